@@ -1,0 +1,1 @@
+"""What tap-spark and target-spark have in common: messages, settings, types, encodings, Spark."""

@@ -1,0 +1,1 @@
+"""tap-spark: read anything Spark can read and stream it as Singer messages."""

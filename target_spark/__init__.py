@@ -1,0 +1,1 @@
+"""target-spark: load Singer RECORD and BATCH messages with Spark."""
