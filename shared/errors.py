@@ -1,0 +1,138 @@
+"""The errors a user can meet, each with its exit code, place and hint.
+
+Exit codes are the public contract of both programs; `docs/errors.md` is generated from
+`EXIT_CODES`. Every error that ends a run on purpose derives from `SingerSparkError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place an error points to; only what is known is set."""
+
+    stream: str | None = None
+    file: str | None = None
+    line: int | None = None
+    setting: str | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"stream '{self.stream}'" if self.stream is not None else "",
+            f"file '{self.file}'" if self.file is not None else "",
+            f"line {self.line}" if self.line is not None else "",
+            f"setting '{self.setting}'" if self.setting is not None else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+class SingerSparkError(Exception):
+    """Base of every error that ends a run with one clear line.
+
+    Args:
+        message: What is wrong, in one line.
+        where: The stream, file, line or setting it was found at.
+        hint: What the user can do about it, in one line.
+    """
+
+    exit_code: ClassVar[int] = 1
+    meaning: ClassVar[str] = "an unexpected failure (a bug, or the environment)"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, where: Where | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where or Where()
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = str(self.where)
+        text = f"{place}: {self.message}" if place else self.message
+        text = f"{text} ({self.hint})" if self.hint else text
+        return " ".join(text.split())
+
+
+class SettingsError(SingerSparkError):
+    """The command line or the settings are wrong."""
+
+    exit_code = 2
+    meaning = "wrong usage or an invalid setting; nothing was read or written"
+
+
+class SourceError(SingerSparkError):
+    """A source, catalog or state cannot be read."""
+
+    exit_code = 3
+    meaning = "a source, catalog or state file is missing, unreadable or wrong"
+
+
+class MessageError(SingerSparkError):
+    """The input is not a valid sequence of Singer messages."""
+
+    exit_code = 4
+    meaning = "the input is not a valid Singer stream (not JSON, RECORD before SCHEMA, ...)"
+
+
+class RecordError(SingerSparkError):
+    """A record does not fit the schema of its stream."""
+
+    exit_code = 5
+    meaning = "a record does not fit the schema of its stream"
+
+
+class DestinationError(SingerSparkError):
+    """Staging or destination cannot be written."""
+
+    exit_code = 6
+    meaning = "staging or destination cannot be written (permission, full disk, conflict)"
+    retryable = True
+
+
+class SparkStartError(SingerSparkError):
+    """Java or Spark cannot be started or reached."""
+
+    exit_code = 7
+    meaning = "Java or Spark could not be started, or the cluster was lost"
+    retryable = True
+
+
+class ClosedPipeError(SingerSparkError):
+    """Whoever read our output has gone away."""
+
+    exit_code = 8
+    meaning = "the reader of standard output has gone away (closed pipe)"
+    retryable = True
+
+
+class InterruptedRunError(SingerSparkError):
+    """Ctrl-C ended the run."""
+
+    exit_code = 130
+    meaning = "interrupted (SIGINT); what was committed stays, its STATE went out"
+    retryable = True
+
+
+class TerminatedRunError(SingerSparkError):
+    """SIGTERM ended the run."""
+
+    exit_code = 143
+    meaning = "terminated (SIGTERM); what was committed stays, its STATE went out"
+    retryable = True
+
+
+EXIT_CODES: tuple[type[SingerSparkError], ...] = (
+    SingerSparkError,
+    SettingsError,
+    SourceError,
+    MessageError,
+    RecordError,
+    DestinationError,
+    SparkStartError,
+    ClosedPipeError,
+    InterruptedRunError,
+    TerminatedRunError,
+)
+"""Every error class with an exit code of its own, in the order of the documented table."""
