@@ -1,0 +1,179 @@
+"""What both command lines share: options, and how a run ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from shared.about import ABOUT_FORMATS, Program, version
+from shared.errors import (
+    ClosedPipeError,
+    DestinationError,
+    InterruptedRunError,
+    SettingsError,
+    SingerSparkError,
+    TerminatedRunError,
+    Where,
+)
+from shared.logs import is_debug, setup_logging
+from shared.settings import load_settings
+from shared.settings_check import InvalidSettingsError
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def common_options(program: Program) -> Callable[[Command], Command]:
+    """Add the options that both programs have."""
+
+    def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            click.echo(f"{program.name} v{version()}")
+            context.exit()
+
+    options = (
+        click.option(
+            "--config",
+            "sources",
+            multiple=True,
+            metavar="FILE|ENV",
+            help="Settings file, or ENV for environment variables "
+            f"({program.env_prefix}*) and .env; repeatable, later files win, ENV wins over files.",
+        ),
+        click.option(
+            "--validate-config", is_flag=True, help="Check the settings and exit; starts nothing."
+        ),
+        click.option("--about", is_flag=True, help="Describe the program and its settings."),
+        click.option(
+            "--format",
+            "about_format",
+            type=click.Choice(list(ABOUT_FORMATS)),
+            default="text",
+            show_default=True,
+            help="Style of --about.",
+        ),
+        click.option(
+            "--version",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=show_version,
+            help="Show the version and exit.",
+        ),
+    )
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def read_settings(program: Program, sources: Sequence[str]) -> dict[str, Any]:
+    """Merge the settings the command line names.
+
+    Raises:
+        SettingsError: There are none, or they cannot be read.
+    """
+    if not sources:
+        raise SettingsError("no settings given", hint="give --config FILE or --config ENV")
+    return load_settings(program.schema, sources, program.env_prefix, os.environ)
+
+
+def print_about(program: Program, about_format: str) -> None:
+    """Answer `--about`."""
+    click.echo(ABOUT_FORMATS[about_format](program))
+
+
+def raise_on_sigterm() -> None:
+    """Make SIGTERM end the run by a `TerminatedRunError` in the main thread."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    # A second SIGTERM during the clean-up must not interrupt it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise TerminatedRunError("terminated by SIGTERM; what was committed stays")
+
+
+def run_main(program: Program, command: click.Command, args: Sequence[str] | None) -> int:
+    """Run a command and turn every way it can end into an exit code.
+
+    Args:
+        program: Names the log lines.
+        command: The click command.
+        args: Arguments; None for those of the process.
+
+    Returns:
+        The exit code; whatever went wrong has been logged in one line per problem.
+    """
+    setup_logging(program.name, os.environ)
+    try:
+        # Not `command.main`: it turns errors that are not the user's doing into Abort.
+        given = list(sys.argv[1:] if args is None else args)
+        with command.make_context(program.name, given) as context:
+            command.invoke(context)
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BaseException as error:
+        return report(error, logging.getLogger(program.name))
+    return 0
+
+
+def report(error: BaseException, logger: logging.Logger) -> int:
+    """Log how a run ended and give its exit code.
+
+    Args:
+        error: What ended it.
+        logger: Where the lines go, at ERROR; with a traceback at DEBUG.
+    """
+    known = known_error(error)
+    if known is None:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        hint = "" if is_debug() else " (set LOGLEVEL=debug for the traceback)"
+        lines: Sequence[str] = (f"unexpected error: {text}{hint}",)
+    else:
+        lines = known.problems if isinstance(known, InvalidSettingsError) else (str(known),)
+    for line in lines:
+        logger.error("%s", line)
+    logger.debug("traceback of the error above", exc_info=error)
+    return SingerSparkError.exit_code if known is None else known.exit_code
+
+
+def known_error(error: BaseException) -> SingerSparkError | None:
+    """Find the documented error that an exception stands for, if there is one."""
+    if isinstance(error, SingerSparkError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return InterruptedRunError("interrupted; what was committed stays")
+    if isinstance(error, BrokenPipeError):
+        _forget_stdout()
+        return ClosedPipeError("the reader of standard output has gone away")
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        name = str(error.filename) if error.filename else None
+        return DestinationError(
+            f"{error.strerror}", where=Where(file=name), hint="free some disk space and run again"
+        )
+    return None
+
+
+def _forget_stdout() -> None:
+    # Python would try to flush what is left at its exit, and complain.
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)

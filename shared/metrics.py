@@ -1,0 +1,159 @@
+"""`METRIC:` lines in the log, as the Meltano SDK writes them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+RECORD_COUNT = "record_count"
+BATCH_COUNT = "batch_count"
+SYNC_DURATION = "sync_duration"
+JOB_DURATION = "job_duration"
+BATCH_PROCESSING_TIME = "batch_processing_time"
+LOG_INTERVAL_SECONDS = 60.0
+
+Clock = Callable[[], float]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement.
+
+    Attributes:
+        type: `counter` or `timer`.
+        metric: E.g. `record_count`.
+        value: A number of things, or of seconds.
+        tags: What it was measured on.
+    """
+
+    type: str
+    metric: str
+    value: float
+    tags: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The point in the order the SDK writes its keys."""
+        return {
+            "type": self.type,
+            "metric": self.metric,
+            "value": self.value,
+            "tags": self.tags,
+        }
+
+
+def emit(point: Point) -> None:
+    """Write one point to the log."""
+    data = point.as_dict()
+    text = json.dumps(data, default=str, separators=(",", ":"), ensure_ascii=False)
+    extra = {"metric_info": data, "stream_name": point.tags.get("stream")}
+    _logger.info("METRIC: %s", text, extra=extra)
+
+
+def _tags(stream: str | None, extra: Mapping[str, str | int]) -> dict[str, Any]:
+    tags: dict[str, Any] = {} if stream is None else {"stream": stream}
+    return {**tags, "pid": os.getpid(), "context": {}, **extra}
+
+
+class Counter:
+    """Counts, and writes what has come since the last line, each minute and at the end.
+
+    Safe for several threads.
+
+    Args:
+        metric: E.g. `RECORD_COUNT`.
+        stream: Name of the stream, where the count belongs to one.
+        clock: Seconds.
+        interval: Seconds between lines.
+        tags: More tags.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        stream: str | None = None,
+        *,
+        clock: Clock = time.monotonic,
+        interval: float = LOG_INTERVAL_SECONDS,
+        **tags: str | int,
+    ) -> None:
+        self.total = 0
+        self._metric = metric
+        self._labels = _tags(stream, tags)
+        self._clock = clock
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._written_at = clock()
+
+    def increment(self, count: int = 1) -> None:
+        """Add to the count."""
+        with self._lock:
+            self.total += count
+            self._pending += count
+            if self._clock() - self._written_at >= self._interval:
+                self._write()
+
+    def close(self) -> None:
+        """Write what has not been written; a count of nothing is written once, as 0."""
+        with self._lock:
+            if self._pending or not self.total:
+                self._write()
+
+    def _write(self) -> None:
+        emit(Point("counter", self._metric, self._pending, dict(self._labels)))
+        self._pending = 0
+        self._written_at = self._clock()
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Timer:
+    """Measures a `with` block and writes its seconds, with `status` succeeded or failed.
+
+    Args:
+        metric: E.g. `SYNC_DURATION`.
+        stream: Name of the stream, where the time belongs to one.
+        clock: Seconds.
+        tags: More tags.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        stream: str | None = None,
+        *,
+        clock: Clock = time.monotonic,
+        **tags: str | int,
+    ) -> None:
+        self.seconds = 0.0
+        self._metric = metric
+        self._labels = _tags(stream, tags)
+        self._clock = clock
+        self._started = clock()
+
+    def __enter__(self) -> Timer:
+        self._started = self._clock()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.seconds = self._clock() - self._started
+        tags = {**self._labels, "status": "succeeded" if kind is None else "failed"}
+        emit(Point("timer", self._metric, round(self.seconds, 6), tags))

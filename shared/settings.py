@@ -1,0 +1,305 @@
+"""Reads settings from files, the environment and `.env`, and merges them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.settings_check import InvalidSettingsError, Json, Schema, holds_secret, nearest
+
+Keys = tuple[str, ...]
+
+ENV = "ENV"
+DOTENV = Path(".env")
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
+_BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
+_DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
+_NOT_SETTINGS = frozenset({"LOGLEVEL", "LOG_FORMAT"})
+
+
+def load_settings(
+    schema: Schema,
+    sources: Sequence[str],
+    env_prefix: str,
+    environ: Mapping[str, str],
+    dotenv: Path = DOTENV,
+) -> dict[str, Any]:
+    """Read and merge settings; they are checked by `settings_check.complete_settings`.
+
+    Args:
+        schema: JSON Schema of the program.
+        sources: File paths, later ones winning, and `ENV`, which wins over all files.
+        env_prefix: E.g. `TAP_SPARK_`.
+        environ: Environment variables.
+        dotenv: Read together with `ENV`, where it exists; real variables win over it.
+
+    Returns:
+        The merged settings: objects merged at every depth, everything else replaced.
+
+    Raises:
+        InvalidSettingsError: Files that cannot be read, variables that cannot be understood.
+    """
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for source in (name for name in sources if name != ENV):
+        try:
+            merged = merge(merged, normalize(schema, read_json_object(Path(source))))
+        except ValueError as error:
+            problems.append(f"config file {source!r}: {error}")
+    if ENV in sources:
+        try:
+            variables = {**read_dotenv(dotenv), **environ}
+        except ValueError as error:
+            problems.append(f"{str(dotenv)!r}: {error}")
+            variables = dict(environ)
+        from_env, env_problems = environment_settings(schema, env_prefix, variables)
+        problems += env_problems
+        merged = merge(merged, from_env)
+    if problems:
+        raise InvalidSettingsError(problems)
+    return merged
+
+
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two objects at every depth; a null in `new` takes the setting back to its default."""
+    result = dict(old)
+    for key, value in new.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            below = result.get(key)
+            result[key] = merge(below if isinstance(below, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def is_free_form(schema: Schema) -> bool:
+    """Tell whether an object takes any key (`options`, `spark.conf`)."""
+    return isinstance(schema.get("additionalProperties"), Mapping) and "properties" not in schema
+
+
+def normalize(schema: Schema, value: Json) -> Json:
+    """Bring every accepted spelling to the one the schema describes.
+
+    Dotted keys (`spark.master`) become nested objects, nested objects in free-form settings
+    become dotted keys (`spark.conf`), and nulls inside array items are dropped.
+    """
+    if isinstance(value, Mapping) and is_free_form(schema):
+        return dict(_flattened(value))
+    if isinstance(value, Mapping) and "properties" in schema:
+        return _nested(schema["properties"], value)
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        items = (normalize(schema["items"], item) for item in value)
+        return [merge({}, item) if isinstance(item, Mapping) else item for item in items]
+    return value
+
+
+def _nested(properties: Mapping[str, Schema], value: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        head, _, rest = key.partition(".")
+        if key not in properties and rest and properties.get(head, {}).get("type") == "object":
+            key, item = head, {rest: item}  # noqa: PLW2901
+        item = normalize(properties.get(key, {}), item)  # noqa: PLW2901
+        if isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
+            item = {**merge(result[key], item), **_nulls(item)}  # noqa: PLW2901
+        result[key] = item
+    return result
+
+
+def _nulls(value: Mapping[str, Any]) -> dict[str, None]:
+    return {key: None for key, item in value.items() if item is None}
+
+
+def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _flattened(item, f"{prefix}{key}.")
+        else:
+            yield prefix + key, item
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        ValueError: With what is wrong, in words that fit behind the file's name.
+    """
+    try:
+        value = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise ValueError("the file does not exist") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not valid JSON: not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        at = f"at line {error.lineno}, column {error.colno}"
+        raise ValueError(f"not valid JSON: {error.msg} {at}") from None
+    if not isinstance(value, dict):
+        raise ValueError("must hold one JSON object")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"not valid JSON: {name} is no JSON value")
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """Read `KEY=VALUE` lines; quotes, `export` and comments are understood, nothing is expanded.
+
+    Raises:
+        ValueError: Naming the line that cannot be understood.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8 text") from None
+    result: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _DOTENV_LINE.match(line)
+        if match is None:
+            raise ValueError(f"line {number} is not KEY=VALUE")
+        result[match.group(1)] = _dotenv_value(match.group(2), number)
+    return result
+
+
+def _dotenv_value(text: str, number: int) -> str:
+    quote = text[:1]
+    if quote not in ("'", '"'):
+        return re.sub(r"(^|\s+)#.*$", "", text)
+    pattern = r"'([^']*)'" if quote == "'" else r'"((?:[^"\\]|\\.)*)"'
+    match = re.fullmatch(pattern + r"\s*(?:#.*)?", text)
+    if match is None:
+        raise ValueError(f"line {number} has no closing quote")
+    if quote == "'":
+        return match.group(1)
+    escapes = {"n": "\n", "t": "\t", "r": "\r"}
+    return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), match.group(1))
+
+
+def environment_settings(
+    schema: Schema, prefix: str, variables: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Collect the settings that environment variables give.
+
+    Args:
+        schema: JSON Schema of the program.
+        prefix: E.g. `TAP_SPARK_`; nested keys follow joined by `__`.
+        variables: Names and values; an empty value counts as not set.
+
+    Returns:
+        The settings, and one line for each variable that cannot be understood.
+    """
+    names = dict(_variable_names(schema))
+    found: list[tuple[Keys, Any]] = []
+    problems: list[str] = []
+    for variable in sorted(variables):
+        name = variable.removeprefix(prefix)
+        text = variables[variable]
+        if name == variable or not text or name.startswith("_") or name in _NOT_SETTINGS:
+            continue
+        location = _locate(names, name)
+        if location is None:
+            match = nearest(name, names)
+            hint = f"; did you mean {prefix}{match}?" if match else ""
+            problems.append(f"environment {variable}: unknown setting{hint}")
+            continue
+        try:
+            found.append((location, coerce(schema_at(schema, location), text)))
+        except ValueError as error:
+            problems.append(f"environment {variable}: {error}")
+    result: dict[str, Any] = {}
+    for location, value in sorted(found, key=lambda item: len(item[0])):
+        result = merge(result, normalize(schema, _wrapped(location, value)))
+    return result, problems
+
+
+def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Keys]]:
+    for name, child in schema.get("properties", {}).items():
+        location = (*above, name)
+        # Meltano joins nested settings by one underscore; `__` is the documented spelling.
+        yield "_".join(location).upper(), location
+        yield "__".join(location).upper(), location
+        yield from _variable_names(child, location)
+        if is_free_form(child):
+            yield "__".join(location).upper() + "__", location
+
+
+def _locate(names: Mapping[str, Keys], name: str) -> Keys | None:
+    if name.upper() in names and not name.endswith("__"):
+        return names[name.upper()]
+    for start in (known for known in names if known.endswith("__")):
+        key = name[len(start) :].replace("__", ".")
+        if name.upper().startswith(start) and key:
+            return (*names[start], key.lower() if key.isupper() else key)
+    return None
+
+
+def schema_at(schema: Schema, location: Iterable[str]) -> Schema:
+    """Find the schema of a declared or free-form setting."""
+    for part in location:
+        schema = (
+            schema["additionalProperties"] if is_free_form(schema) else schema["properties"][part]
+        )
+    return schema
+
+
+def _wrapped(location: Keys, value: Json) -> Json:
+    for part in reversed(location):
+        value = {part: value}
+    return value
+
+
+def coerce(schema: Schema, text: str) -> Json:
+    """Turn a variable's text into a value of the type its schema asks for.
+
+    Returns:
+        The value; the text itself where it fits no type, for validation to report.
+
+    Raises:
+        ValueError: JSON is asked for and the text is none.
+    """
+    declared = schema.get("type", "string")
+    types = [declared] if isinstance(declared, str) else list(declared)
+    if "array" in types or "object" in types:
+        if "string" in types and not text.lstrip().startswith(("[", "{")):
+            return text
+        return _json_value(schema, text)
+    if "string" in types:
+        return text
+    if "boolean" in types:
+        return _BOOLEANS.get(text.strip().lower(), text)
+    return _number(text, whole="number" not in types)
+
+
+def _json_value(schema: Schema, text: str) -> Json:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = "" if holds_secret(schema) else f" at column {error.colno}"
+        raise ValueError(f"not valid JSON: {error.msg}{where}") from None
+
+
+def _number(text: str, *, whole: bool) -> Json:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    is_finite = number - number == 0
+    return text if whole or not is_finite else number

@@ -1,0 +1,95 @@
+"""Command line of tap-spark; nothing here imports Spark before it is needed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
+from tap_spark.config import PROGRAM, TapConfig, tap_config
+
+_logger = logging.getLogger(__name__)
+
+
+@click.command(help=PROGRAM.description)
+@common_options(PROGRAM)
+@click.option("--discover", is_flag=True, help="Write the catalog to standard output and exit.")
+@click.option("--catalog", metavar="FILE", help="Catalog that selects streams and properties.")
+@click.option("--state", metavar="FILE", help="State that the last run ended with.")
+@click.option(
+    "--test",
+    is_flag=False,
+    flag_value="all",
+    type=click.Choice(["all", "schema"]),
+    help="Read one record of every stream (all), or only the schemas (schema).",
+)
+def command(
+    *,
+    sources: tuple[str, ...],
+    validate_config: bool,
+    about: bool,
+    about_format: str,
+    discover: bool,
+    catalog: str | None,
+    state: str | None,
+    test: str | None,
+) -> None:
+    """Do what the options ask for."""
+    if about:
+        print_about(PROGRAM, about_format)
+        return
+    if discover and test:
+        raise click.UsageError("--discover and --test exclude each other.")
+    config = tap_config(read_settings(PROGRAM, sources))
+    if validate_config:
+        _logger.info("the settings are valid: %s stream(s)", len(config.streams))
+        return
+    raise_on_sigterm()
+    _run(config, discover=discover, catalog=catalog, state=state, test=test)
+
+
+def _run(
+    config: TapConfig, *, discover: bool, catalog: str | None, state: str | None, test: str | None
+) -> None:
+    from shared.stdout import claim_stdout  # noqa: PLC0415
+
+    output = claim_stdout()
+    if discover:
+        output.write(json.dumps(_discover(config), indent=2).encode() + b"\n")
+        return
+    from tap_spark.catalog import load_catalog  # noqa: PLC0415
+    from tap_spark.replication import load_state  # noqa: PLC0415
+    from tap_spark.sync import run_sync, run_test  # noqa: PLC0415
+
+    chosen = None if catalog is None else load_catalog(catalog)
+    if test is not None:
+        run_test(config, test, chosen, output)
+        return
+    run_sync(config, chosen, None if state is None else load_state(state), output)
+
+
+def _discover(config: TapConfig) -> dict[str, Any]:
+    from tap_spark.discovery import discover  # noqa: PLC0415
+
+    return discover(config)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run tap-spark.
+
+    Args:
+        args: Arguments; None for those of the process.
+
+    Returns:
+        The exit code (see docs/errors.md).
+    """
+    return run_main(PROGRAM, command, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Settings of target-spark: their JSON Schema, the rules between them, and the typed result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.about import Program
+from shared.settings_check import Problem, complete_settings
+from shared.spark_settings import (
+    SparkSettings,
+    spark_problems,
+    spark_schema,
+    spark_settings,
+    text_values,
+)
+
+FORMATS = ("parquet", "json", "csv", "orc")
+LOAD_METHODS = ("append-only", "overwrite")
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class StagingSettings:
+    """Where lines of standard input wait on disk before Spark reads them.
+
+    Attributes:
+        root: Folder; None for the system's temporary folder.
+        file_bytes: Size at which a staged file is closed and handed to Spark.
+    """
+
+    root: str | None = None
+    file_bytes: int = 64 * MIB
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """All settings of a run.
+
+    Attributes:
+        path: Folder or URL that holds the tables.
+        format: A key of the registry of destinations.
+        load_method: What a run does to rows that are there already.
+        default_target_schema: Folder between `path` and the tables.
+        table_prefix: Put before every table's name.
+        add_record_metadata: Add the `_sdc_*` columns.
+        validate_records: Check every record against its schema.
+        batch_size_rows: Rows that close a batch; None for no bound by rows.
+        batch_size_bytes: Staged bytes that close a batch.
+        batch_wait_limit_seconds: Age that closes a batch.
+        staging: Lines on their way to Spark.
+        partition_by: Columns that become folders.
+        hard_delete: Delete rows of older table versions instead of marking them.
+        activate_version: Honour ACTIVATE_VERSION messages.
+        options: Options of the writer.
+        spark: How to start or reach Spark.
+    """
+
+    path: str
+    format: str = "parquet"
+    load_method: str = "append-only"
+    default_target_schema: str | None = None
+    table_prefix: str = ""
+    add_record_metadata: bool = True
+    validate_records: bool = True
+    batch_size_rows: int | None = None
+    batch_size_bytes: int = 256 * MIB
+    batch_wait_limit_seconds: float = 60.0
+    staging: StagingSettings = field(default_factory=StagingSettings)
+    partition_by: tuple[str, ...] = ()
+    hard_delete: bool = False
+    activate_version: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="target-spark"))
+
+
+_NAME = {"type": "string", "minLength": 1}
+_FOLDER_NAME = {
+    "type": "string",
+    "pattern": r"^(?!\.+$)[^/\\]*$",
+    "x-pattern-meaning": "a name without slashes",
+}
+
+SETTINGS_SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Settings of target-spark",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["path"],
+    "properties": {
+        "path": {
+            **_NAME,
+            "description": "Folder or URL that holds the tables, each in a folder "
+            "`<path>/[<default_target_schema>/]<table_prefix><stream>/`.",
+            "examples": ["output/"],
+        },
+        "format": {
+            "type": "string",
+            "enum": list(FORMATS),
+            "default": "parquet",
+            "description": "Format of the files.",
+        },
+        "load_method": {
+            "type": "string",
+            "enum": list(LOAD_METHODS),
+            "default": "append-only",
+            "description": "`append-only` adds rows; `overwrite` replaces the tables of the "
+            "streams that came, at the end of the run.",
+        },
+        "default_target_schema": {
+            **_FOLDER_NAME,
+            "minLength": 1,
+            "description": "Folder between `path` and the tables.",
+        },
+        "table_prefix": {
+            **_FOLDER_NAME,
+            "default": "",
+            "description": "Put before every table's name.",
+        },
+        "add_record_metadata": {
+            "type": "boolean",
+            "default": True,
+            "description": "Add the `_sdc_*` columns.",
+        },
+        "validate_records": {
+            "type": "boolean",
+            "default": True,
+            "description": "Check every record against the schema of its stream.",
+        },
+        "batch_size_rows": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Rows of a stream that are committed together; no bound where not set.",
+        },
+        "batch_size_bytes": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 256 * MIB,
+            "description": "Bytes of a stream, as received, that are committed together.",
+        },
+        "batch_wait_limit_seconds": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "default": 60,
+            "description": "Longest time that received rows wait for their commit to start.",
+        },
+        "staging": {
+            "type": "object",
+            "additionalProperties": False,
+            "description": "Disk space for received lines on their way to Spark.",
+            "properties": {
+                "root": {
+                    **_NAME,
+                    "description": "Folder; the system's temporary folder where not set. With a "
+                    "cluster, one that all executors share.",
+                },
+                "file_bytes": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "default": 64 * MIB,
+                    "description": "Bytes at which a staged file is handed to Spark.",
+                },
+            },
+        },
+        "partition_by": {
+            "type": "array",
+            "items": _NAME,
+            "uniqueItems": True,
+            "default": [],
+            "description": "Columns whose values become folders.",
+        },
+        "hard_delete": {
+            "type": "boolean",
+            "default": False,
+            "description": "On ACTIVATE_VERSION delete rows of older versions instead of "
+            "marking them in `_sdc_deleted_at`.",
+        },
+        "activate_version": {
+            "type": "boolean",
+            "default": True,
+            "description": "Honour ACTIVATE_VERSION messages.",
+        },
+        "options": {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
+            "default": {},
+            "description": "Options of the writer for the format.",
+            "examples": [{"compression": "zstd"}],
+        },
+        "spark": spark_schema("target-spark"),
+    },
+}
+
+
+def target_config(settings: Mapping[str, Any]) -> TargetConfig:
+    """Validate settings and turn them into their typed form.
+
+    Args:
+        settings: As `shared.settings.load_settings` gives them, or written by hand.
+
+    Raises:
+        InvalidSettingsError: With every problem found.
+    """
+    values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
+    staging = values["staging"]
+    for name in ("batch_size_rows", "batch_size_bytes"):
+        if name in values:
+            values[name] = int(values[name])
+    return TargetConfig(
+        **{
+            **values,
+            "batch_wait_limit_seconds": float(values["batch_wait_limit_seconds"]),
+            "staging": StagingSettings(staging.get("root"), int(staging["file_bytes"])),
+            "partition_by": tuple(values["partition_by"]),
+            "options": text_values(values["options"]),
+            "spark": spark_settings(values["spark"]),
+        }
+    )
+
+
+def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Cross-field rules of ACTIVATE_VERSION."""
+    if settings.get("hard_delete") is True and settings.get("activate_version") is False:
+        yield Problem(("hard_delete",), "has no effect where 'activate_version' is false")
+
+
+PROGRAM = Program(
+    name="target-spark",
+    description="Singer target that loads streams into files with Apache Spark.",
+    schema=SETTINGS_SCHEMA,
+    rules=(deletion_problems, spark_problems),
+    capabilities=(
+        "about",
+        "structured-logging",
+        "validate-records",
+        "activate-version",
+        "target-schema",
+        "hard-delete",
+        "soft-delete",
+    ),
+)
