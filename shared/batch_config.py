@@ -1,0 +1,285 @@
+"""Checks batch settings: `batch_config`, the `batch` strategy and the `failure` policy.
+
+Both programs and `--validate-config` use `validate`; by itself it runs as
+`python -m shared.batch_config FILE`. Nothing here needs Spark. `docs/batch-config.md` holds the
+rules for users.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from shared.batch_fields import (
+    BATCH,
+    BATCH_CONFIG,
+    BLOCKS,
+    COMPRESSION,
+    DOTTED_KEYS,
+    ENABLE,
+    FAILURE,
+    PREFIXES,
+)
+from shared.batch_kinds import redacted
+from shared.batch_reading import Reading, read_document, split_prefix
+from shared.batch_rules import (
+    COMMIT_SECONDS,
+    compression,
+    cost_warnings,
+    needs_order,
+    rule_problems,
+)
+from shared.batch_schema import json_schema, settings_properties
+from shared.batch_types import (
+    STRATEGIES,
+    AdaptiveSize,
+    BatchConfig,
+    FailurePolicy,
+    FixedSize,
+    LowLatency,
+    MegaBatch,
+    MemoryBased,
+    Problem,
+    Side,
+    Strategy,
+    TimeWindow,
+    Validated,
+)
+from shared.settings_check import INVALID, Json, place
+from shared.settings_check import Problem as SettingProblem
+
+__all__ = [
+    "COMMIT_SECONDS",
+    "DOTTED_KEYS",
+    "AdaptiveSize",
+    "BatchConfig",
+    "FailurePolicy",
+    "FixedSize",
+    "LowLatency",
+    "MegaBatch",
+    "MemoryBased",
+    "Problem",
+    "Side",
+    "Strategy",
+    "TimeWindow",
+    "Validated",
+    "is_batch_key",
+    "json_schema",
+    "main",
+    "settings_properties",
+    "settings_rule",
+    "validate",
+]
+
+_WRONG = 2
+_NEAR_TOP_LEVEL = 0.85
+
+
+def validate(
+    config: Mapping[str, Any], side: Side | None = None, *, commit_seconds: float = COMMIT_SECONDS
+) -> Validated:
+    """Check the batch settings of a document; other settings are passed over.
+
+    Args:
+        config: The settings, nested or dotted. An empty block counts as not given.
+        side: The program that reads them. None for a document that may be for either: it is
+            checked for both, and the values are those that target-spark reads.
+        commit_seconds: What one commit was measured to cost, for warnings.
+
+    Returns:
+        The values, or all problems; `check()` raises them.
+    """
+    target = read_document(config, side or "target", is_shared=side is None)
+    problems = _problems(target)
+    warnings: list[str] = []
+    if side is None:
+        problems = [*_problems(read_document(config, "tap", is_shared=True)), *problems]
+        warnings += _shared_warnings(config)
+    if problems:
+        return Validated(side, problems=tuple(dict.fromkeys(problems)), warnings=tuple(warnings))
+    strategy = _strategy(target)
+    if strategy is not None:
+        paths = {field.key: target.path(field) for field in BATCH.variants[strategy.name]}
+        warnings += cost_warnings(strategy, commit_seconds, paths)
+    return Validated(
+        side, _batch_config(target), strategy, _failure(target), warnings=tuple(warnings)
+    )
+
+
+def is_batch_key(name: str) -> bool:
+    """Tell whether a top-level setting is one that `validate` checks."""
+    prefix, rest = split_prefix(name)
+    is_dotted = bool(prefix) or rest.startswith(tuple(f"{block}." for block in BLOCKS))
+    return name in BLOCKS or name in DOTTED_KEYS or is_dotted
+
+
+def settings_rule(side: Side) -> Callable[[Mapping[str, Any]], Iterator[SettingProblem]]:
+    """Build the rule by which a program's settings check includes `validate`."""
+
+    def rule(settings: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        config = {key: item for key, item in settings.items() if is_batch_key(key)}
+        for problem in validate(_without_invalid(config), side).problems:
+            yield SettingProblem(problem.path, problem.text)
+
+    return rule
+
+
+def _without_invalid(value: Json) -> Json:
+    # What the JSON Schema has refused already is not reported twice.
+    if isinstance(value, Mapping):
+        kept = {key: item for key, item in value.items() if item is not INVALID}
+        return {key: _without_invalid(item) for key, item in kept.items()}
+    if isinstance(value, list):
+        return [_without_invalid(item) for item in value if item is not INVALID]
+    return value
+
+
+def _problems(reading: Reading) -> list[Problem]:
+    return [*reading.problems, *rule_problems(reading)]
+
+
+def _shared_warnings(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in map(str, config):
+        if PREFIXES.get(split_prefix(key)[0]) == "tap" and key in DOTTED_KEYS:
+            yield f"{place((key,))} counts for tap-spark only; shown is what target-spark reads"
+
+
+def _batch_config(reading: Reading) -> BatchConfig | None:
+    if "batch_config" not in reading.blocks:
+        return None
+    values = {
+        field.attribute: reading.value(field)
+        for field in BATCH_CONFIG
+        if field.side in (None, reading.side) and field is not COMPRESSION
+    }
+    return BatchConfig(compression=compression(reading), **values)
+
+
+def _strategy(reading: Reading) -> Strategy | None:
+    choice = reading.choices["batch"]
+    if choice is None or not reading.value(ENABLE):
+        return None
+    values = {field.attribute: reading.value(field) for field in BATCH.variants[choice]}
+    strategy = STRATEGIES[choice](**values)
+    if isinstance(strategy, MegaBatch) and needs_order(reading):
+        return replace(strategy, parallel=False)
+    return strategy
+
+
+def _failure(reading: Reading) -> FailurePolicy:
+    choice = reading.choices["failure"] or FailurePolicy.policy
+    values = {field.attribute: reading.value(field) for field in FAILURE.variants[choice]}
+    return FailurePolicy(choice, **values)
+
+
+def as_json(validated: Validated) -> dict[str, Any]:
+    """Write checked settings as plain data, without secrets."""
+    config = asdict(validated.batch_config) if validated.batch_config else None
+    if config is not None:
+        config["options"] = dict.fromkeys(config["options"], "***")
+        config["root"] = config["root"] and redacted(config["root"])
+        config["allowed_roots"] = [redacted(root) for root in config["allowed_roots"] or ()] or None
+    failure = asdict(validated.failure)
+    failure["dead_letter_path"] = failure["dead_letter_path"] and redacted(
+        failure["dead_letter_path"]
+    )
+    strategy = validated.strategy
+    return {
+        "side": validated.side,
+        "batch_config": config,
+        "batch": {"strategy": strategy.name, **asdict(strategy)} if strategy else None,
+        "failure": failure,
+    }
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Read the JSON object in a file, or on standard input (`-`).
+
+    Raises:
+        ValueError: With what is wrong, in one line.
+    """
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        value = json.loads(data, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not valid JSON: not Unicode text") from None
+    except RecursionError:
+        raise ValueError("not valid JSON: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"not valid JSON: {error.msg} at {at}") from None
+    if not isinstance(value, dict):
+        raise ValueError("must hold one JSON object")
+    return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} is given twice in one object")
+        result[key] = item
+    return result
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"not valid JSON: {name} is no JSON value")
+
+
+def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:
+    """Warn of top-level keys that look like a mistyped block, as no program checks them here."""
+    for key in config:
+        near = () if is_batch_key(key) else get_close_matches(key, BLOCKS, 1, _NEAR_TOP_LEVEL)
+        for block in near:
+            yield f"{place((key,))} is no batch setting, so not checked; did you mean {block!r}?"
+
+
+def _arguments(args: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m shared.batch_config",
+        description="Check batch_config, batch and failure in a JSON settings file.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("file", nargs="?", metavar="FILE", help="settings; '-' for standard input")
+    what.add_argument("--schema", action="store_true", help="print the JSON Schema and end")
+    parser.add_argument("--side", choices=("tap", "target"), help="the program; both if left out")
+    return parser.parse_args(args)
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command line.
+
+    Returns:
+        0 where the settings are right (`ok` and the values on standard output), 2 where they are
+        not (a line for each problem on standard error).
+    """
+    arguments = _arguments(args)
+    if arguments.schema:
+        sys.stdout.write(json.dumps(json_schema(arguments.side), indent=2) + "\n")
+        return 0
+    try:
+        config = _read(arguments.file)
+    except ValueError as error:
+        sys.stderr.write(f"file {arguments.file!r}: {' '.join(str(error).split())}\n")
+        return _WRONG
+    validated = validate(config, arguments.side)
+    for text in (*_near_misses(config), *validated.warnings):
+        sys.stderr.write(f"warning: {text}\n")
+    for problem in validated.problems:
+        sys.stderr.write(f"{problem}\n")
+    if validated.problems:
+        return _WRONG
+    sys.stdout.write(f"ok\n{json.dumps(as_json(validated), indent=2)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

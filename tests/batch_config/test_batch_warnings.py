@@ -1,0 +1,118 @@
+"""Warnings of strategies that flush too often for Spark."""
+
+from __future__ import annotations
+
+import pytest
+from batch_documents import batch_blocks, calm
+from hypothesis import given
+
+from shared.batch_config import COMMIT_SECONDS, validate
+
+
+def warnings(block, commit_seconds=0.5, **more):
+    document = {"batch": block, **more}
+    return validate(document, "target", commit_seconds=commit_seconds).check().warnings
+
+
+LINES = [
+    (
+        {"strategy": "fixed_size", "size": 100, "timeout": "10s"},
+        "config['batch']['size']: 100 rows a flush load at most 200 rows/s, as a commit "
+        "takes about 0.5 s; use 5000 or more",
+    ),
+    (
+        {"strategy": "fixed_size", "size": 50000, "timeout": "0.9s"},
+        "config['batch']['timeout']: 0.9 s is shorter than needed, as a commit takes about 0.5 s; "
+        "use 1 s or more",
+    ),
+    (
+        {"strategy": "time_window", "window": "100ms"},
+        "config['batch']['window']: 0.1 s is shorter than needed, as a commit takes about 0.5 s; "
+        "use 1 s or more",
+    ),
+    (
+        {"strategy": "memory_based"},
+        "config['batch']['memory_size']: flushes this small load at most 2 MiB/s, as a "
+        "commit takes about 0.5 s; use 5 MiB or more",
+    ),
+    (
+        {"strategy": "adaptive_size", "target_latency": "1s"},
+        "config['batch']['max_size']: 1000 rows a flush load at most 2000 rows/s, as a "
+        "commit takes about 0.5 s; use 5000 or more",
+    ),
+    (
+        {"strategy": "adaptive_size", "max_size": 5000},
+        "config['batch']['target_latency']: 0.1 s cannot be reached, as a commit takes about "
+        "0.5 s however few its rows are",
+    ),
+    (
+        {"strategy": "low_latency", "max_wait": "1s"},
+        "config['batch']['max_size']: 1 rows a flush load at most 2 rows/s, as a commit "
+        "takes about 0.5 s; use 5000 or more",
+    ),
+    (
+        {"strategy": "mega_batch", "size": 10},
+        "config['batch']['size']: 10 rows a flush load at most 20 rows/s, as a commit "
+        "takes about 0.5 s; use 5000 or more",
+    ),
+]
+
+QUIET = [
+    {"strategy": "fixed_size", "size": 5000, "timeout": "1s"},
+    {"strategy": "time_window", "window": "1s"},
+    {"strategy": "memory_based", "memory_size": "5 MiB"},
+    {"strategy": "adaptive_size", "max_size": 5000, "target_latency": "500ms"},
+    {"strategy": "low_latency", "max_size": 5000, "max_wait": "1s"},
+    {"strategy": "mega_batch"},
+    {"strategy": "low_latency", "enable": False},
+    {"enable": False},
+]
+
+
+@pytest.mark.parametrize(("block", "line"), LINES, ids=[str(block) for block, _ in LINES])
+def test_a_strategy_too_fine_is_warned_of(block, line):
+    assert warnings(block) == (line,)
+
+
+@pytest.mark.parametrize("block", QUIET, ids=str)
+def test_a_strategy_sized_for_spark_is_not(block):
+    assert warnings(block) == ()
+
+
+def test_the_defaults_of_the_original_are_too_fine():
+    for strategy in ("fixed_size", "memory_based", "adaptive_size", "low_latency"):
+        assert warnings({"strategy": strategy})
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.0001])
+def test_nothing_is_too_fine_where_commits_are_cheap(cost):
+    assert warnings({"strategy": "fixed_size"}, cost) == ()
+    assert warnings({"strategy": "memory_based"}, cost) == ()
+
+
+def test_the_measured_cost_is_named():
+    assert "about 7.25 s" in warnings({"strategy": "fixed_size"}, 7.25)[0]
+    document = {"batch": {"strategy": "fixed_size"}}
+    assert f"about {COMMIT_SECONDS:g} s" in validate(document).warnings[0]
+
+
+def test_a_warning_names_the_key_that_was_given():
+    document = {"batch.strategy": "fixed_size", "sink.batch.size": "10"}
+    first = validate(document, "target", commit_seconds=0.5).warnings[0]
+    assert first.startswith("config['sink.batch.size']: 10 rows")
+
+
+def test_problems_come_without_cost_warnings():
+    document = {"batch": {"strategy": "low_latency"}, "failure": {"policy": "x"}}
+    assert validate(document, "target").warnings == ()
+
+
+@calm
+@given(batch_blocks())
+def test_warnings_are_single_lines(block):
+    validated = validate({"batch": block}, "target")
+    assert len(validated.warnings) <= 2
+    for line in validated.warnings:
+        assert line.startswith("config['batch']['")
+        assert "\n" not in line
+        assert line.count("a commit takes about") == 1
