@@ -1,0 +1,360 @@
+"""Starting, reaching and stopping Spark; the only module that touches the JVM or SparkContext."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SparkStartError, Where
+from shared.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
+from shared.spark_settings import SparkSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+CONNECT_SECONDS = 10.0
+_CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
+_CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
+_NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
+_log = logging.getLogger(__name__)
+
+
+def executors_share_disk(settings: SparkSettings) -> bool:
+    """Whether the executors see the files that this process writes to local disk."""
+    return (settings.remote or settings.master).startswith("local")
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """The Spark configuration of a session: our defaults, then the user's `spark.conf`.
+
+    Args:
+        settings: The `spark` block.
+    """
+    conf = {
+        "spark.app.name": settings.app_name,
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    }
+    if executors_share_disk(settings):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+    if settings.packages:
+        conf["spark.jars.packages"] = ",".join(settings.packages)
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    conf |= settings.conf
+    conf["spark.master"] = settings.remote or settings.master
+    return conf
+
+
+class SessionStarter:
+    """Starts one Spark session in the background, so that input is read meanwhile.
+
+    Args:
+        settings: How to start or reach Spark.
+    """
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self._settings = settings
+        self._session: SparkSession | None = None
+        self._jvm: Jvm | None = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def get(self) -> SparkSession:
+        """Wait for the session.
+
+        Raises:
+            SparkStartError: It could not be started, or was stopped meanwhile.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if self._session is None:
+            raise SparkStartError("Spark has been stopped")
+        return self._session
+
+    def stop(self, orderly_seconds: float | None = None) -> None:
+        """End the session and its Java process, also in the middle of the start or of a job.
+
+        A local session has nothing to say goodbye to: its process is killed, which is immediate.
+
+        Args:
+            orderly_seconds: Let Java run its shutdown hooks for so long; by default only where
+                a cluster, an event log or a listener needs to hear of the end.
+        """
+        with self._lock:
+            already, self._stopped = self._stopped, True
+            session, self._session = self._session, None
+            jvm, self._jvm = self._jvm, None
+        if already:
+            return
+        if orderly_seconds is None and self._needs_orderly_end():
+            orderly_seconds = ORDERLY_SECONDS
+        # Left alone, a Connect client would go on trying to reach its server.
+        if session is not None and (self._settings.remote or orderly_seconds):
+            _within(orderly_seconds or ORDERLY_SECONDS, session.stop)
+        if jvm is not None:
+            _expect_end()
+            jvm.close(orderly_seconds is not None, orderly_seconds or 0.0)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(ORDERLY_SECONDS)
+        if jvm is not None or session is not None:
+            _forget_session()
+
+    def _needs_orderly_end(self) -> bool:
+        conf = self._settings.conf
+        return (
+            not executors_share_disk(self._settings)
+            or "SPARK_LOCAL_DIRS" in os.environ
+            or any(conf.get(name, "false") != "false" for name in _NEEDS_ORDERLY_END)
+        )
+
+    def _run(self) -> None:
+        try:
+            session = self._start()
+        except BaseException as error:
+            self._error = error if isinstance(error, SparkStartError) else _start_error(error)
+            with self._lock:
+                jvm, self._jvm = self._jvm, None
+            if jvm is not None:
+                jvm.close()
+                _forget_session()
+            return
+        with self._lock:
+            if not self._stopped:
+                self._session = session
+
+    def _start(self) -> SparkSession:
+        remote = self._settings.remote
+        if remote is not None:
+            _require_connect()
+            if not remote.startswith("local"):
+                return _connect(remote, self._settings)
+        conf = session_conf(self._settings)
+        environ = dict(os.environ)
+        if remote is not None:
+            environ[_CONNECT_TOKEN] = os.environ.setdefault(_CONNECT_TOKEN, str(uuid.uuid4()))
+            conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+            conf.setdefault("spark.connect.grpc.binding.port", "0")
+            conf.setdefault("spark.connect.grpc.binding.address", "127.0.0.1")
+        jvm, connection_file = spawn_jvm(conf, environ)
+        with self._lock:
+            self._jvm = None if self._stopped else jvm
+        if self._stopped:
+            jvm.close()
+            raise SparkStartError("Spark has been stopped")
+        # Overlaps the start of Java.
+        import pyspark.sql  # noqa: F401, PLC0415
+
+        jvm.wait_ready(connection_file)
+        classic = _classic_session(jvm, conf)
+        if remote is None:
+            return classic
+        java: Any = classic._jvm
+        package = java.org.apache.spark.sql.connect.service
+        port = getattr(getattr(package, "SparkConnectService$"), "MODULE$").localPort()
+        return _connect(f"sc://localhost:{port}", self._settings)
+
+
+def start_session(settings: SparkSettings) -> SparkSession:
+    """Start or reach Spark and wait for it; for scripts and tests.
+
+    Args:
+        settings: How to start or reach Spark.
+
+    Raises:
+        SparkStartError: It could not be started or reached; says why in one line.
+    """
+    starter = SessionStarter(settings)
+    starter.start()
+    return starter.get()
+
+
+def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Run a frame and yield its Arrow record batches while later tasks still run.
+
+    Batches come as tasks finish, in no fixed order; nothing is held back.
+
+    Args:
+        frame: A DataFrame, classic or of Spark Connect.
+
+    Returns:
+        An iterator of `pyarrow.RecordBatch`. Leaving it early cancels nothing.
+
+    Raises:
+        PySparkException: The job failed.
+    """
+    source: Any = frame
+    if not hasattr(source, "_jdf"):
+        client = source._session.client
+        plan = source._plan.to_proto(client)
+        for part in client.to_table_as_iterator(plan, source._plan.observations):
+            if hasattr(part, "to_batches"):  # the schema comes first
+                yield from part.to_batches()
+        return
+    from pyspark.errors.exceptions.captured import unwrap_spark_exception  # noqa: PLC0415
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer  # noqa: PLC0415
+    from pyspark.util import _load_from_socket  # noqa: PLC0415
+
+    serializer = ArrowCollectSerializer()  # type: ignore[no-untyped-call]
+    port, secret, server = source._jdf.collectAsArrowToPython()
+    try:
+        for batch in _load_from_socket((port, secret), serializer):
+            if not isinstance(batch, list):  # the last item: the order of the batches
+                yield batch
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()
+
+
+def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
+    from pyspark import SparkConf  # noqa: PLC0415
+    from pyspark.core.context import SparkContext  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
+    # py4j would tell a lost connection with a traceback; it also raises, and that is reported.
+    logging.getLogger().addFilter(_is_no_lost_connection)
+    # pyspark would print the error of a query, which is raised as well.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True
+    try:
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    SparkContext._ensure_initialized(gateway=gateway)
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+    session = SparkSession(context, options=dict(conf))
+    java: Any = context._jvm
+    local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    # No `.crc` file beside every file that Spark writes to local disk.
+    local_files.setWriteChecksum(False)
+    return session
+
+
+def _require_connect() -> None:
+    try:
+        import pyspark.sql.connect.session  # noqa: F401, PLC0415
+    except Exception as error:
+        raise SparkStartError(
+            f"Spark Connect needs packages that are not installed: {_first_line(error)}",
+            where=Where(setting="spark.remote"),
+            hint="run `pip install 'singer-spark[connect]'`",
+        ) from error
+
+
+def _connect(url: str, settings: SparkSettings) -> SparkSession:
+    import grpc  # noqa: PLC0415
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+
+    # Asked first with a limit of our own: Spark's client would try again for many minutes.
+    with contextlib.closing(DefaultChannelBuilder(url).toChannel()) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise SparkStartError(
+                f"no Spark Connect server answers at {url.partition(';')[0]}",
+                where=Where(setting="spark.remote"),
+                hint="check host, port and network",
+            ) from None
+    os.environ[_CONNECT_FLAG] = "1"
+    session = SparkSession.builder.remote(url).create()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for key, value in settings.conf.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session  # type: ignore[return-value]
+
+
+def _start_error(error: BaseException) -> SparkStartError:
+    """What went wrong, in one line; the Java stack stays in the cause."""
+    java = getattr(error, "java_exception", None)
+    text = _first_line(error)
+    if java is not None:
+        with contextlib.suppress(Exception):
+            text = str(java.getMessage() or java.toString()).splitlines()[0]
+    failure = SparkStartError(f"Spark could not be started: {text}")
+    failure.__cause__ = error
+    return failure
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _within(seconds: float, action: Callable[[], object]) -> None:
+    """Run something that may hang, for a while."""
+    thread = threading.Thread(target=_quietly, args=(action,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        action()
+
+
+def _is_no_lost_connection(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
+
+
+def _loaded(module: str, name: str) -> Any:
+    """Something of pyspark if it is there; another thread may be in the midst of importing it."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _expect_end() -> None:
+    """Tell pyspark's helpers, before Java is killed, that a lost connection is no news."""
+    context = getattr(
+        _loaded("pyspark.core.context", "SparkContext"), "_active_spark_context", None
+    )
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+        server.server_shutdown = True
+        # Takes up to a second, which nobody needs to wait for.
+        threading.Thread(target=_quietly, args=(server.shutdown,), daemon=True).start()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _forget_session() -> None:
+    """Make pyspark forget a process that is gone, so that a new one can be started."""
+    os.environ.pop(_CONNECT_FLAG, None)
+    os.environ.pop(_CONNECT_TOKEN, None)
+    SparkContext = _loaded("pyspark.core.context", "SparkContext")  # noqa: N806
+    SparkSession = _loaded("pyspark.sql.session", "SparkSession")  # noqa: N806
+    if SparkContext is None or SparkSession is None:
+        return
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context._jsc = None
+    gateway, SparkContext._gateway = SparkContext._gateway, None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    if gateway is not None:
+        gateway._gateway_client.is_connected = False
+        _quietly(gateway.close)

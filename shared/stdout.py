@@ -1,0 +1,133 @@
+"""Standard output as the Singer message stream: claimed before anything else can write to it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import sys
+from pathlib import Path
+
+from shared.errors import ClosedPipeError
+
+PIPE_BYTES = 1024 * 1024
+SENDFILE_BYTES = 16 * 1024 * 1024
+READ_BYTES = 1024 * 1024
+
+_SENDFILE_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
+_F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
+
+
+class MessageOutput:
+    """Writes bytes to one file descriptor, whole and in order; not safe for several threads.
+
+    Args:
+        fd: An open descriptor; it is owned by this object and closed by `close`.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.bytes_written = 0
+        if _F_SETPIPE_SZ is not None:
+            # Refused where fd is no pipe, or above the user's pipe quota; only speed is lost.
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of `data`.
+
+        Args:
+            data: Whole lines, with their newline.
+
+        Raises:
+            ClosedPipeError: The reader has gone away.
+            OSError: Any other failure of the descriptor (e.g. a full disk behind a redirect).
+        """
+        view = memoryview(data).cast("B")
+        while view:
+            try:
+                written = os.write(self._fd, view)
+            except BlockingIOError:
+                self._wait_writable()
+                continue
+            except BrokenPipeError as error:
+                raise _closed_pipe() from error
+            self.bytes_written += written
+            view = view[written:]
+
+    def copy_file(self, path: str | os.PathLike[str]) -> int:
+        """Write the bytes of a local file, inside the kernel where it can.
+
+        Args:
+            path: A local file.
+
+        Returns:
+            The number of bytes copied.
+
+        Raises:
+            ClosedPipeError: The reader has gone away.
+            OSError: The file cannot be read, or the descriptor not written.
+        """
+        with Path(path).open("rb", buffering=0) as file:
+            sent = self._send_file(file.fileno())
+            file.seek(sent)
+            while block := file.read(READ_BYTES):
+                self.write(block)
+                sent += len(block)
+        return sent
+
+    def _send_file(self, source: int) -> int:
+        """Copy by `sendfile` as far as it goes; whatever is left must be read and written."""
+        offset = 0
+        while True:
+            try:
+                sent = os.sendfile(self._fd, source, offset, SENDFILE_BYTES)
+            except BlockingIOError:
+                self._wait_writable()
+                continue
+            except BrokenPipeError as error:
+                raise _closed_pipe() from error
+            except OSError as error:
+                if error.errno in _SENDFILE_UNSUPPORTED:
+                    return offset
+                raise
+            if sent == 0:
+                return offset
+            offset += sent
+            self.bytes_written += sent
+
+    def _wait_writable(self) -> None:
+        """Block until a non-blocking descriptor takes more bytes (or its reader is gone)."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        poll.poll()
+
+    def close(self) -> None:
+        """Close the descriptor; safe to call twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def claim_stdout() -> MessageOutput:
+    """Keep fd 1 for messages and send everything else that writes to it to stderr.
+
+    Must be called before Spark starts: child processes (the JVM, Python workers) inherit fd 1.
+
+    Returns:
+        The only way to the original standard output from here on.
+    """
+    sys.stdout.flush()
+    fd = os.dup(1)  # not inheritable (PEP 446)
+    os.dup2(2, 1)
+    return MessageOutput(fd)
+
+
+def _closed_pipe() -> ClosedPipeError:
+    return ClosedPipeError(
+        "whoever was reading standard output has gone away",
+        hint="see the log of the program that comes next in the pipe",
+    )

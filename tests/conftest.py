@@ -1,0 +1,88 @@
+"""Shared fixtures: one Spark session per test process, the real data folder, free ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shared.spark_settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+TEST_SETTINGS = SparkSettings(
+    master="local[2]",
+    app_name="singer-spark-tests",
+    conf={"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"},
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=3,
+        help="random seeds per soak test (default: %(default)s; `make soak` uses 50)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument `seed` runs once per seed."""
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Functions of test modules travel to Spark's workers whole: those cannot import the module."""
+    modules = {item.module for item in items if item.get_closest_marker("spark")}  # type: ignore[attr-defined]
+    if modules:
+        from pyspark.cloudpickle import register_pickle_by_value
+
+        for module in modules:
+            register_pickle_by_value(module)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Where real servers are required, a test skipped for want of one (`server` mark) fails."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    required = os.environ.get("SINGER_SPARK_REQUIRE_SERVERS") == "1"
+    if report.skipped and required and item.get_closest_marker("server"):
+        report.outcome = "failed"
+        report.longrepr = f"SINGER_SPARK_REQUIRE_SERVERS=1, but skipped: {report.longrepr}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local session, started the way both programs start theirs."""
+    from shared.spark_session import SessionStarter
+
+    starter = SessionStarter(TEST_SETTINGS)
+    starter.start()
+    yield starter.get()
+    starter.stop()
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Real input files; the environment variable SINGER_SPARK_DATA may name another folder."""
+    folder = Path(os.environ.get("SINGER_SPARK_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder} (set SINGER_SPARK_DATA)")
+    return folder
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A loopback port nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
