@@ -1,0 +1,156 @@
+"""A record as JSON text, made by Spark itself.
+
+`to_json` already writes most types exactly. What it does not is turned first, and only in columns
+that hold such a type at some depth:
+
+- decimals of more than 6 decimal places (it may write 1E-10), by way of a variant, which writes
+  plain digits;
+- intervals, as ISO 8601 durations: `[-]PnDTnHnMn.nS` and `[-]PnYnM`;
+- time of day, which it cannot write at all;
+- keys of maps that are no strings (it writes Spark's internal numbers, or a Java address), as the
+  text the same value has elsewhere, and keys of structs or arrays as their JSON text.
+
+Timestamps are in UTC with offset +00:00 and six digits, whatever the session's time zone is. NaN
+and infinities are strings, as `shared/json_schema.py` describes. Nulls are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of `to_json` under which its text is exact."""
+
+Turn = Callable[[Column], Column]
+
+_PLAIN_SCALE = 6
+_AS_TEXT = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
+_KEYS_AS_THEY_ARE = (T.StringType, T.CharType, T.VarcharType)
+
+
+def record_json(columns: T.StructType) -> Column:
+    """Give a string column: each row's record as one JSON object, exact for every type.
+
+    Args:
+        columns: The columns to write, with the types they have in the frame.
+    """
+    fields = [_written(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in columns.fields]
+    return F.to_json(F.struct(*fields), JSON_OPTIONS) if fields else F.lit("{}")
+
+
+def quoted(name: str) -> str:
+    """Quote a column's name, so that dots and backticks in it are only characters."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _written(column: Column, data_type: T.DataType) -> Column:
+    turn = _turn(data_type)
+    return column if turn is None else turn(column)
+
+
+def _turn(data_type: T.DataType) -> Turn | None:
+    """Give what makes a value writable; None where `to_json` writes it right as it is."""
+    make = _TURNS.get(type(data_type))
+    return make(data_type) if make else None
+
+
+def _decimal(data_type: T.DecimalType) -> Turn | None:
+    return None if data_type.scale <= _PLAIN_SCALE else lambda column: column.cast("variant")
+
+
+def _to_text(column: Column) -> Column:
+    return column.cast("string")
+
+
+def _struct(data_type: T.StructType) -> Turn | None:
+    turns = [_turn(field.dataType) for field in data_type.fields]
+    if not any(turns):
+        return None
+
+    def turn(column: Column) -> Column:
+        parts = [
+            (f.name, column.getField(f.name), t) for f, t in zip(data_type, turns, strict=True)
+        ]
+        fields = [(t(part) if t else part).alias(name) for name, part, t in parts]
+        return F.when(column.isNotNull(), F.struct(*fields))
+
+    return turn
+
+
+def _array(data_type: T.ArrayType) -> Turn | None:
+    element = _turn(data_type.elementType)
+    return None if element is None else lambda column: F.transform(column, element)
+
+
+def _map(data_type: T.MapType) -> Turn | None:
+    key, value = _key(data_type.keyType), _turn(data_type.valueType)
+    if key is None and value is None:
+        return None
+
+    def turn(column: Column) -> Column:
+        if value is not None:
+            column = F.transform_values(column, lambda _, v: value(v))
+        return column if key is None else F.transform_keys(column, lambda k, _: key(k))
+
+    return turn
+
+
+def _key(data_type: T.DataType) -> Turn | None:
+    """Give what makes text of a map's key; None for strings."""
+    if isinstance(data_type, _KEYS_AS_THEY_ARE):
+        return None
+    if isinstance(data_type, (T.StructType, T.ArrayType, *_AS_TEXT)):
+        edge = 1 if isinstance(data_type, _AS_TEXT) else 0
+        return lambda key: _json_inside(_written(key, data_type), edge)
+    return _to_text if isinstance(data_type, T.DecimalType) else _turn(data_type) or _to_text
+
+
+def _json_inside(value: Column, edge: int) -> Column:
+    """Give the JSON text of a value without `edge` characters (its quotes) at both ends."""
+    text = F.to_json(F.struct(value.alias("k")), JSON_OPTIONS)
+    before = len('{"k":') + edge
+    return F.substring(text, before + 1, F.length(text) - (before + edge + 1))
+
+
+def _part(column: Column, name: str) -> Column:
+    return F.extract(F.lit(name), column)
+
+
+def _day_time(column: Column) -> Column:
+    column = column.cast("interval day to second")
+    names = ("DAY", "HOUR", "MINUTE", "SECOND")
+    days, hours, minutes, seconds = (F.abs(_part(column, name)) for name in names)
+    negative = F.least(*(F.signum(_part(column, name).cast("double")) for name in names)) < 0
+    sign = F.when(negative, "-P").otherwise("P")
+    body = F.concat(sign, days, F.lit("DT"), hours, F.lit("H"), minutes, F.lit("M"), seconds)
+    return F.concat(body, F.lit("S"))
+
+
+def _year_month(column: Column) -> Column:
+    column = column.cast("interval year to month")
+    years, months = _part(column, "YEAR"), _part(column, "MONTH")
+    sign = F.when((years < 0) | (months < 0), "-P").otherwise("P")
+    return F.concat(sign, F.abs(years), F.lit("Y"), F.abs(months), F.lit("M"))
+
+
+_TURNS: Mapping[type[T.DataType], Callable[[Any], Turn | None]] = {
+    T.StructType: _struct,
+    T.ArrayType: _array,
+    T.MapType: _map,
+    T.DecimalType: _decimal,
+    T.TimeType: lambda _: _to_text,
+    T.CalendarIntervalType: lambda _: _to_text,
+    T.DayTimeIntervalType: lambda _: _day_time,
+    T.YearMonthIntervalType: lambda _: _year_month,
+}
