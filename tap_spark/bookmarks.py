@@ -1,0 +1,260 @@
+"""State arithmetic: bookmark values and their order, and the state after what was written. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import date, datetime, timezone
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from shared.errors import SourceError, Where
+from tap_spark.plans import Resume, StreamPlan
+
+State = dict[str, Any]
+Json = Any
+"""A JSON value."""
+Ordered = Any
+"""Something Python orders as Spark orders the column it stands for."""
+INTEGERS = ("byte", "short", "integer", "long")
+TEMPORAL = ("date", "timestamp", "timestamp_ntz")
+NOTE = "The rows are not sorted: this value takes effect when the stream has ended."
+_TIMESTAMP = re.compile(
+    r"([+-]?\d{4,6}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?)?"
+    r"\s*(Z|[+-]\d\d:?\d\d|[+-]\d\d)?"
+)
+
+
+def load_state(path: str) -> State:
+    """Reads a state file: `{}`, bookmarks, or a STATE message (the last of several lines).
+
+    Raises:
+        SourceError: It cannot be read or does not hold a state.
+    """
+    where = Where(file=path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"cannot read the state: {error.strerror}", where=where) from error
+    except ValueError as error:
+        raise SourceError("the state is not UTF-8 text", where=where) from error
+    lines = text.strip().splitlines()
+    if not lines:
+        return {}
+    try:
+        state = _json(text, lines[-1])
+    except ValueError as error:
+        raise SourceError(f"the state is not JSON: {error}", where=where) from error
+    if isinstance(state, Mapping) and state.get("type") == "STATE" and "value" in state:
+        state = state["value"]
+    state = {} if state is None else state
+    check_state(state, path)
+    return dict(state)
+
+
+def check_state(state: object, path: str | None = None) -> None:
+    """Checks the shape of a state.
+
+    Raises:
+        SourceError: It is not an object, or its bookmarks are not.
+    """
+    bookmarks = state.get("bookmarks", {}) if isinstance(state, Mapping) else None
+    if not isinstance(bookmarks, Mapping):
+        raise SourceError(
+            "the state is not an object with 'bookmarks'",
+            where=Where(file=path),
+            hint="use the last STATE of an earlier run, or {} to start over",
+        )
+    wrong = [name for name, mark in bookmarks.items() if not isinstance(mark, Mapping)]
+    if wrong:
+        raise SourceError(
+            "the stream's bookmark is not an object", where=Where(stream=wrong[0], file=path)
+        )
+
+
+def parse_key(value: Json, key_type: str) -> Ordered:
+    """A bookmark's JSON value as something with Spark's order for the column's type.
+
+    Raises:
+        ValueError: The value cannot be of that type.
+    """
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"{json.dumps(value)} is no {key_type}")
+    if key_type.startswith(("string", "char", "varchar")):
+        return str(value).encode()
+    if key_type == "date":
+        return _instant(value).date()
+    if key_type in TEMPORAL:
+        return _instant(value)
+    return _number(value, key_type)
+
+
+def normal_key(value: Json, key_type: str) -> Json:
+    """The JSON value a bookmark is written with: exact, and readable by every JSON parser.
+
+    Raises:
+        ValueError: The value cannot be of that type.
+    """
+    parsed = parse_key(value, key_type)
+    if isinstance(parsed, bytes):
+        return parsed.decode()
+    if isinstance(parsed, datetime):
+        zone = "+00:00" if key_type != "timestamp_ntz" else ""
+        return parsed.isoformat(timespec="microseconds") + zone
+    if isinstance(parsed, date):
+        return parsed.isoformat()
+    if key_type in INTEGERS:
+        return int(parsed)
+    if key_type in ("float", "double"):
+        return float(parsed)
+    return _short_decimal(parsed, str(value))
+
+
+def greater(first: Json, second: Json, key_type: str) -> Json:
+    """The greater of two bookmark values; None and non-finite numbers never win."""
+    known = [value for value in (first, second) if _finite(value, key_type)]
+    return max(known, key=lambda value: parse_key(value, key_type), default=None)
+
+
+def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    """The state once a stream has begun: markers of an interrupted run are dropped."""
+    mark = _without_interim(_bookmark(state, plan))
+    return (
+        _with_bookmark(state, plan, mark)
+        if plan.tap_stream_id in _bookmarks(state)
+        else (_copy(state))
+    )
+
+
+def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, ordered: bool) -> State:
+    """The state after more rows of a stream were written.
+
+    Args:
+        state: The state so far.
+        plan: The stream; without a replication key nothing changes.
+        observed: Greatest replication key (JSON value) among the rows; None where all were null.
+        ordered: No later row has a smaller key, so that the bookmark itself may move.
+    """
+    if plan.resume is not Resume.REPLICATION_KEY or observed is None:
+        return _copy(state)
+    mark = _bookmark(state, plan)
+    if ordered:
+        return _with_bookmark(state, plan, _moved(mark, plan, observed))
+    key_type = plan.key_type or "string"
+    markers = mark.get("progress_markers") or {}
+    best = greater(markers.get("replication_key_value"), observed, key_type)
+    if best is None:
+        return _copy(state)
+    if plan.start_value is not None:
+        mark["starting_replication_value"] = plan.start_value
+    mark["progress_markers"] = {
+        "Note": NOTE,
+        "replication_key": plan.replication_key,
+        "replication_key_value": normal_key(best, key_type),
+    }
+    return _with_bookmark(state, plan, mark)
+
+
+def advance_positions(
+    state: Mapping[str, Any], plan: StreamPlan, bookmark: Mapping[str, Any]
+) -> State:
+    """The state after a slice whose source knows the stream's bookmark itself."""
+    return _with_bookmark(state, plan, {**_bookmark(state, plan), **bookmark})
+
+
+def finish_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    """The state once every row of a stream was written: interim markers become the bookmark."""
+    if plan.tap_stream_id not in _bookmarks(state):
+        return _copy(state)
+    mark = _bookmark(state, plan)
+    markers = mark.get("progress_markers") or {}
+    if plan.resume is Resume.REPLICATION_KEY and markers.get("replication_key_value") is not None:
+        mark = _moved(mark, plan, markers["replication_key_value"])
+    return _with_bookmark(state, plan, _without_interim(mark))
+
+
+def _moved(mark: State, plan: StreamPlan, observed: Json) -> State:
+    key_type = plan.key_type or "string"
+    old = mark.get("replication_key_value")
+    best = greater(old, observed, key_type)
+    if best is None:
+        return mark
+    value = old if best is old else normal_key(best, key_type)
+    return {**mark, "replication_key": plan.replication_key, "replication_key_value": value}
+
+
+def _json(text: str, last_line: str) -> Json:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(last_line)
+
+
+def _number(value: Json, key_type: str) -> Ordered:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError(f"{json.dumps(value)} is no {key_type}") from None
+    if key_type in INTEGERS and (not number.is_finite() or number != int(number)):
+        raise ValueError(f"{json.dumps(value)} is no {key_type}")
+    if key_type in ("float", "double"):
+        return float(number)
+    if not number.is_finite():
+        raise ValueError(f"{json.dumps(value)} is no {key_type}")
+    return number
+
+
+def _short_decimal(number: Decimal, text: str) -> Json:
+    """A decimal as a JSON number where no reader can spoil it, else as text."""
+    if Decimal(repr(float(number))) != number:
+        return str(number)
+    return int(number) if number == int(number) and "." not in text else float(number)
+
+
+def _instant(value: Json) -> datetime:
+    """A timestamp's UTC wall clock, without zone (years 1 to 9999)."""
+    match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{json.dumps(value)} is no date or timestamp")
+    day, clock, fraction, zone = match.groups()
+    clock = f"{clock or '00:00'}:00"[:8]
+    micros = (fraction or "")[:6].ljust(6, "0")
+    offset = "+00:00" if zone in (None, "Z") else zone.replace(":", "").ljust(5, "0")
+    offset = offset if ":" in offset else f"{offset[:3]}:{offset[3:]}"
+    moment = datetime.fromisoformat(f"{day}T{clock}.{micros}{offset}")
+    return moment.astimezone(timezone.utc).replace(tzinfo=None)
+
+
+def _finite(value: Json, key_type: str) -> bool:
+    if value is None:
+        return False
+    if key_type not in ("float", "double"):
+        return True
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
+
+
+def _bookmarks(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    return state.get("bookmarks") or {}
+
+
+def _bookmark(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    return dict(_bookmarks(state).get(plan.tap_stream_id) or {})
+
+
+def _copy(state: Mapping[str, Any]) -> State:
+    return {**state, "bookmarks": dict(_bookmarks(state))}
+
+
+def _with_bookmark(state: Mapping[str, Any], plan: StreamPlan, mark: State) -> State:
+    return {**state, "bookmarks": {**_bookmarks(state), plan.tap_stream_id: mark}}
+
+
+def _without_interim(mark: Mapping[str, Any]) -> State:
+    interim = ("progress_markers", "starting_replication_value")
+    return {key: value for key, value in mark.items() if key not in interim}

@@ -1,0 +1,86 @@
+"""What the tap decided to read: plain data that passes from planning to sources and writers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tap_spark.config import StreamConfig
+
+
+class Method(str, Enum):
+    """Replication methods of the Singer specification."""
+
+    FULL_TABLE = "FULL_TABLE"
+    INCREMENTAL = "INCREMENTAL"
+    LOG_BASED = "LOG_BASED"
+
+
+class Resume(str, Enum):
+    """What an incremental stream's bookmark counts."""
+
+    NOTHING = "nothing"
+    REPLICATION_KEY = "replication key"
+    FILE_POSITION = "file position"
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """One selected stream, ready to be read.
+
+    Attributes:
+        stream: Name on the messages.
+        tap_stream_id: Name in the catalog and under `bookmarks` in the state.
+        config: The stream's settings.
+        schema: JSON Schema of the selected properties, as it goes into SCHEMA.
+        columns: Selected top-level columns, in source order.
+        key_properties: Primary key columns; may be empty.
+        method: How the stream is replicated.
+        resume: What the bookmark counts.
+        replication_key: Bookmark column where `resume` is REPLICATION_KEY.
+        bookmark: The stream's own entry of the incoming state (`{}` where there is none).
+        start_value: Lower bound (inclusive) of the replication key as JSON value: the bookmark,
+            else `start_date` where the key is a date or timestamp, else None.
+        version: Table version of a FULL_TABLE run (ms since the epoch), else None.
+        key_type: Spark's name of the replication key's type (`long`, `decimal(10,2)`, ...).
+        source_schema: The source's whole schema as Spark's JSON text, from the catalog's root
+            metadata; None where the catalog does not hold it and the source must be asked.
+    """
+
+    stream: str
+    tap_stream_id: str
+    config: StreamConfig
+    schema: Mapping[str, Any]
+    columns: tuple[str, ...]
+    key_properties: tuple[str, ...] = ()
+    method: Method = Method.FULL_TABLE
+    resume: Resume = Resume.NOTHING
+    replication_key: str | None = None
+    bookmark: Mapping[str, Any] = field(default_factory=dict)
+    start_value: Any = None
+    version: int | None = None
+    key_type: str | None = None
+    source_schema: str | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of a stream that is read by one Spark job.
+
+    Attributes:
+        frame: The selected columns (in plan order), filtered, still with Spark types.
+        bookmark: The stream's whole bookmark entry once this and every earlier slice have been
+            written, where the source knows it (file positions); None where the writer observes it
+            (replication key) or there is none.
+        ordered: Rows come in ascending order of the replication key over the whole stream
+            (nulls first), so that STATE may follow the last written row.
+    """
+
+    frame: DataFrame
+    bookmark: Mapping[str, Any] | None = None
+    ordered: bool = False

@@ -1,0 +1,70 @@
+"""Where streams are read from: one module per kind, found by the stream's `format`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from shared.errors import SettingsError, Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tap_spark.config import StreamConfig
+    from tap_spark.plans import Slice, StreamPlan
+
+FORMATS = {
+    "csv": "csv_files:CsvSource",
+    "json": "json_files:JsonSource",
+    "text": "columnar_files:TextSource",
+    "parquet": "columnar_files:ParquetSource",
+    "orc": "columnar_files:OrcSource",
+    "rows": "rows:RowsSource",
+}
+"""Module and class of each format; a new source is one line here."""
+
+
+class Source(Protocol):
+    """A stream's source. Building it checks what can be checked without Spark."""
+
+    @property
+    def key_properties(self) -> tuple[str, ...]:
+        """The primary key: the settings', or what the source itself knows."""
+        ...
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Columns and exact types; may read the source.
+
+        Raises:
+            SourceError: It cannot be read, or has no columns.
+        """
+        ...
+
+    def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
+        """The planned rows, in parts that are each read by one Spark job.
+
+        Raises:
+            SourceError: It cannot be read, or a planned column is gone. What Spark finds later,
+                while a part is read, goes through `failures.source_error`.
+        """
+        ...
+
+
+def source_for(stream: StreamConfig) -> Source:
+    """Builds the source of a stream.
+
+    Raises:
+        SettingsError: There is no such format.
+        SourceError: Its files do not exist.
+    """
+    if stream.format not in FORMATS:
+        raise SettingsError(
+            f"unknown format '{stream.format}'",
+            where=Where(stream=stream.name),
+            hint=f"one of {', '.join(FORMATS)}",
+        )
+    module, name = FORMATS[stream.format].split(":")
+    source: Source = getattr(import_module(f"tap_spark.sources.{module}"), name)(stream)
+    return source

@@ -1,0 +1,251 @@
+"""CSV: read as text by position, named by the header, typed without loss."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
+
+from shared.storage import open_random
+from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
+from tap_spark.sources.frames import (
+    CORRUPT,
+    col,
+    exact_cast,
+    quoted,
+    without_corrupt,
+)
+from tap_spark.sources.inference import infer_types
+from tap_spark.sources.resume import LineRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RAGGED = "too few or too many columns, or a value of another type; options 'quote', 'escape' and \
+'multiLine' tell Spark how to read it"
+HEAD_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the columns of the files lie.
+
+    Attributes:
+        header: What the header line says, or None without one.
+        names: Legal, unique column names, by position.
+        partitions: Columns that Spark makes of `name=value` folders.
+    """
+
+    header: tuple[str, ...] | None
+    names: tuple[str, ...]
+    partitions: tuple[StructField, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """All column names."""
+        return [*self.names, *(field.name for field in self.partitions)]
+
+
+def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
+    """Names for the columns of a header: empty ones get `_cN`, repeated ones a number.
+
+    Names that differ only by case count as repeated, as Spark cannot tell them apart.
+    """
+    taken = {name.lower() for name in header if name}
+    names: list[str] = []
+    seen: set[str] = set()
+    for position, title in enumerate(header):
+        name = title or f"_c{position}"
+        base, number = name, 2
+        while name.lower() in seen or (name != base and name.lower() in taken):
+            name, number = f"{base}_{number}", number + 1
+        seen.add(name.lower())
+        names.append(name)
+    return tuple(names)
+
+
+class CsvSource(FileSource):
+    """CSV files of one layout."""
+
+    _layout: Layout | None = None
+
+    @cached_property
+    def header(self) -> bool:
+        """Whether each file starts with a header line."""
+        return self.flag("header", default=True)
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`."""
+        layout = self.layout(spark)
+        if self.stream.schema:
+            return parse_ddl(self, spark)
+        if self.flag("inferSchema"):
+            frame = self._reader(spark, layout).csv(self.paths)
+            types = [field.dataType for field in frame.schema.fields]
+        else:
+            types = [*infer_types(self._text(spark, layout), layout.names)]
+            types += [field.dataType for field in layout.partitions]
+        fields = zip(layout.columns, types, strict=True)
+        return StructType([StructField(name, dtype) for name, dtype in fields])
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        layout = self.layout(spark)
+        fields = [*self._fields(layout, struct), *layout.partitions]
+        reader = self._reader(spark, layout)
+        if self.option("mode"):
+            return self._typed(reader.schema(StructType(fields)).csv(urls), struct)
+        fields.append(StructField(CORRUPT, StringType()))
+        frame = reader.schema(StructType(fields)).csv(urls)
+        return self._typed(without_corrupt(frame, RAGGED), struct)
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """See `FileSource.rows_of_lines`."""
+        text = col("value").cast("string")
+        if self._encoding() not in UTF8:
+            text = F.decode(col("value"), self._encoding())
+        lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
+        comment = self.option("comment")
+        if comment:
+            lines = lines.filter(~col("value").startswith(comment))
+        layout = self.layout(lines.sparkSession)
+        fields = self._fields(layout, struct)
+        checked = not self.option("mode")
+        if checked:
+            fields.append(StructField(CORRUPT, StringType()))
+        ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
+        skipped = ("header", "multiline", "inferschema", "enforceschema", "encoding", "charset")
+        options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
+        parsed = lines.select(F.from_csv("value", F.lit(ddl), options).alias("r"), "file")
+        if not checked:
+            return self._typed(parsed.select("r.*"), struct)
+        names = F.split(F.lit("\n".join(urls)), "\n")
+        frame = parsed.select("r.*", F.get(names, col("file")).alias(FILE))
+        return self._typed(without_corrupt(frame, RAGGED, col(FILE)), struct)
+
+    def line_rules(self) -> LineRules | None:
+        """See `FileSource.line_rules`."""
+        wide = re.match(r"(?i)utf-?(16|32)", self._encoding())
+        if wide or self.flag("multiLine") or self.option("lineSep"):
+            return None
+        return LineRules(header=self.header, comment=self.option("comment").encode())
+
+    def present_columns(self, spark: SparkSession) -> list[str] | None:
+        """See `FileSource.present_columns`."""
+        return self.layout(spark).columns
+
+    def check_file(self, url: str) -> None:
+        """A file whose header differs would have its values under the wrong names."""
+        layout = self._layout or self.layout(self._spark)
+        if layout.header is None:
+            return
+        found = self._header_of(url)
+        if found is not None and found != layout.header:
+            raise self.error(
+                f"the header {', '.join(found)} differs from that of the other files: "
+                f"{', '.join(layout.header)}",
+                hint="make a stream of its own of files with other columns",
+                file=url,
+            )
+
+    def layout(self, spark: SparkSession) -> Layout:
+        """How the columns lie, told by the first line.
+
+        Raises:
+            SourceError: There is no line.
+        """
+        if self._layout is None:
+            self._layout = self._read_layout(spark)
+        return self._layout
+
+    def _read_layout(self, spark: SparkSession) -> Layout:
+        options = self._options() | {"header": "false", "inferSchema": "false"}
+        options = {k: v for k, v in options.items() if k.lower() != "enforceschema"}
+        frame = spark.read.options(**options).csv(self.paths)
+        data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
+        first = frame.select(*map(col, data)).head(1) if data else []
+        if not first:
+            raise self.error("the files hold no line", "set 'schema'", self.shown_path())
+        partitions = tuple(field for field in frame.schema.fields if field.name not in data)
+        if not self.header:
+            names = tuple(data)
+            return Layout(None, self._given_names(spark, names), partitions)
+        header = tuple(value or "" for value in first[0])
+        return Layout(header, self._given_names(spark, unique_names(header)), partitions)
+
+    def _given_names(self, spark: SparkSession, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The setting `schema` names columns by position, unless the header has its names."""
+        if not self.stream.schema:
+            return names
+        given = parse_ddl(self, spark).names
+        if set(given) <= set(names):
+            return names
+        if len(given) == len(names):
+            return tuple(given)
+        raise self.error(
+            f"'schema' has {len(given)} columns, the files have {len(names)}: {', '.join(names)}",
+            hint="name columns of the header, or all columns in their order",
+        )
+
+    def _options(self) -> dict[str, str]:
+        return self.options(columnPruning="false", **corrupt_options(self, CORRUPT))
+
+    def _reader(self, spark: SparkSession, layout: Layout) -> DataFrameReader:
+        options = self._options()
+        if layout.header is not None:
+            verbatim = str(layout.names != layout.header).lower()
+            options = {"header": "true", "enforceSchema": verbatim, **options}
+        return spark.read.options(**options)
+
+    def _text(self, spark: SparkSession, layout: Layout) -> DataFrame:
+        struct = StructType([StructField(name, StringType()) for name in layout.names])
+        return self.rows(spark, self.paths, struct)
+
+    def _fields(self, layout: Layout, struct: StructType) -> list[StructField]:
+        """Data columns as the parser is told: text, or the types that Spark is to parse."""
+        typed = bool(self.stream.schema) or self.flag("inferSchema")
+        types = {field.name: field.dataType for field in struct.fields} if typed else {}
+        return [StructField(name, types.get(name, StringType())) for name in layout.names]
+
+    def _typed(self, frame: DataFrame, struct: StructType) -> DataFrame:
+        text = {f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)}
+        return frame.select(
+            *(
+                exact_cast(field.name, field.dataType)
+                if field.name in text
+                else col(field.name).cast(field.dataType).alias(field.name)
+                for field in struct.fields
+                if field.name in frame.columns
+            )
+        )
+
+    def _encoding(self) -> str:
+        return (self.option("encoding") or self.option("charset")).lower()
+
+    def _header_of(self, url: str) -> tuple[str, ...] | None:
+        """The header line of a file; None where Python's csv cannot be told how to read it."""
+        separator = self.option("sep") or self.option("delimiter") or ","
+        separator = "\t" if separator == "\\t" else separator
+        quote = self.option("quote", '"')
+        if len(separator) != 1 or len(quote) != 1:
+            return None
+        with open_random(url) as file:
+            head = bytes(file.read(HEAD_BYTES))
+        comment = self.option("comment")
+        text = head.decode(self._encoding() or "utf-8", errors="replace").removeprefix("\ufeff")
+        lines = (line for line in text.splitlines() if line.strip())
+        line = next((line for line in lines if not (comment and line.startswith(comment))), None)
+        if line is None:
+            return None
+        return tuple(next(csv.reader([line], delimiter=separator, quotechar=quote)))
+
+
+FILE = "_tap_spark_file"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader

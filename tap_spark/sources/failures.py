@@ -1,0 +1,100 @@
+"""What went wrong while Spark read a source, as one SourceError.
+
+Errors of single rows are raised inside Spark with a marked text, `[tap-spark]...[/tap-spark]`,
+which survives every wrapper that Spark, Py4J and Spark Connect put around it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from shared.errors import SourceError, Where
+
+BEGIN, END = "[tap-spark]", "[/tap-spark]"
+_MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*(.*)")
+_FILE = re.compile(r"reading file (\S.*?)\.\s+SQLSTATE|Path does not exist: (\S+?)\.? SQLSTATE")
+_VALUE = re.compile(r"The value '(.*?)' of the type \S+ cannot be cast to \"(\w+)", re.DOTALL)
+_HEADER = re.compile(
+    r"CSV header does not conform.*?\n\s*Header: (.*?)\n\s*Schema: (.*?)\n", re.DOTALL
+)
+_CSV_FILE = re.compile(r"CSV file: (\S+)")
+_SHOWN = 300
+HINTS = {
+    "PATH_NOT_FOUND": "check 'path'",
+    "COLUMN_ALREADY_EXISTS": "names must differ by more than case; set "
+    "spark.conf 'spark.sql.caseSensitive' to true, or 'schema'",
+    "CANNOT_MERGE_SCHEMAS": "the files disagree on a column's type; set 'schema'",
+    "FAILED_READ_FILE": "the file is damaged, or not of the stream's format and schema",
+}
+
+
+def source_error(stream: str, error: BaseException) -> SourceError:
+    """Turns any error of Spark while it read a stream into one clear SourceError.
+
+    Args:
+        stream: The stream that was read.
+        error: What PySpark raised.
+    """
+    if isinstance(error, SourceError):
+        return error
+    text = str(error)
+    marked = _MARKED.search(text)
+    if marked:
+        return _row_error(stream, marked.group(1))
+    cast = _VALUE.search(text)
+    if cast:
+        value, kind = cast.groups()
+        return SourceError(
+            f"the value {json.dumps(value)} cannot be read as {kind}", where=Where(stream=stream)
+        )
+    header = _HEADER.search(text)
+    if header:
+        found, expected = (part.strip() for part in header.groups())
+        file = _CSV_FILE.search(text)
+        return SourceError(
+            f"the header {found} differs from that of the other files: {expected}",
+            where=Where(stream=stream, file=plain_path(file.group(1)) if file else None),
+            hint="make a stream of its own of files with other columns",
+        )
+    return _spark_error(stream, error, text)
+
+
+def row_failure(**parts: str) -> str:
+    """The marked text of a failure that Python code on an executor raises."""
+    return BEGIN + json.dumps(parts) + END
+
+
+def _row_error(stream: str, text: str) -> SourceError:
+    try:
+        parts = json.loads(text)
+    except ValueError:
+        parts = {"problem": text}
+    found = parts.get("value")
+    shown = f": {found[:_SHOWN]}" if isinstance(found, str) else ""
+    return SourceError(
+        parts.get("problem", "a row cannot be read") + shown,
+        where=Where(stream=stream, file=plain_path(parts.get("file") or "") or None),
+        hint=parts.get("hint", ""),
+    )
+
+
+def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
+    conditions = _CONDITION.findall(text)
+    file = _FILE.search(text)
+    path = next((group for group in file.groups() if group), None) if file else None
+    condition = conditions[0][0] if conditions else ""
+    messages = [message.split(" SQLSTATE")[0].strip() for _, message in conditions]
+    reason = next((message for message in reversed(messages) if message), "")
+    first_line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return SourceError(
+        f"Spark cannot read it: {reason or first_line}"[:_SHOWN],
+        where=Where(stream=stream, file=plain_path(path) if path else None),
+        hint=HINTS.get(condition.split(".")[0], ""),
+    )
+
+
+def plain_path(url: str) -> str:
+    """A `file:` URL as the path a user knows it by."""
+    return re.sub(r"^file:/+", "/", url)

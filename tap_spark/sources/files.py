@@ -1,0 +1,168 @@
+"""What all sources of files have in common; the formats fill in how rows are made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from shared.errors import SourceError, Where
+from tap_spark.plans import Resume, Slice, StreamPlan
+from tap_spark.sources import paths
+from tap_spark.sources.frames import col, missing, prune, struct_from_text, whole
+from tap_spark.sources.resume import LineRules, file_slices, line_slices
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark.config import StreamConfig
+
+UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
+
+
+class FileSource(ABC):
+    """Files of one format.
+
+    Raises:
+        SourceError: A local path does not exist.
+    """
+
+    def __init__(self, stream: StreamConfig) -> None:
+        self.stream = stream
+        self.key_properties = stream.key_properties
+        self.paths = list(paths.resolve(stream))
+        self._base: dict[str, str] = {}
+
+    @abstractmethod
+    def schema(self, spark: SparkSession) -> StructType:
+        """Columns and types of the files."""
+
+    @abstractmethod
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """The files' rows with at least the columns of `struct`, of exactly those types."""
+
+    def line_rules(self) -> LineRules | None:
+        """How lines are told apart; None where files can only be read as a whole."""
+        return None
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """The rows that lines hold; only for formats with `line_rules`."""
+        raise NotImplementedError
+
+    def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
+        """Columns the files have now; None where only reading all of them would tell."""
+        return None
+
+    def check_file(self, url: str) -> None:  # noqa: B027
+        """Looks at the start of a file that is read from there."""
+
+    def whole_line(self, line: bytes) -> bool:  # noqa: ARG002
+        """Whether a last line without line end is known to be complete."""
+        return True
+
+    def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
+        """See `Source.slices`."""
+        self._spark = spark
+        if plan.resume is Resume.FILE_POSITION:
+            yield from self._new_slices(spark, plan)
+            return
+        struct = self.planned_struct(spark, plan)
+        self._check_columns(spark, plan)
+        yield whole(self.rows(spark, self.paths, struct), plan)
+
+    def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
+        """See `GrowingFiles`."""
+        self._check_columns(spark, plan)
+        escaped = [paths.spark_url(url) for url in urls]
+        return self.rows(spark, escaped, self.planned_struct(spark, plan))
+
+    def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
+        """See `GrowingFiles`."""
+        return self.rows_of_lines(lines, self.planned_struct(self._spark, plan), urls)
+
+    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
+        """See `GrowingFiles`."""
+        frame = spark.createDataFrame([], self.planned_struct(spark, plan))
+        return frame.select(*map(col, plan.columns))
+
+    def planned_struct(self, spark: SparkSession, plan: StreamPlan) -> StructType:
+        """What the plan selects, with the source's types; asks the source without a catalog's."""
+        text = plan.source_schema
+        return prune(struct_from_text(text) if text else self.schema(spark), plan.schema)
+
+    def option(self, name: str, default: str = "") -> str:
+        """A reader option; Spark does not tell upper from lower case in their names."""
+        values = [
+            value for key, value in self.stream.options.items() if key.lower() == name.lower()
+        ]
+        return values[-1] if values else default
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A reader option that is true or false."""
+        return self.option(name, str(default)).lower() == "true"
+
+    def options(self, **defaults: str) -> dict[str, str]:
+        """The stream's options over defaults of ours."""
+        given = {key.lower() for key in self.stream.options}
+        kept = {key: value for key, value in defaults.items() if key.lower() not in given}
+        return {**kept, **self._base, **self.stream.options}
+
+    def error(self, message: str, hint: str = "", file: str | None = None) -> SourceError:
+        """An error at this stream."""
+        return SourceError(message, where=Where(stream=self.stream.name, file=file), hint=hint)
+
+    def shown_path(self) -> str:
+        """The path as the settings have it, for errors."""
+        return ", ".join(map(paths.display, self.stream.paths))
+
+    def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
+        files = paths.list_files(tuple(self.paths))
+        rules = self.line_rules()
+        whole_only = any(file.partitioned or paths.is_compressed(file.url) for file in files)
+        if any(file.partitioned for file in files):
+            self._base = {"basePath": self._only_root()}
+        if rules is None or whole_only:
+            yield from file_slices(self, spark, plan, files)
+        else:
+            yield from line_slices(self, spark, plan, files, rules)
+
+    def _only_root(self) -> str:
+        """The folder whose `name=value` folders become columns."""
+        if len(self.paths) == 1:
+            return paths.unescaped(self.paths[0])
+        raise self.error(
+            "'name=value' folders under several paths cannot be resumed by file",
+            hint="give one path, or use FULL_TABLE or a replication key",
+        )
+
+    def _check_columns(self, spark: SparkSession, plan: StreamPlan) -> None:
+        present = self.present_columns(spark)
+        gone = missing(plan.columns, present) if present is not None else []
+        if gone:
+            raise self.error(
+                f"selected columns are no longer in the source: {', '.join(gone)}",
+                hint="run --discover again, or deselect them in the catalog",
+                file=self.shown_path(),
+            )
+
+
+def parse_ddl(source: FileSource, spark: SparkSession) -> StructType:
+    """The stream's setting `schema`.
+
+    Raises:
+        SourceError: It is not Spark DDL.
+    """
+    try:
+        return spark.createDataFrame([], source.stream.schema or "").schema
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        raise source.error(f"the setting 'schema' is not Spark DDL: {first}") from error
+
+
+def corrupt_options(source: FileSource, name: str) -> Mapping[str, str]:
+    """Options that keep unreadable rows visible, unless the user has chosen a `mode`."""
+    if source.option("mode"):
+        return {}
+    return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": name}

@@ -1,0 +1,146 @@
+"""DataFrame pieces shared by the sources: names, filters, and checks that fail loudly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tap_spark.plans import Resume, Slice, StreamPlan
+from tap_spark.sources.failures import BEGIN, END
+
+CORRUPT = "_tap_spark_unreadable"
+_SHOWN = 200
+MAX_DECIMAL = 38
+
+
+def col(name: str) -> Column:
+    """The top-level column of exactly this name, whatever characters it has."""
+    return F.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """The name as Spark SQL reads it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def struct_from_text(text: str) -> StructType:
+    """Reads back a schema written as Spark's JSON text."""
+    return StructType.fromJson(json.loads(text))
+
+
+def prune(struct: StructType, schema: Mapping[str, Any]) -> StructType:
+    """The fields, at any depth, that a JSON Schema has too, in the struct's order."""
+    wanted = schema.get("properties")
+    if not isinstance(wanted, Mapping):
+        return struct
+    return StructType(
+        [
+            StructField(field.name, _prune(field.dataType, wanted[field.name]), True)
+            for field in struct.fields
+            if field.name in wanted
+        ]
+    )
+
+
+def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
+    if isinstance(dtype, StructType):
+        return prune(dtype, schema)
+    if isinstance(dtype, ArrayType) and isinstance(schema.get("items"), Mapping):
+        return ArrayType(_prune(dtype.elementType, schema["items"]), True)
+    return dtype
+
+
+def tidy(dtype: DataType) -> DataType:
+    """An inferred type made safe for later data: no void, no decimal narrower than it may be."""
+    if isinstance(dtype, NullType):
+        return StringType()
+    if isinstance(dtype, DecimalType):
+        return DecimalType(MAX_DECIMAL, dtype.scale)
+    if isinstance(dtype, ArrayType):
+        return ArrayType(tidy(dtype.elementType), True)
+    if isinstance(dtype, MapType):
+        return MapType(dtype.keyType, tidy(dtype.valueType), True)
+    if isinstance(dtype, StructType):
+        return StructType([StructField(f.name, tidy(f.dataType), True) for f in dtype.fields])
+    return dtype
+
+
+def fail(
+    problem: str,
+    *,
+    value: Column | None = None,
+    file: Column | None = None,
+    hint: str = "",
+) -> Column:
+    """An expression that ends the job with a marked text; see `failures`."""
+    parts = [F.lit(problem).alias("problem"), F.lit(hint).alias("hint")]
+    if value is not None:
+        parts.append(F.substring(value, 1, _SHOWN).alias("value"))
+    if file is not None:
+        parts.append(file.alias("file"))
+    return F.raise_error(F.concat(F.lit(BEGIN), F.to_json(F.struct(*parts)), F.lit(END)))
+
+
+def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> DataFrame:
+    """Makes a row that the parser could not read end the job instead of becoming nulls."""
+    file = F.input_file_name() if file is None else file
+    failure = fail("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
+    # Spark refuses queries that need no column but the one with the unreadable rows.
+    also = next((name for name in frame.columns if name != CORRUPT), CORRUPT)
+    failure = F.when(col(also).isNull(), failure).otherwise(F.concat(failure, F.lit("")))
+    good = F.when(col(CORRUPT).isNull(), F.lit(True)).otherwise(failure.cast("boolean"))
+    return frame.filter(good).drop(CORRUPT)
+
+
+def exact_cast(name: str, dtype: DataType) -> Column:
+    """A text column as another type; text that is not of that type ends the job."""
+    text = col(name)
+    if isinstance(dtype, StringType):
+        return text
+    kind = dtype.simpleString()
+    value = text.try_cast(dtype)
+    good = value.isNotNull()
+    if isinstance(dtype, DecimalType):
+        good &= (F.instr(text, ".") == 0) | (F.length(text) - F.instr(text, ".") <= dtype.scale)
+    hint = "run --discover again, or set 'schema'"
+    failure = fail(f"column '{name}' holds a value that is no {kind}", value=text, hint=hint)
+    return F.when(text.isNull() | good, value).otherwise(failure.cast(dtype)).alias(name)
+
+
+def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
+    """One slice of everything the plan asks for: columns, lower bound and order."""
+    frame = bounded(frame, plan)
+    if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
+        frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
+        ordered = True
+    return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
+
+
+def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
+    """Rows at or above the plan's start value, and those without a key."""
+    if plan.resume is not Resume.REPLICATION_KEY or plan.start_value is None:
+        return frame
+    key = str(plan.replication_key)
+    dtype = frame.schema[key].dataType
+    start = F.lit(str(plan.start_value)).cast(dtype)
+    return frame.filter((col(key) >= start) | col(key).isNull())
+
+
+def missing(columns: Iterable[str], present: Sequence[str]) -> list[str]:
+    """The columns that are not present."""
+    known = set(present)
+    return [name for name in columns if name not in known]

@@ -1,0 +1,148 @@
+"""Lines of file ranges as Arrow batches, split without a Python object per line; on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.storage import open_random
+from tap_spark.sources.failures import row_failure
+from tap_spark.sources.looks import next_line_start
+
+CHUNK = 4 * 1024 * 1024
+BOM = b"\xef\xbb\xbf"
+LINES_SCHEMA = "value binary, file int"
+
+
+@dataclass(frozen=True)
+class LineRange:
+    """A range of a file that is read on its own.
+
+    Attributes:
+        url: The file.
+        number: Which file of the wave it is.
+        start: Lines that start here or later are read, ...
+        stop: ... and before here.
+        limit: Nothing at or after this byte is read.
+        aligned: `start` is the start of a line.
+        header: The first line that is not blank is a header, and left out.
+        comment: Lines that start so do not count as the header.
+    """
+
+    url: str
+    number: int
+    start: int
+    stop: int
+    limit: int
+    aligned: bool
+    header: bool = False
+    comment: bytes = b""
+
+
+def cut_ranges(
+    url: str, number: int, start: int, end: int, *, piece: int, header: bool, comment: bytes = b""
+) -> list[LineRange]:
+    """Cuts a line-aligned part of a file into ranges of about `piece` bytes."""
+    return [
+        LineRange(
+            url,
+            number,
+            at,
+            min(at + piece, end),
+            end,
+            aligned=at == start,
+            header=header and at == 0,
+            comment=comment,
+        )
+        for at in range(start, end, piece)
+    ]
+
+
+def reader(
+    tasks: Sequence[Sequence[LineRange]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """A function for `mapInArrow`: ids of tasks in, the lines of their ranges out."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for piece in tasks[task]:
+                    yield from read_range(piece)
+
+    return read
+
+
+def read_range(piece: LineRange) -> Iterator[pa.RecordBatch]:
+    """The lines of a range, without their line ends."""
+    try:
+        with open_random(piece.url) as file:
+            header = piece.header
+            for values in _lines(file, piece):
+                kept = values.slice(_header_lines(values, piece.comment)) if header else values
+                header = header and not len(kept) and _only_blank(values, piece.comment)
+                numbers = pa.repeat(pa.scalar(piece.number, pa.int32()), len(kept))
+                yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
+    except OSError as error:
+        raise RuntimeError(
+            row_failure(problem=f"the file cannot be read: {error}", file=piece.url)
+        ) from error
+
+
+def split_lines(data: bytes) -> pa.Array:
+    """Splits whole lines (the last line end may be missing) at every kind of line end."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if not data:
+        return pa.array([], pa.binary())
+    if data.endswith(b"\n"):
+        data = data[:-1]
+    return pc.split_pattern(pa.array([data], pa.binary()), b"\n").flatten()
+
+
+def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
+    at = piece.start if piece.aligned else next_line_start(file, piece.start, piece.limit)
+    end = piece.limit
+    if piece.stop < piece.limit:
+        end = next_line_start(file, piece.stop, piece.limit)
+    carried: list[bytes] = []
+    while at < end:
+        wanted = min(CHUNK, end - at)
+        block = bytes(file.read_at(wanted, at))
+        if len(block) < wanted:
+            raise OSError("it became shorter while it was read")
+        block = block[len(BOM) :] if at == 0 and block.startswith(BOM) else block
+        at = min(at + CHUNK, end)
+        last = _last_line_end(block, final=at >= end)
+        if last < 0:
+            carried.append(block)
+            continue
+        yield split_lines(b"".join([*carried, block[: last + 1]]))
+        carried = [block[last + 1 :]]
+    rest = b"".join(carried)
+    if rest:
+        yield split_lines(rest)
+
+
+def _last_line_end(block: bytes, *, final: bool) -> int:
+    """Index of the last line end; a final CR may be half of a CRLF and waits for what follows."""
+    searched = len(block) if final or not block.endswith(b"\r") else len(block) - 1
+    return max(block.rfind(b"\n", 0, searched), block.rfind(b"\r", 0, searched))
+
+
+def _header_lines(values: pa.Array, comment: bytes) -> int:
+    """How many lines at the start are blank, comments, or the header itself."""
+    for index in range(len(values)):
+        if not _ignored(values[index].as_py(), comment):
+            return index + 1
+    return len(values)
+
+
+def _only_blank(values: pa.Array, comment: bytes) -> bool:
+    return all(_ignored(value.as_py(), comment) for value in values)
+
+
+def _ignored(line: bytes, comment: bytes) -> bool:
+    return not line.strip() or bool(comment and line.startswith(comment))

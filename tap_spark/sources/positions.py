@@ -1,0 +1,172 @@
+"""Where reading goes on in files that grow: marks, decisions and waves. Pure but for a `Look`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from tap_spark.sources.paths import FileNow
+
+
+class Found(str, Enum):
+    """What became of a file since its mark was made."""
+
+    NEW = "new"
+    GROWN = "grown"
+    UNFINISHED = "its last line went on"
+    TRUNCATED = "truncated"
+    REWRITTEN = "rewritten"
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """How far a file was read; one entry of `bookmarks.<stream>.files`.
+
+    Attributes:
+        offset: Bytes read.
+        size: Bytes the file had when it was planned.
+        mtime: When it had last changed then.
+        fingerprint: Of the first `offset` bytes.
+        lines: Line ends in them, for people; None where counting would cost a second download.
+        line_start: Where the last line starts if it was read without its line end, else None.
+    """
+
+    offset: int
+    size: int
+    mtime: str
+    fingerprint: str
+    lines: int | None = None
+    line_start: int | None = None
+
+    @classmethod
+    def from_json(cls, value: object) -> FileMark:
+        """Reads a mark from the state.
+
+        Raises:
+            ValueError: It is not one.
+        """
+        if not isinstance(value, Mapping):
+            raise ValueError("a file's position is not an object")
+        try:
+            start, lines = value.get("line_start"), value.get("lines")
+            return cls(
+                offset=int(value["offset"]),
+                size=int(value["size"]),
+                mtime=str(value["mtime"]),
+                fingerprint=str(value["fingerprint"]),
+                lines=None if lines is None else int(lines),
+                line_start=None if start is None else int(start),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"a file's position lacks or spoils {error}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The mark as it goes into the state."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class Look(Protocol):
+    """The few looks into a file that a decision needs."""
+
+    def fingerprint(self, url: str, length: int) -> str:
+        """Of the file's first `length` bytes."""
+        ...
+
+    def read_at(self, url: str, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset` on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Bytes of one file to be read; `start` and `end` are line starts, or the file's end.
+
+    Attributes:
+        file: The file as listed.
+        start: First byte.
+        end: Byte after the last.
+        found: Why it is read.
+        lines: Line ends before `start`, where known.
+    """
+
+    file: FileNow
+    start: int
+    end: int
+    found: Found
+    lines: int | None = 0
+
+
+def decide(file: FileNow, mark: FileMark | None, look: Look) -> Reading | None:
+    """Decides what of a file has to be read; None where nothing has.
+
+    Args:
+        file: The file as listed now.
+        mark: How far it was read, if ever.
+        look: Reads a few bytes; asked only where size or time of the file changed.
+    """
+    if mark is None:
+        return Reading(file, 0, file.size, Found.NEW) if file.size else None
+    if file.size < mark.offset:
+        return Reading(file, 0, file.size, Found.TRUNCATED)
+    touched = (file.size, file.mtime) != (mark.size, mark.mtime)
+    if touched and look.fingerprint(file.url, mark.offset) != mark.fingerprint:
+        return Reading(file, 0, file.size, Found.REWRITTEN)
+    if file.size == mark.offset:
+        return None
+    start, found = _resume(file, mark, look)
+    return Reading(file, start, file.size, found, mark.lines) if start < file.size else None
+
+
+def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
+    """Where the first line starts that was not read whole."""
+    if not mark.offset:
+        return 0, Found.GROWN
+    around = look.read_at(file.url, mark.offset - 1, 3)
+    before, after = around[:1], around[1:]
+    if mark.line_start is None:
+        split_crlf = before == b"\r" and after[:1] == b"\n"
+        return mark.offset + split_crlf, Found.GROWN
+    if after[:1] in (b"\n", b"\r"):
+        return mark.offset + (2 if after == b"\r\n" else 1), Found.GROWN
+    return mark.line_start, Found.UNFINISHED
+
+
+def waves(
+    readings: Sequence[Reading], wave_bytes: int, cut: Cut
+) -> Iterator[list[tuple[Reading, int, int]]]:
+    """Groups readings into waves of about `wave_bytes`, cutting long files between lines.
+
+    Args:
+        readings: What is to be read, in order.
+        wave_bytes: Bytes after which a wave is closed.
+        cut: Finds the first line start at or after an offset.
+
+    Yields:
+        Per wave the parts `(reading, start, end)`, which together cover every reading once.
+    """
+    wave: list[tuple[Reading, int, int]] = []
+    room = wave_bytes
+    for reading in readings:
+        start = reading.start
+        while start < reading.end:
+            end = reading.end
+            if end - start > room:
+                end = min(end, cut(reading.file.url, start + room, reading.end))
+            wave.append((reading, start, end))
+            room -= end - start
+            start = end
+            if room <= 0:
+                yield wave
+                wave, room = [], wave_bytes
+    if wave:
+        yield wave
+
+
+class Cut(Protocol):
+    """Finds line starts."""
+
+    def __call__(self, url: str, at: int, limit: int) -> int:
+        """The first line start at or after `at`; `limit` where there is none before it."""
+        ...

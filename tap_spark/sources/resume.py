@@ -1,0 +1,234 @@
+"""Slices of files that grow: what is new since the bookmark, in waves that each end in one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SourceError, Where
+from tap_spark.plans import Slice, StreamPlan
+from tap_spark.sources.failures import plain_path
+from tap_spark.sources.frames import col
+from tap_spark.sources.line_reader import LINES_SCHEMA, LineRange, cut_ranges, reader
+from tap_spark.sources.looks import FileLook
+from tap_spark.sources.paths import FileNow
+from tap_spark.sources.positions import FileMark, Found, Reading, decide, waves
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("tap-spark")
+WAVE_BYTES = 1024**3
+PIECE_BYTES = 16 * 1024**2
+LONGEST_CHECKED = 64 * 1024**2
+FILES = "files"
+
+
+class GrowingFiles(Protocol):
+    """What a source of files does for one of its formats."""
+
+    def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
+        """Reads whole files."""
+        ...
+
+    def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
+        """Reads a frame of lines (`value` binary, `file` index into `urls`)."""
+        ...
+
+    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
+        """A frame without rows, to carry a bookmark."""
+        ...
+
+    def check_file(self, url: str) -> None:
+        """Looks at the start of a file that is read from there."""
+        ...
+
+    def whole_line(self, line: bytes) -> bool:
+        """Whether a last line without line end is known to be complete."""
+        ...
+
+
+@dataclass(frozen=True)
+class LineRules:
+    """How a format's lines are told apart.
+
+    Attributes:
+        header: Each file starts with a header line.
+        comment: Prefix of lines that do not count.
+    """
+
+    header: bool = False
+    comment: bytes = b""
+
+
+def read_marks(plan: StreamPlan) -> dict[str, FileMark]:
+    """The files' marks of the plan's bookmark.
+
+    Raises:
+        SourceError: The state is damaged.
+    """
+    files = plan.bookmark.get(FILES) or {}
+    try:
+        return {url: FileMark.from_json(mark) for url, mark in files.items()}
+    except (ValueError, AttributeError) as error:
+        raise SourceError(
+            f"the state's file positions are damaged: {error}",
+            where=Where(stream=plan.tap_stream_id),
+            hint="remove the stream's bookmark to read its files from the start",
+        ) from error
+
+
+def line_slices(
+    source: GrowingFiles,
+    spark: SparkSession,
+    plan: StreamPlan,
+    files: Sequence[FileNow],
+    rules: LineRules,
+) -> Iterator[Slice]:
+    """Reads the lines that no earlier run has read."""
+    look = FileLook()
+    marks = read_marks(plan)
+    readings = []
+    for reading in _changed(plan, files, marks, look):
+        if reading.start == 0 and reading.end:
+            source.check_file(reading.file.url)
+        end = _complete_end(source, reading, look)
+        if not end:
+            marks.pop(reading.file.url, None)
+        elif end > reading.start:
+            readings.append(Reading(reading.file, reading.start, end, reading.found, reading.lines))
+    if not readings and marks != read_marks(plan):
+        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, marks))
+    for wave in waves(readings, WAVE_BYTES, look.cut):
+        urls = [reading.file.url for reading, _, _ in wave]
+        for reading, start, end in wave:
+            marks[reading.file.url] = _mark(reading, marks.get(reading.file.url), start, end, look)
+        lines = _lines_frame(spark, wave, rules)
+        frame = source.frame_of_lines(plan, lines, urls).select(*map(col, plan.columns))
+        yield Slice(frame, bookmark=_bookmark(plan, marks))
+
+
+def file_slices(
+    source: GrowingFiles, spark: SparkSession, plan: StreamPlan, files: Sequence[FileNow]
+) -> Iterator[Slice]:
+    """Reads the files that are new or have changed, each as a whole."""
+    look = FileLook()
+    marks = read_marks(plan)
+    changed = _changed(plan, files, marks, look)
+    readings = [Reading(reading.file, 0, reading.file.size, reading.found) for reading in changed]
+    for reading in changed:
+        if reading.found in (Found.GROWN, Found.UNFINISHED):
+            log.warning(
+                "stream '%s': file '%s' has grown and is read again as a whole, as its format "
+                "cannot be read from the middle",
+                plan.stream,
+                plain_path(reading.file.url),
+            )
+    for wave in waves(readings, WAVE_BYTES, lambda _url, _at, limit: limit):
+        for reading, _, end in wave:
+            digest = look.fingerprint(reading.file.url, end)
+            file = reading.file
+            marks[file.url] = FileMark(end, file.size, file.mtime, digest)
+        urls = [reading.file.url for reading, _, _ in wave]
+        frame = source.frame_of_files(spark, plan, urls).select(*map(col, plan.columns))
+        yield Slice(frame, bookmark=_bookmark(plan, marks))
+
+
+def _changed(
+    plan: StreamPlan, files: Sequence[FileNow], marks: Mapping[str, FileMark], look: FileLook
+) -> list[Reading]:
+    """What is to be read; files that had to be started over are warned about."""
+    found = [decide(file, marks.get(file.url), look) for file in files]
+    readings = [reading for reading in found if reading is not None]
+    gone = set(marks) - {file.url for file in files}
+    if gone:
+        log.info("stream '%s': %d file(s) of the bookmark are gone", plan.stream, len(gone))
+    for reading in readings:
+        path = plain_path(reading.file.url)
+        if reading.found in (Found.TRUNCATED, Found.REWRITTEN):
+            log.warning(
+                "stream '%s': file '%s' was %s since the last run; it is read again as a whole",
+                plan.stream,
+                path,
+                reading.found.value,
+            )
+        elif reading.found is Found.UNFINISHED:
+            log.warning(
+                "stream '%s': the last line of file '%s' was read before it was finished; it is "
+                "read again",
+                plan.stream,
+                path,
+            )
+    return readings
+
+
+def _complete_end(source: GrowingFiles, reading: Reading, look: FileLook) -> int:
+    """The reading's end, before a last line that is only half written."""
+    url = reading.file.url
+    start = look.unfinished_line(url, reading.start, reading.end)
+    if start is None or reading.end - start > LONGEST_CHECKED:
+        return reading.end
+    if source.whole_line(look.read_at(url, start, reading.end - start)):
+        return reading.end
+    log.warning(
+        "file '%s': its last line is not complete yet and is left for the next run", plain_path(url)
+    )
+    return start
+
+
+def _mark(reading: Reading, old: FileMark | None, start: int, end: int, look: FileLook) -> FileMark:
+    file = reading.file
+    before = reading.lines if start == reading.start or old is None else old.lines
+    ends = look.line_ends(file.url, start, end)
+    return FileMark(
+        offset=end,
+        size=file.size,
+        mtime=file.mtime,
+        fingerprint=look.fingerprint(file.url, end),
+        lines=None if before is None or ends is None else before + ends,
+        line_start=look.unfinished_line(file.url, start, end),
+    )
+
+
+def _bookmark(plan: StreamPlan, marks: Mapping[str, FileMark]) -> dict[str, Any]:
+    entries = {url: mark.to_json() for url, mark in marks.items()}
+    kept: dict[str, Any] = json.loads(json.dumps(dict(plan.bookmark)))
+    return {**kept, FILES: entries}
+
+
+def _lines_frame(
+    spark: SparkSession, wave: Sequence[tuple[Reading, int, int]], rules: LineRules
+) -> DataFrame:
+    ranges = [
+        piece
+        for number, (reading, start, end) in enumerate(wave)
+        for piece in cut_ranges(
+            reading.file.url,
+            number,
+            start,
+            end,
+            piece=PIECE_BYTES,
+            header=rules.header,
+            comment=rules.comment,
+        )
+    ]
+    tasks = pack(ranges, PIECE_BYTES)
+    ids = spark.range(0, len(tasks), 1, len(tasks))
+    return ids.mapInArrow(reader(tasks), LINES_SCHEMA)
+
+
+def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:
+    """Puts small ranges together, so that many small files do not make as many tasks."""
+    tasks: list[list[LineRange]] = []
+    room = 0
+    for piece in ranges:
+        size = piece.stop - piece.start
+        if size > room or not tasks:
+            tasks.append([])
+            room = task_bytes
+        tasks[-1].append(piece)
+        room -= size
+    return tasks

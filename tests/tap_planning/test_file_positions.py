@@ -1,0 +1,246 @@
+"""Positions in growing files against a model: every line read exactly once, unless rewritten."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tap_spark.sources import looks
+from tap_spark.sources.line_reader import LineRange, cut_ranges, read_range, split_lines
+from tap_spark.sources.looks import FileLook
+from tap_spark.sources.paths import FileNow
+from tap_spark.sources.positions import FileMark, Found, decide, waves
+from tap_spark.sources.resume import pack
+
+ENDS = ["\n", "\r\n", "\r"]
+words = st.text('abc," é', max_size=6)
+contents = st.lists(st.tuples(words, st.sampled_from(ENDS)), max_size=12).map(
+    lambda lines: "".join(word + end for word, end in lines)
+)
+
+
+def spark_lines(data: bytes) -> list[bytes]:
+    """Lines as Hadoop's reader tells them apart."""
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return lines[:-1] if lines[-1] == b"" else lines
+
+
+def now(path: Path, tick: int) -> FileNow:
+    return FileNow(str(path), path.stat().st_size, str(tick))
+
+
+def read(piece: LineRange) -> list[bytes]:
+    return [line for batch in read_range(piece) for line in batch.column(0).to_pylist()]
+
+
+def run(path: Path, mark: FileMark | None, tick: int, wave: int = 7, piece: int = 3):
+    """One run over one file, in tiny waves and ranges; returns lines, mark and what was found."""
+    look = FileLook()
+    file = now(path, tick)
+    reading = decide(file, mark, look)
+    lines: list[bytes] = []
+    if reading is None:
+        return lines, mark, None
+    if not reading.end:
+        return lines, None, reading.found
+    for parts in waves([reading], wave, look.cut):
+        for _, start, end in parts:
+            for part in cut_ranges(str(path), 0, start, end, piece=piece, header=False):
+                lines += read(part)
+            mark = FileMark(
+                end,
+                file.size,
+                file.mtime,
+                look.fingerprint(str(path), end),
+                None,
+                look.unfinished_line(str(path), start, end),
+            )
+            mark = FileMark.from_json(json.loads(json.dumps(mark.to_json())))
+    return lines, mark, reading.found
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=contents, wave=st.integers(1, 30), piece=st.integers(1, 30), tail=words)
+def test_a_file_is_read_whole_in_any_pieces(tmp_path_factory, text, wave, piece, tail):
+    path = tmp_path_factory.mktemp("p") / "f"
+    path.write_bytes((text + tail).encode())
+    lines, mark, _ = run(path, None, 0, wave, piece)
+    assert lines == spark_lines((text + tail).encode())
+    assert mark is None or mark.offset == path.stat().st_size
+
+
+@settings(max_examples=150, deadline=None)
+@given(parts=st.lists(contents, min_size=1, max_size=5))
+def test_appended_lines_are_read_once(tmp_path_factory, parts):
+    path = tmp_path_factory.mktemp("p") / "f"
+    path.write_bytes(b"")
+    seen: list[bytes] = []
+    mark = None
+    for tick, part in enumerate(parts):
+        with path.open("ab") as file:
+            file.write(part.encode())
+        lines, mark, found = run(path, mark, tick)
+        assert found in (None, Found.NEW, Found.GROWN)
+        seen += lines
+        again, same, _ = run(path, mark, tick)
+        assert (again, same) == ([], mark)
+    assert seen == spark_lines("".join(parts).encode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "truncate", "rewrite"]), contents, words), max_size=6
+    )
+)
+def test_any_history_against_a_model(tmp_path_factory, steps):
+    """After each run the lines read last for each place are exactly the file's lines."""
+    path = tmp_path_factory.mktemp("p") / "f"
+    path.write_bytes(b"")
+    known: list[bytes] = []
+    mark = None
+    for tick, (step, text, tail) in enumerate(steps):
+        old = path.read_bytes()
+        new = (text + tail).encode()
+        path.write_bytes({"append": old + new, "truncate": old[: len(old) // 2]}.get(step, new))
+        before = mark
+        lines, mark, found = run(path, mark, tick)
+        if found in (Found.TRUNCATED, Found.REWRITTEN, Found.NEW):
+            known = lines
+        elif found is Found.UNFINISHED:
+            known = known[:-1] + lines
+        else:
+            known += lines
+        current = path.read_bytes()
+        unchanged = before is not None and len(old) >= before.offset
+        unchanged = unchanged and current[: before.offset] == old[: before.offset]
+        if step == "append" and unchanged:
+            assert found in (None, Found.NEW, Found.GROWN, Found.UNFINISHED)
+        if mark is not None and len(current) >= mark.offset and found is not None:
+            assert known == spark_lines(current)
+
+
+def test_an_unfinished_last_line_is_read_again_when_it_goes_on(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb")
+    lines, mark, _ = run(path, None, 0)
+    assert (lines, mark.line_start) == ([b"a", b"b"], 2)
+    assert run(path, mark, 1)[0] == [], "a static file without final line end is read once"
+    path.write_bytes(b"a\nbc\nd\n")
+    lines, mark, found = run(path, mark, 2)
+    assert (lines, found, mark.line_start) == ([b"bc", b"d"], Found.UNFINISHED, None)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_line_that_only_gets_its_end_is_not_read_again(tmp_path, end):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb")
+    _, mark, _ = run(path, None, 0)
+    path.write_bytes(b"a\nb" + end.encode())
+    assert run(path, mark, 1)[0] == []
+    path.write_bytes(b"a\nb" + end.encode() + b"c\n")
+    assert run(path, mark, 2)[0] == [b"c"]
+
+
+def test_the_second_half_of_a_crlf_is_no_line(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\r")
+    _, mark, _ = run(path, None, 0)
+    path.write_bytes(b"a\r\nb\r\n")
+    assert run(path, mark, 1)[0] == [b"b"]
+
+
+def test_rewriting_with_equal_size_is_noticed(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb\n")
+    _, mark, _ = run(path, None, 0)
+    path.write_bytes(b"a\nc\n")
+    lines, _, found = run(path, mark, 1)
+    assert (lines, found) == ([b"a", b"c"], Found.REWRITTEN)
+
+
+def test_a_run_that_stopped_inside_a_file_goes_on_there(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb\nc\n")
+    look = FileLook()
+    size, digest = path.stat().st_size, look.fingerprint(str(path), 2)
+    lines, mark, found = run(path, FileMark(2, size, "0", digest), 0)
+    assert (lines, found, mark.offset) == ([b"b", b"c"], Found.GROWN, size)
+
+
+def test_files_that_grow_while_they_are_read_are_read_to_the_planned_end(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb\nlater\n")
+    assert read(LineRange(str(path), 0, 0, 4, 4, aligned=True)) == [b"a", b"b"]
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\n")
+    with pytest.raises(RuntimeError, match="became shorter"):
+        read(LineRange(str(path), 0, 0, 9, 9, aligned=True))
+
+
+def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypatch):
+    for name, value in {"WHOLE": 400, "EDGE": 100, "BLOCK": 20, "BLOCKS": 4}.items():
+        monkeypatch.setattr(looks, name, value)
+    path = tmp_path / "f"
+    data = bytearray(os.urandom(1000))
+    path.write_bytes(data)
+    first = FileLook().fingerprint(str(path), 1000)
+    for place in (0, 99, 100, 900, 999):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        assert FileLook().fingerprint(str(path), 1000) != first
+    path.write_bytes(data + b"more")
+    assert FileLook().fingerprint(str(path), 1000) == first
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, {}, {"offset": 1}, {"offset": "x", "size": 1, "mtime": "", "fingerprint": ""}],
+)
+def test_damaged_marks_are_refused(value):
+    with pytest.raises(ValueError):
+        FileMark.from_json(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"\xef\xbb\xbfh\nx\n", [b"x"]),
+        (b"\n  \nh\nx\n\ny", [b"x", b"", b"y"]),
+        (b"#c\nh\n#d\nx\n", [b"#d", b"x"]),
+        (b"h", []),
+    ],
+)
+def test_headers_are_left_out(tmp_path, text, expected):
+    path = tmp_path / "f"
+    path.write_bytes(text)
+    (piece,) = cut_ranges(str(path), 0, 0, len(text), piece=99, header=True, comment=b"#")
+    assert read(piece) == expected
+
+
+def test_only_the_first_range_has_the_header():
+    ranges = cut_ranges("f", 0, 0, 10, piece=4, header=True)
+    assert [piece.header for piece in ranges] == [True, False, False]
+    assert not cut_ranges("f", 0, 5, 10, piece=9, header=True)[0].header
+
+
+@given(st.binary(max_size=40))
+def test_split_lines_as_hadoop_does(data):
+    assert split_lines(data).to_pylist() == spark_lines(data)
+
+
+@given(st.lists(st.integers(0, 50), max_size=20))
+def test_tasks_hold_every_range_once(sizes):
+    ranges = [LineRange("f", n, 0, size, size, aligned=True) for n, size in enumerate(sizes)]
+    tasks = pack(ranges, 50)
+    assert [piece for task in tasks for piece in task] == ranges
+    assert all(sum(piece.stop for piece in task) <= 50 for task in tasks)

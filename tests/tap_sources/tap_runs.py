@@ -1,0 +1,49 @@
+"""Reads streams the way a run does: discovery, planning, slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tap_spark.catalog import metadata_of
+from tap_spark.config import StreamConfig, TapConfig
+from tap_spark.discovery import catalog_for
+from tap_spark.plans import Slice
+from tap_spark.replication import plan_streams
+from tap_spark.sources import source_for
+from tap_spark.sources.frames import struct_from_text
+
+
+def stream(kind: str, path: Any = None, **settings: Any) -> StreamConfig:
+    return StreamConfig(name="s", format=kind, path=path, **settings)
+
+
+def types(spark, config: StreamConfig) -> dict[str, str]:
+    catalog = catalog_for(spark, TapConfig(streams=(config,)))
+    root = metadata_of(catalog["streams"][0])[()]
+    fields = struct_from_text(root["spark-schema"]).fields
+    return {f.name: str(f.dataType.jsonValue()) for f in fields}
+
+
+def read_all(
+    spark, config: StreamConfig, *, catalog=None, state=None, deselect=()
+) -> tuple[list[dict], list[Slice]]:
+    """Rows and slices of one run."""
+    tap = TapConfig(streams=(config,))
+    catalog = catalog or catalog_for(spark, tap)
+    off = [[part for name in _path(item) for part in ("properties", name)] for item in deselect]
+    for item in catalog["streams"][0]["metadata"]:
+        if item["breadcrumb"] in off:
+            item["metadata"]["selected"] = False
+    (plan,) = plan_streams(tap, catalog, state, 1)
+    slices = list(source_for(config).slices(spark, plan))
+    found = [row.asDict(recursive=True) for piece in slices for row in piece.frame.collect()]
+    assert all(tuple(piece.frame.columns) == plan.columns for piece in slices)
+    return found, slices
+
+
+def rows(spark, config: StreamConfig, **selection: Any) -> list[dict]:
+    return read_all(spark, config, **selection)[0]
+
+
+def _path(item) -> tuple:
+    return (item,) if isinstance(item, str) else item
