@@ -1,0 +1,135 @@
+"""Singer messages as bytes: one compact JSON object a line, keys in a fixed order.
+
+The target tells RECORD lines apart by their first bytes, so the order of keys in
+`record_head` is a contract between both programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import orjson
+
+
+def encode(value: Any) -> bytes:
+    """Write a value as compact JSON.
+
+    Args:
+        value: JSON values, with any mapping as an object. Integers of any size are kept; a lone
+            surrogate, which UTF-8 cannot hold, is written as an escape.
+
+    Returns:
+        JSON without a newline.
+
+    Raises:
+        TypeError: The value holds something JSON has no form for.
+    """
+    try:
+        return orjson.dumps(value, default=_plain)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return encode(message) + b"\n"
+
+
+def schema_line(
+    stream: str,
+    schema: Mapping[str, Any],
+    key_properties: Sequence[str],
+    bookmark_properties: Sequence[str] = (),
+) -> bytes:
+    """Write a SCHEMA message.
+
+    Args:
+        stream: Name of the stream.
+        schema: JSON Schema of its records.
+        key_properties: Primary key; may be empty.
+        bookmark_properties: Columns its bookmark is taken from; left out where there are none.
+
+    Returns:
+        The line, with its newline.
+    """
+    message: dict[str, Any] = {
+        "type": "SCHEMA",
+        "stream": stream,
+        "schema": schema,
+        "key_properties": list(key_properties),
+    }
+    if bookmark_properties:
+        message["bookmark_properties"] = list(bookmark_properties)
+    return _line(message)
+
+
+def state_line(value: Any) -> bytes:
+    """Write a STATE message around any JSON value."""
+    return _line({"type": "STATE", "value": value})
+
+
+def activate_version_line(stream: str, version: int) -> bytes:
+    """Write an ACTIVATE_VERSION message."""
+    return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
+
+
+def batch_line(
+    stream: str,
+    encoding: Mapping[str, Any],
+    manifest: Sequence[str],
+    version: int | None = None,
+) -> bytes:
+    """Write a BATCH message.
+
+    Args:
+        stream: Name of the stream.
+        encoding: `format` and `compression` of the files.
+        manifest: URLs of the files.
+        version: Table version; left out where None.
+
+    Returns:
+        The line, with its newline.
+    """
+    message: dict[str, Any] = {
+        "type": "BATCH",
+        "stream": stream,
+        "encoding": encoding,
+        "manifest": list(manifest),
+    }
+    if version is not None:
+        message["version"] = version
+    return _line(message)
+
+
+def record_head(stream: str) -> str:
+    """Write what stands before the record in a RECORD line of the stream."""
+    return '{"type":"RECORD","stream":' + encode(stream).decode() + ',"record":'
+
+
+def record_tail(extracted_at: datetime, version: int | None = None) -> str:
+    """Write what stands after the record in a RECORD line.
+
+    Args:
+        extracted_at: When reading of the record's slice began; must have a zone.
+        version: Table version; left out where None.
+
+    Returns:
+        The end of the line, with its newline.
+    """
+    text = ',"time_extracted":"' + timestamp(extracted_at) + '"'
+    if version is not None:
+        text += f',"version":{version}'
+    return text + "}\n"
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment in UTC as `2026-11-21T06:20:21.224137+00:00`."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")

@@ -1,0 +1,203 @@
+"""RECORD lines of one slice: made by Spark, carried to standard output without touching a row."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SourceError, Where
+from shared.messages import record_head, record_tail
+from tap_spark import line_chunks
+from tap_spark.line_chunks import (
+    CHUNK_SCHEMA,
+    COUNT_SCHEMA,
+    SPOOL_FAILED,
+    ChunkRows,
+    KeyMax,
+    SpoolWriter,
+    greater,
+    unpack_meta,
+)
+from tap_spark.line_output import LineOutput
+from tap_spark.plans import Resume, Slice, StreamPlan
+from tap_spark.spark_job import SparkJob, tagged
+from tap_spark.spool import Spool, SpoolFolder, spool_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+SPOOL_CHUNK_BYTES = 8 * 1024 * 1024
+FETCH_CHUNK_BYTES = 4 * 1024 * 1024
+POLL_SECONDS = 0.01
+
+_SPOOL_FAILED = re.compile(re.escape(SPOOL_FAILED).replace(r"\{\}", r"(\d+)"))
+
+
+@dataclass(frozen=True)
+class ChunkInfo:
+    """Lines that have just been written to standard output.
+
+    Attributes:
+        rows: Number of lines.
+        size: Their bytes.
+        key: Greatest replication key in them; None where there is none.
+    """
+
+    rows: int
+    size: int
+    key: KeyMax | None = None
+
+
+@dataclass(frozen=True)
+class RowsWritten:
+    """What a slice came to.
+
+    Attributes:
+        rows: Number of RECORD messages.
+        key: Greatest replication key in them; None where there is none.
+    """
+
+    rows: int = 0
+    key: KeyMax | None = None
+
+    @property
+    def max_key(self) -> Any:
+        """The greatest replication key as JSON value; None where there is none."""
+        return None if self.key is None else self.key.value
+
+    def plus(self, chunk: ChunkInfo) -> RowsWritten:
+        """Add a chunk."""
+        return RowsWritten(self.rows + chunk.rows, greater(self.key, chunk.key))
+
+
+OnChunk = Callable[[ChunkInfo], None]
+
+
+def write_records(
+    spark: SparkSession,
+    plan: StreamPlan,
+    piece: Slice,
+    output: LineOutput,
+    *,
+    spool: Spool | None,
+    on_chunk: OnChunk,
+) -> RowsWritten:
+    """Write a slice as RECORD messages.
+
+    Args:
+        spark: The session, classic or Connect.
+        plan: The stream.
+        piece: What to read. Where it is ordered, lines are written in its order.
+        output: Standard output.
+        spool: Where executors leave lines for this process; None where they share no disk.
+        on_chunk: Called after each chunk has been written; may write STATE.
+
+    Returns:
+        How much was written, and the greatest replication key in it.
+
+    Raises:
+        ClosedPipeError: The reader of standard output has gone away.
+        DestinationError: The spool cannot be written.
+        Exception: What Spark failed with (see `shared.spark_errors`).
+    """
+    key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
+    lines = _lines(plan, piece, key, datetime.now(timezone.utc))
+    _send_by_value()
+    if spool is None or piece.ordered:
+        chunks = _fetch(spark, lines, key, output)
+    else:
+        chunks = _drain(spark, lines, key, output, spool)
+    written = RowsWritten()
+    # Closed at once: an error in `on_chunk` would otherwise keep the job running.
+    with closing(chunks):
+        for chunk in chunks:
+            written = written.plus(chunk)
+            on_chunk(chunk)
+    return written
+
+
+def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -> DataFrame:
+    """Lay the slice out as columns `line` and, where a key is followed, `key`."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from shared.singer_columns import record_json  # noqa: PLC0415
+
+    line = f.concat(
+        f.lit(record_head(plan.stream)),
+        record_json(piece.frame.schema),
+        f.lit(record_tail(started, plan.version)),
+    ).alias("line")
+    if key is None:
+        return piece.frame.select(line)
+    return piece.frame.select(line, piece.frame[f"`{key.replace('`', '``')}`"].alias("key"))
+
+
+def _send_by_value() -> None:
+    """Let workers do without this package being installed where they run."""
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(line_chunks)
+
+
+def _drain(
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, spool: Spool
+) -> Generator[ChunkInfo, None, None]:
+    """Run the slice as one job and copy its chunk files while later ones are being written."""
+    folder = spool.new_folder()
+    writer = SpoolWriter(str(folder.path), str(folder.lock), key, SPOOL_CHUNK_BYTES, folder.room)
+    job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
+    rows = 0
+    try:
+        ended = False
+        while not ended:
+            ended = _wait(job, folder)
+            for chunk in folder.finished():
+                size = chunk.path.stat().st_size
+                output.copy_file(chunk.path)
+                chunk.remove()
+                rows += chunk.rows
+                yield ChunkInfo(chunk.rows, size, chunk.key)
+        _check_rows(rows, sum(row.rows for row in job.result()))
+    finally:
+        job.cancel()
+        folder.remove()
+
+
+def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
+    """Wait a moment for the job to end; a full or broken spool is told as such."""
+    try:
+        return job.wait(POLL_SECONDS)
+    except Exception as error:
+        failed = _SPOOL_FAILED.search(str(error))
+        if failed is None:
+            raise
+        number = int(failed.group(1))
+        raise spool_error(OSError(number, os.strerror(number)), folder.path.parent) from error
+
+
+def _check_rows(copied: int, expected: int) -> None:
+    # A task that was tried again may have left more; fewer means that lines are missing.
+    if copied < expected:
+        raise SourceError(
+            f"{expected - copied} of {expected} lines got lost in the spool folder",
+            where=Where(setting="spool.root"),
+            hint="nothing else may remove files there; run again",
+        )
+
+
+def _fetch(
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput
+) -> Generator[ChunkInfo, None, None]:
+    """Take chunks through Spark's own result stream, partition after partition."""
+    frame = lines.mapInArrow(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
+    with tagged(spark):
+        for row in frame.toLocalIterator(prefetchPartitions=True):
+            output.write(row.chunk)
+            yield ChunkInfo(row.rows, len(row.chunk), unpack_meta(row.meta)[1])

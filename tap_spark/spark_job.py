@@ -1,0 +1,100 @@
+"""Runs one Spark action in a thread of its own, so that it can be watched and cancelled."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+CANCEL_SECONDS = 1.0
+
+
+@contextmanager
+def tagged(spark: SparkSession) -> Iterator[str]:
+    """Tag every action of this thread; whatever still runs at the end is cancelled.
+
+    Args:
+        spark: The session, classic or Connect.
+    """
+    tag = f"tap-spark-{uuid.uuid4().hex}"
+    spark.addTag(tag)
+    try:
+        yield tag
+    finally:
+        with contextlib.suppress(Exception):
+            spark.removeTag(tag)
+        interrupt(spark, tag)
+
+
+def interrupt(spark: SparkSession, tag: str) -> None:
+    """Cancel what runs under a tag, without waiting long for a session that no longer answers."""
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            spark.interruptTag(tag)
+
+    thread = threading.Thread(target=ask, name="spark-cancel", daemon=True)
+    thread.start()
+    thread.join(CANCEL_SECONDS)
+
+
+class SparkJob(Generic[T]):
+    """An action that runs in the background.
+
+    Args:
+        spark: The session, classic or Connect.
+        action: Runs the job and returns its result.
+    """
+
+    def __init__(self, spark: SparkSession, action: Callable[[], T]) -> None:
+        self._spark = spark
+        self._action = action
+        self._tag = f"tap-spark-{uuid.uuid4().hex}"
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spark-job", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._spark.addTag(self._tag)
+            self._result.append(self._action())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end, at most so long.
+
+        Returns:
+            Whether the job has ended.
+
+        Raises:
+            Exception: What the job failed with.
+        """
+        ended = self._done.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return ended
+
+    def result(self) -> T:
+        """Wait for the result; raises what the job failed with."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def cancel(self) -> None:
+        """Stop the job where it still runs; never waits for more than about two seconds."""
+        if not self._done.is_set():
+            interrupt(self._spark, self._tag)
+            self._done.wait(CANCEL_SECONDS)
