@@ -1,0 +1,145 @@
+"""The exact path: one parsed Singer message to an event, with what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from shared.encodings import Encoding
+from target_spark import events as ev
+
+_STATE = re.compile(rb'\s*\{\s*"type"\s*:\s*"STATE"\s*,\s*"value"\s*:')
+
+
+class MalformedError(Exception):
+    """A message lacks something; the text says what."""
+
+
+INVALID = object()
+
+
+def loads(text: bytes) -> Any:
+    """Parsed JSON, or `INVALID`.
+
+    Python's parser takes over where orjson refuses what other taps do write (NaN, lone
+    surrogates, integers of any length).
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return INVALID
+
+
+def _stream(message: dict[str, Any]) -> str:
+    name = message.get("stream")
+    if not isinstance(name, str) or not name:
+        raise MalformedError("without a 'stream'")
+    return name
+
+
+def _integer(message: dict[str, Any], key: str) -> int | None:
+    value = message.get(key)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise MalformedError(f"with a '{key}' that is no integer")
+    return value
+
+
+def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
+    value = message.get(key)
+    values = [] if value is None else value
+    if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+        raise MalformedError(f"with a '{key}' that is no list of strings")
+    return tuple(values)
+
+
+def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
+    stream = _stream(message)
+    if not isinstance(message.get("schema"), dict):
+        raise MalformedError("without a 'schema' object")
+    schema = json.loads(line)["schema"]  # orjson makes floats of bounds beyond 64 bits
+    return ev.SchemaSeen(stream, schema, _strings(message, "key_properties"), number)
+
+
+def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:
+    stream = _stream(message)
+    if not isinstance(message.get("record"), dict):
+        raise MalformedError("without a 'record' object")
+    return ev.RecordsSeen(stream, line, 1, number, _integer(message, "version"))
+
+
+def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  # noqa: ARG001
+    stream, encoding = _stream(message), message.get("encoding")
+    if not isinstance(encoding, dict) or not isinstance(encoding.get("format"), str):
+        raise MalformedError("without an 'encoding' object with a 'format'")
+    compression = encoding.get("compression") or "none"
+    if not isinstance(compression, str):
+        raise MalformedError("with a 'compression' that is no string")
+    if "manifest" not in message:
+        raise MalformedError("without a 'manifest'")
+    manifest, version = _strings(message, "manifest"), _integer(message, "version")
+    return ev.BatchSeen(
+        stream, Encoding(encoding["format"], compression), manifest, number, version
+    )
+
+
+def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
+    if "value" not in message:
+        raise MalformedError("without a 'value'")
+    return ev.StateSeen(_state_text(line), number)
+
+
+def _activate(message: dict[str, Any], line: bytes, number: int) -> ev.VersionSeen:  # noqa: ARG001
+    stream, version = _stream(message), _integer(message, "version")
+    if version is None:
+        raise MalformedError("without a 'version'")
+    return ev.VersionSeen(stream, version, number)
+
+
+PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
+    "SCHEMA": _schema,
+    "RECORD": _record,
+    "BATCH": _batch,
+    "STATE": _state,
+    "ACTIVATE_VERSION": _activate,
+}
+
+
+def _state_text(line: bytes) -> bytes:
+    """The text of `value` in a valid STATE line, byte for byte."""
+    found = _STATE.match(line)
+    if found is not None:
+        value = line[found.end() :].rstrip().removesuffix(b"}").strip()
+        # `value` is the last key only if what is left is JSON by itself.
+        if loads(value) is not INVALID:
+            return value
+    return _member(line.decode().strip(), "value").encode()
+
+
+def _member(text: str, key: str) -> str:
+    """The text of a member of a JSON object; of the last one where the key is doubled."""
+    decoder = json.JSONDecoder()
+    position, value = 1, ""
+    while True:
+        position = _skip(text, position)
+        if text[position] == "}":
+            return value
+        position += text[position] == ","
+        name, position = decoder.raw_decode(text, _skip(text, position))
+        start = _skip(text, _skip(text, position) + 1)
+        _, position = decoder.raw_decode(text, start)
+        if name == key:
+            value = text[start:position]
+
+
+def _skip(text: str, position: int) -> int:
+    while text[position] in " \t\r\n":
+        position += 1
+    return position

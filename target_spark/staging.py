@@ -1,0 +1,214 @@
+"""RECORD lines on their way to Spark: files in a private folder that goes when the run ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedWriter, FileIO
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from shared.encodings import Encoding
+from shared.errors import DestinationError, SettingsError, Where
+from target_spark.plans import InputFile
+
+PREFIX = "target-spark-"
+LOCK = ".lock"
+OPEN_FILES = 64
+BUFFER_BYTES = 128 * 1024
+STAGED = Encoding("singer")
+
+
+@dataclass
+class StagedFile:
+    """A staging file being written; the line map is two plain integers per run of lines."""
+
+    path: Path
+    handle: BufferedWriter | None = None
+    lines: int = 0
+    size: int = 0
+    next_line: int = 0
+    runs: array[int] = field(default_factory=lambda: array("q"))
+
+    def grow(self, lines: int, size: int, first_line: int) -> None:
+        """Note lines that were appended, the first one being `first_line` of stdin."""
+        if first_line != self.next_line:
+            self.runs.extend((self.lines + 1, first_line))
+        self.next_line = first_line + lines
+        self.lines += lines
+        self.size += size
+
+    def as_input(self) -> InputFile:
+        """The file as the loader sees it."""
+        line_map = tuple(zip(self.runs[::2], self.runs[1::2], strict=True))
+        return InputFile(str(self.path), STAGED, self.lines, self.size, line_map)
+
+
+class Staging:
+    """The staging files of one run.
+
+    Used as a context manager: entering makes the private folder and removes folders that killed
+    runs have left behind in the same root; leaving removes everything.
+
+    Args:
+        root: Folder (or `file://` URL) for it; None for the system's temporary folder.
+        open_files: Files kept open at a time; others are reopened when lines come for them.
+
+    Raises:
+        SettingsError: `root` is no local path.
+        DestinationError: It cannot be written, or is full.
+    """
+
+    def __init__(self, root: str | None, *, open_files: int = OPEN_FILES) -> None:
+        self.root = _local_path(root) if root else Path(tempfile.gettempdir())
+        self._limit = open_files
+        self._folder = self.root
+        self._lock = -1
+        self._files: dict[int, StagedFile] = {}
+        self._handles: OrderedDict[int, StagedFile] = OrderedDict()
+        self._paths: dict[int, Path] = {}
+
+    def __enter__(self) -> Staging:
+        with _named(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            remove_stale(self.root)
+            self._folder, self._lock = _private_folder(self.root)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            _abandon(file)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+
+    def append(self, number: int, data: bytes | memoryview, lines: int, first_line: int) -> None:
+        """Append lines to a file, which is made where `number` is new.
+
+        Raises:
+            DestinationError: The disk is full, or the folder cannot be written.
+        """
+        file = self._files.get(number)
+        if file is None:
+            path = self._folder / f"{number:08d}.jsonl"
+            file = self._files[number] = StagedFile(path)
+            self._paths[number] = path
+        with _named(file.path):
+            self._handle(number, file).write(data)
+        file.grow(lines, len(data), first_line)
+
+    def complete(self, number: int) -> InputFile:
+        """Close a file for good.
+
+        Returns:
+            What the executors are to read.
+
+        Raises:
+            DestinationError: The disk is full.
+        """
+        file = self._files.pop(number)
+        self._handles.pop(number, None)
+        with _named(file.path):
+            _close(file)
+        return file.as_input()
+
+    def remove(self, number: int) -> None:
+        """Delete a completed file; one that cannot be deleted goes with the folder."""
+        with contextlib.suppress(OSError):
+            self._paths.pop(number).unlink()
+
+    def _handle(self, number: int, file: StagedFile) -> BufferedWriter:
+        if file.handle is None:
+            while len(self._handles) >= self._limit:
+                _close(self._handles.popitem(last=False)[1])
+            file.handle = BufferedWriter(FileIO(file.path, "ab"), BUFFER_BYTES)
+            self._handles[number] = file
+        else:
+            self._handles.move_to_end(number)
+        return file.handle
+
+
+def remove_stale(root: Path) -> None:
+    """Remove staging folders of our own user whose run is dead: nobody holds their lock."""
+    for folder in root.glob(f"{PREFIX}{socket.gethostname()}-*"):
+        try:
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def _private_folder(root: Path) -> tuple[Path, int]:
+    """A new folder only we can read, and the descriptor that holds its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{socket.gethostname()}-", dir=root))
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another run may have taken it for a dead one's between the two calls.
+        if (folder / LOCK).exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _close(file: StagedFile) -> None:
+    handle, file.handle = file.handle, None
+    if handle is None:
+        return
+    try:
+        handle.close()
+    except OSError:
+        file.handle = handle
+        _abandon(file)
+        raise
+
+
+def _abandon(file: StagedFile) -> None:
+    """Close without writing what is still buffered (the disk may be full)."""
+    handle, file.handle = file.handle, None
+    if handle is not None:
+        with contextlib.suppress(OSError, ValueError):
+            handle.raw.close()
+
+
+def _local_path(root: str) -> Path:
+    parts = urlsplit(root)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
+        return Path(unquote(parts.path))
+    if "://" in root:
+        raise SettingsError(
+            f"'{root}' is no folder",
+            where=Where(setting="staging.root"),
+            hint="give a local folder, or one that all executors share",
+        )
+    return Path(root).absolute()
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn failures of the disk into an error that names the path and what can be done."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        what = "no space left" if full else f"cannot be written ({error.strerror or error})"
+        raise DestinationError(
+            f"staging: {what}",
+            where=Where(file=str(path)),
+            hint="free some space, or set staging.root to a folder that can be written",
+        ) from error

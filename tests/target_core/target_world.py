@@ -1,0 +1,238 @@
+"""A world in memory around the pipeline: does what it asks for and checks that it may ask."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.encodings import Encoding
+from target_spark import events as ev
+from target_spark.pipeline import Limits, Pipeline
+from target_spark.policies import FlushRule, SizeAndAge
+
+PARQUET = Encoding("parquet")
+
+
+@dataclass
+class Staged:
+    stream_rows: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    closed: bool = False
+    removed: bool = False
+
+
+@dataclass
+class Item:
+    """One thing received that must be durable before a later STATE."""
+
+    stream: str
+    key: Any
+    schema: int
+    version: int | None = None
+
+
+def pipeline(rule: FlushRule | None = None, *, overwrite: bool = False, **limits: Any) -> Pipeline:
+    return Pipeline(rule or SizeAndAge(), Limits(**limits), run_id="run", overwrite=overwrite)
+
+
+def _is_version(item: Item | bytes) -> bool:
+    return isinstance(item, Item) and isinstance(item.key, tuple) and item.key[0] == "version"
+
+
+class World:
+    """Drives one pipeline; every record has a number of its own, which is its line."""
+
+    def __init__(self, core: Pipeline | None = None, *, overwrite: bool = False) -> None:
+        self.core = core or pipeline(overwrite=overwrite)
+        self.overwrite = overwrite
+        self.now = 1000.0
+        self.line = 0
+        self.received: list[Item | bytes] = []
+        self.schemas: dict[str, tuple[int, str]] = {}
+        self.files: dict[int, Staged] = defaultdict(Staged)
+        self.flush_keys: dict[int, dict[int, list[Any]]] = defaultdict(dict)
+        self.headers: dict[int, Any] = {}
+        self.works: dict[int, Any] = {}
+        self.durable: dict[str, list[Any]] = defaultdict(list)
+        self.finished: set[str] = set()
+        self.emitted: list[bytes] = []
+        self.log: list[ev.Action] = []
+        self.clean_up: ev.CleanUp | None = None
+        self.started = 0
+
+    # Input
+
+    def schema(self, stream: str, kind: str = "a") -> list[ev.Action]:
+        self.line += 1
+        serial, old = self.schemas.get(stream, (-1, None))
+        if kind != old:
+            self.schemas[stream] = (serial + 1, kind)
+            if old is None and self.overwrite:
+                self.received.append(Item(stream, ("swap", stream), 0))
+        return self.hear(ev.SchemaSeen(stream, {"kind": kind}, ("id",), self.line))
+
+    def records(self, stream: str, count: int = 1, version: int | None = None) -> list[ev.Action]:
+        first = self.line + 1
+        self.line += count
+        numbers = range(first, first + count)
+        serial = self.schemas.get(stream, (0, ""))[0]
+        self.received += [Item(stream, n, serial, version) for n in numbers]
+        data = memoryview("".join(f"{n}\n" for n in numbers).encode())
+        return self.hear(ev.RecordsSeen(stream, data, count, first, version))
+
+    def batch(self, stream: str, files: int = 1, version: int | None = None) -> list[ev.Action]:
+        self.line += 1
+        urls = tuple(f"f{self.line}-{n}" for n in range(files))
+        serial = self.schemas.get(stream, (0, ""))[0]
+        self.received += [Item(stream, url, serial, version) for url in urls]
+        return self.hear(ev.BatchSeen(stream, PARQUET, urls, self.line, version))
+
+    def version(self, stream: str, version: int) -> list[ev.Action]:
+        self.line += 1
+        nth = sum(item.stream == stream for item in self.received if _is_version(item))
+        self.received.append(Item(stream, ("version", version, nth), 0))
+        return self.hear(ev.VersionSeen(stream, version, self.line))
+
+    def state(self) -> list[ev.Action]:
+        self.line += 1
+        value = b'{"line":%d}' % self.line
+        self.received.append(value)
+        return self.hear(ev.StateSeen(value, self.line))
+
+    def end(self) -> list[ev.Action]:
+        return self.hear(ev.EndOfInput())
+
+    def tick(self, seconds: float = 0.0) -> list[ev.Action]:
+        self.now += seconds
+        return self.hear(ev.Tick())
+
+    def stop(self, error: BaseException) -> list[ev.Action]:
+        return self.hear(ev.Stopped(error))
+
+    # Work
+
+    def finish_work(self, work: int | None = None) -> list[ev.Action]:
+        """One piece of work (the oldest, or the one named) succeeds."""
+        work = next(iter(self.works)) if work is None else work
+        action = self.works.pop(work)
+        rows = 0
+        if isinstance(action, ev.Convert):
+            keys = (
+                list(self.files[action.staged].stream_rows)
+                if action.staged is not None
+                else [file.url for file in action.files]
+            )
+            self.flush_keys[action.flush][action.piece] = keys
+            rows = len(keys)
+        elif isinstance(action, ev.Commit):
+            pieces = self.flush_keys[action.flush]
+            assert sorted(pieces) == list(range(len(pieces)))
+            stream = action.header.stream.stream
+            self.durable[stream] += [key for n in sorted(pieces) for key in pieces[n]]
+        elif isinstance(action, ev.Activate):
+            nth = sum(isinstance(key, tuple) for key in self.durable[action.stream])
+            self.durable[action.stream].append(("version", action.version, nth))
+        else:
+            self.finished.add(action.stream)
+            self.durable[action.stream].append(("swap", action.stream))
+        return self.hear(ev.WorkDone(work, rows, rows * 10))
+
+    def fail_work(self, error: BaseException, work: int | None = None) -> list[ev.Action]:
+        work = next(iter(self.works)) if work is None else work
+        self.works.pop(work)
+        return self.hear(ev.WorkFailed(work, error))
+
+    def finish_all(self) -> None:
+        while self.works:
+            self.finish_work()
+
+    # Checks
+
+    def hear(self, event: ev.Event) -> list[ev.Action]:
+        actions = self.core.handle(event, self.now)
+        for action in actions:
+            self._do(action)
+        self.log += actions
+        self._check_newest_state()
+        return actions
+
+    def _do(self, action: ev.Action) -> None:
+        assert self.clean_up is None, "nothing may follow CleanUp"
+        if isinstance(action, ev.Stage):
+            file = self.files[action.file]
+            assert not file.closed
+            lines = [int(n) for n in bytes(action.data).splitlines()]
+            assert len(lines) == action.lines
+            assert lines[0] == action.first_line
+            file.stream_rows += lines
+        elif isinstance(action, ev.CloseFile):
+            assert not self.files[action.file].closed
+            self.files[action.file].closed = True
+        elif isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish):
+            self._begin(action)
+        elif isinstance(action, ev.Forget):
+            for number in action.staged:
+                assert not self.files[number].removed
+                self.files[number].removed = True
+        elif isinstance(action, ev.EmitState):
+            assert action.value not in self.emitted
+            assert self._covered(action.value), "STATE before what it covers is durable"
+            self.emitted.append(action.value)
+        elif isinstance(action, ev.StartSpark):
+            self.started += 1
+        else:
+            self.clean_up = action
+
+    def _begin(self, action: Any) -> None:
+        assert not self.core.stopping
+        assert action.work not in self.works
+        if isinstance(action, ev.Convert) and action.staged is not None:
+            assert self.files[action.staged].closed
+        if isinstance(action, ev.Convert | ev.Commit):
+            assert self.headers.setdefault(action.flush, action.header) == action.header
+        if not isinstance(action, ev.Convert):
+            name = self._stream_of(action)
+            rivals = [w for w in self.works.values() if not isinstance(w, ev.Convert)]
+            assert name not in [self._stream_of(w) for w in rivals], "two steps of one stream"
+        self.works[action.work] = action
+
+    @staticmethod
+    def _stream_of(action: Any) -> str:
+        return action.header.stream.stream if isinstance(action, ev.Commit) else action.stream
+
+    def _is_durable(self, item: Item) -> bool:
+        done = item.key in self.durable[item.stream]
+        return done and (not self.overwrite or item.stream in self.finished)
+
+    def _covered(self, value: bytes) -> bool:
+        before = self.received[: self.received.index(value)]
+        return all(self._is_durable(item) for item in before if isinstance(item, Item))
+
+    def _check_newest_state(self) -> None:
+        states = [item for item in self.received if isinstance(item, bytes)]
+        free = [value for value in states if self._covered(value)]
+        if free:
+            assert self.emitted[-1:] == free[-1:], "the newest free STATE must be out"
+
+    def check_complete(self) -> None:
+        """Everything received is durable exactly once, in order, under its own schema."""
+        assert self.core.done
+        assert self.clean_up == ev.CleanUp(None, ())
+        assert math.isinf(self.core.deadline()) or not self.core.wants_input
+        items = [item for item in self.received if isinstance(item, Item)]
+        for stream in {item.stream for item in items}:
+            wanted = [i.key for i in items if i.stream == stream and i.key != ("swap", stream)]
+            if self.overwrite:
+                wanted.append(("swap", stream))
+            assert self.durable[stream] == wanted
+        by_key = {(item.stream, item.key): item for item in items}
+        for number, pieces in self.flush_keys.items():
+            header = self.headers[number]
+            for key in (key for keys in pieces.values() for key in keys):
+                item = by_key[header.stream.stream, key]
+                assert (header.stream.serial, header.version) == (item.schema, item.version)
+        assert all(file.removed for file in self.files.values())
+        states = [item for item in self.received if isinstance(item, bytes)]
+        assert self.emitted[-1:] == states[-1:]

@@ -1,0 +1,137 @@
+"""Random interleavings of everything that can happen, against a model in memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from target_world import World, pipeline
+
+from shared.errors import MessageError, RecordError, TerminatedRunError
+from target_spark.policies import SizeAndAge
+
+STREAMS = ["a", "b", "c"]
+stream = st.sampled_from(STREAMS)
+version = st.sampled_from([None, None, None, 1, 2])
+message = st.one_of(
+    st.tuples(st.just("records"), stream, st.integers(1, 9), version),
+    st.tuples(st.just("records"), stream, st.integers(1, 9), version),
+    st.tuples(st.just("schema"), stream, st.sampled_from(["x", "y"])),
+    st.tuples(st.just("batch"), stream, st.integers(0, 3), version),
+    st.tuples(st.just("version"), stream, st.integers(1, 3)),
+    st.tuples(st.just("state")),
+    st.tuples(st.just("state")),
+    st.tuples(st.just("tick"), st.sampled_from([0.0, 1.0, 5.0, 30.0])),
+    st.tuples(st.just("work"), st.integers(0, 20)),
+    st.tuples(st.just("work"), st.integers(0, 20)),
+)
+rule = st.builds(
+    SizeAndAge,
+    rows=st.sampled_from([None, 1, 2, 5, 13]),
+    size=st.sampled_from([1, 10, 40, 10**9]),
+    files=st.sampled_from([1, 2, 1000]),
+    seconds=st.sampled_from([0.5, 10.0, 1e9]),
+)
+limits = st.fixed_dictionaries(
+    {
+        "parallel": st.integers(1, 3),
+        "file_bytes": st.sampled_from([1, 8, 30, 10**9]),
+        "file_runs": st.sampled_from([1, 2, 1000]),
+        "staged_bytes": st.sampled_from([1, 20, 10**9]),
+        "waiting": st.integers(1, 4),
+    }
+)
+many = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def play(world: World, script: list[tuple]) -> None:
+    known: set[str] = set()
+    for name, *args in script:
+        if name == "work":
+            if world.works:
+                works = list(world.works)
+                world.finish_work(works[args[0] % len(works)])
+            continue
+        if name == "tick":
+            world.tick(*args)
+            continue
+        while not world.core.wants_input:
+            assert world.works, "input is held back although nothing is under way"
+            world.finish_work()
+        if name == "schema":
+            known.add(args[0])
+        elif name in {"records", "batch", "version"} and args[0] not in known:
+            known.add(args[0])
+            world.schema(args[0], "x")
+        getattr(world, name)(*args)
+
+
+@many
+@given(rule, limits, st.lists(message, max_size=60), st.booleans())
+def test_everything_received_is_durable_once_in_order_and_state_follows(
+    rule, limits, script, overwrite
+):
+    world = World(pipeline(rule, overwrite=overwrite, **limits), overwrite=overwrite)
+    play(world, script)
+    world.end()
+    world.finish_all()
+    world.check_complete()
+
+
+@many
+@given(rule, limits, st.lists(message, max_size=40), st.sampled_from([0, 1, 2, 3]), st.data())
+def test_after_a_failure_nothing_new_begins_and_state_stays_true(rule, limits, script, how, data):
+    overwrite, by_signal = bool(how & 1), bool(how & 2)
+    world = World(pipeline(rule, overwrite=overwrite, **limits), overwrite=overwrite)
+    play(world, script)
+    error = TerminatedRunError("x") if by_signal else RecordError("x")
+    if by_signal or not world.works:
+        world.stop(error)
+    else:
+        world.fail_work(error, data.draw(st.sampled_from(list(world.works))))
+    assert not world.core.wants_input
+    before = len(world.works)
+    while world.core.commits_running:
+        assert not world.core.done
+        work = data.draw(st.sampled_from(list(world.works)))
+        if data.draw(st.booleans()):
+            world.finish_work(work)
+        else:
+            world.fail_work(AnotherError("y"), work)
+        assert len(world.works) < before
+        before = len(world.works)
+    assert world.core.done
+    assert world.clean_up is not None
+    assert world.clean_up.error is error
+    committed = {key for keys in world.durable.values() for key in keys}
+    for number, _ in world.clean_up.flushes:
+        rows = {key for keys in world.flush_keys[number].values() for key in keys}
+        assert not rows & committed
+
+
+class AnotherError(Exception):
+    pass
+
+
+@many
+@given(st.lists(message, max_size=30), st.sampled_from(["records", "batch", "version"]))
+def test_a_message_before_its_schema_stops_the_run(script, kind):
+    world = World(pipeline(SizeAndAge(rows=2)))
+    play(world, script)
+    while not world.core.wants_input:
+        world.finish_work()
+    line = world.line + 1
+    getattr(world, kind)("unknown", 1)
+    world.finish_all()
+    assert world.clean_up is not None
+    error = world.clean_up.error
+    assert isinstance(error, MessageError)
+    assert (error.where.stream, error.where.line) == ("unknown", line)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_empty_input_ends_at_once(overwrite):
+    world = World(overwrite=overwrite)
+    world.end()
+    world.check_complete()
+    assert world.started == 0

@@ -1,0 +1,344 @@
+"""The run loop with real pipes, files and threads, and a loader without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from target_fakes import FakeLoader, FakeSpark, config
+
+from shared.errors import (
+    ClosedPipeError,
+    DestinationError,
+    MessageError,
+    RecordError,
+    SettingsError,
+)
+from shared.spark_settings import SparkSettings
+from shared.stdout import MessageOutput
+from target_spark import run as run_module
+from target_spark.run import run, run_with
+
+SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {}}, "key_properties": []}
+
+
+def lines(*messages: dict | str) -> bytes:
+    texts = [m if isinstance(m, str) else json.dumps(m, separators=(",", ":")) for m in messages]
+    return "".join(f"{text}\n" for text in texts).encode()
+
+
+def record(number: int, stream: str = "s") -> dict:
+    return {"type": "RECORD", "stream": stream, "record": {"id": number}}
+
+
+def state(number: int) -> dict:
+    return {"type": "STATE", "value": {"n": number}}
+
+
+class Output:
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.written: list[bytes] = []
+        self.error = error
+
+    def write(self, data: bytes) -> None:
+        if self.error is not None:
+            raise self.error
+        self.written.append(data)
+
+    @property
+    def states(self) -> list[int]:
+        return [json.loads(line)["n"] for line in self.written]
+
+
+@contextlib.contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    try:
+        yield reader, writer
+    finally:
+        for fd in (reader, writer):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+class Result:
+    def __init__(self, tmp_path: Path, **settings) -> None:
+        self.tmp_path = tmp_path
+        self.config = config(tmp_path, **settings)
+        self.loader, self.spark, self.output = FakeLoader(), FakeSpark(), Output()
+
+    def load(self, data: bytes) -> Result:
+        path = self.tmp_path / "input.jsonl"
+        path.write_bytes(data)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            self.load_fd(fd)
+        finally:
+            os.close(fd)
+        return self
+
+    def load_fd(self, fd: int) -> None:
+        run_with(self.config, fd, self.output, self.loader, self.spark)
+
+    def ids(self, stream: str = "s") -> list[int]:
+        return [row["id"] for row in self.loader.tables[stream]]
+
+    def check_nothing_left(self) -> None:
+        assert list((self.tmp_path / "staging").iterdir()) == []
+
+
+def test_records_are_committed_and_state_goes_out_as_received(tmp_path):
+    result = Result(tmp_path).load(
+        lines(SCHEMA, record(1), record(2), '{"type":"STATE","value":{"n": 1.50,"é":[]}}')
+    )
+    assert result.ids() == [1, 2]
+    assert result.output.written == ['{"n": 1.50,"é":[]}\n'.encode()]
+    assert result.spark.calls == ["start"]
+    result.check_nothing_left()
+
+
+def test_state_alone_never_starts_spark(tmp_path):
+    result = Result(tmp_path).load(lines(state(1), state(2)))
+    assert result.output.states == [1, 2]
+    assert result.spark.calls == []
+
+
+@pytest.mark.parametrize("data", [b"", b"\n"])
+def test_an_empty_input_is_fine(tmp_path, data):
+    assert Result(tmp_path).load(data).output.written == []
+
+
+def test_many_batches_keep_order_and_leave_nothing_behind(tmp_path):
+    messages = [SCHEMA]
+    for number in range(200):
+        messages += [record(number), state(number)]
+    result = Result(tmp_path, batch_size_rows=3, staging={"file_bytes": 64}).load(lines(*messages))
+    assert result.ids() == list(range(200))
+    assert result.output.states == sorted(result.output.states)
+    assert result.output.states[-1] == 199
+    assert all(len(batch.files) >= 1 for batch in result.loader.committed)
+    result.check_nothing_left()
+
+
+def test_a_batch_of_several_files_is_one_commit(tmp_path):
+    messages = [SCHEMA, *(record(n) for n in range(100)), state(1)]
+    result = Result(tmp_path, staging={"file_bytes": 1})
+    with pipe() as (reader, writer):
+        feeder = threading.Thread(target=feed, args=(writer, [lines(m) for m in messages]))
+        feeder.start()
+        result.load_fd(reader)
+        feeder.join()
+    (batch,) = result.loader.committed
+    assert len(batch.files) > 1
+    assert result.ids() == list(range(100))
+    assert result.output.states == [1]
+
+
+def feed(fd: int, pieces: list[bytes], pause: float = 0.001) -> None:
+    for piece in pieces:
+        os.write(fd, piece)
+        time.sleep(pause)
+    os.close(fd)
+
+
+def test_a_silent_input_is_flushed_and_state_goes_out_before_its_end(tmp_path):
+    result = Result(tmp_path, batch_wait_limit_seconds=0.2)
+    with pipe() as (reader, writer):
+        runner = threading.Thread(target=result.load_fd, args=(reader,))
+        runner.start()
+        os.write(writer, lines(SCHEMA, record(1), state(1)))
+        wait_for(lambda: result.output.written)
+        assert result.ids() == [1]
+        os.write(writer, lines(record(2), state(2)))
+        os.close(writer)
+        runner.join(10)
+    assert result.output.states == [1, 2]
+
+
+def wait_for(condition, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_input_waits_for_slow_commits(tmp_path):
+    result = Result(tmp_path, batch_size_rows=1)
+    release = threading.Event()
+    commit = result.loader.commit
+
+    def slow(batch, results):
+        release.wait(10)
+        commit(batch, results)
+
+    result.loader.commit = slow
+    record_line = lines({"type": "RECORD", "stream": "s", "record": {"id": 1, "t": "x" * 4000}})
+    with pipe() as (reader, writer):
+        os.set_blocking(writer, False)
+        runner = threading.Thread(target=result.load_fd, args=(reader,))
+        runner.start()
+        os.write(writer, lines(SCHEMA))
+        sent, quiet = 0, 0
+        while quiet < 20:
+            try:
+                os.write(writer, record_line)
+                sent, quiet = sent + 1, 0
+            except BlockingIOError:
+                quiet += 1
+                time.sleep(0.02)
+        assert sent < 1000
+        release.set()
+        os.close(writer)
+        runner.join(60)
+    assert len(result.ids()) in {sent, sent - 1}
+
+
+def test_versions_and_overwrite_reach_the_loader(tmp_path):
+    version = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 5}
+    data = lines(SCHEMA, record(1), version, record(2), state(1))
+    result = Result(tmp_path).load(data)
+    commit = ("commit", "s")
+    assert result.loader.acts == [commit, ("activate", ("s", 5)), commit]
+    result = Result(tmp_path, load_method="overwrite").load(data)
+    assert result.loader.acts == [commit, ("activate", ("s", 5)), commit, ("finish", "s")]
+    assert result.output.states == [1]
+
+
+def test_a_bad_line_keeps_what_was_committed_with_its_state(tmp_path):
+    result = Result(tmp_path, batch_size_rows=1)
+    with pipe() as (reader, writer):
+        caught = []
+
+        def target():
+            with pytest.raises(MessageError) as error:
+                result.load_fd(reader)
+            caught.append(error.value)
+
+        runner = threading.Thread(target=target)
+        runner.start()
+        os.write(writer, lines(SCHEMA, record(1), state(1)))
+        wait_for(lambda: result.output.written)
+        os.write(writer, lines(record(2), "not json"))
+        runner.join(10)
+    assert caught[0].where.line == 5
+    assert result.ids()[:1] == [1]
+    assert result.output.states == [1]
+    result.check_nothing_left()
+
+
+def test_a_bad_record_is_named_by_its_line_of_stdin(tmp_path):
+    bad = '{"type":"RECORD","stream":"s","record":{"id":}}'
+    result = Result(tmp_path)
+    with pytest.raises(RecordError) as caught:
+        result.load(lines(SCHEMA, record(1), state(1), record(2), bad, record(3)))
+    assert caught.value.where.line == 5
+    assert result.ids() == []
+    assert result.output.written == []
+    assert len(result.loader.aborted) == 1
+    assert result.spark.calls == ["start", "stop"]
+    result.check_nothing_left()
+
+
+def test_a_record_before_its_schema(tmp_path):
+    with pytest.raises(MessageError, match="stream 's', line 2"):
+        Result(tmp_path).load(lines(state(1), record(1)))
+
+
+def test_a_failed_commit_ends_the_run_without_its_state(tmp_path):
+    result = Result(tmp_path)
+    result.loader.fail_commit = DestinationError("no space")
+    with pytest.raises(DestinationError, match="no space"):
+        result.load(lines(SCHEMA, record(1), state(1)))
+    assert result.output.written == []
+    assert [b.files[0].rows for b in result.loader.aborted] == [1]
+    result.check_nothing_left()
+
+
+def test_a_bug_in_the_loader_is_raised_as_it_is(tmp_path):
+    result = Result(tmp_path)
+    result.loader.fail_commit = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        result.load(lines(SCHEMA, record(1), state(1)))
+    result.check_nothing_left()
+
+
+def test_a_closed_stdout_is_told_after_the_commit(tmp_path):
+    result = Result(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    result.output = MessageOutput(writer)
+    with pytest.raises(ClosedPipeError):
+        result.load(lines(SCHEMA, record(1), state(1)))
+    result.output.close()
+    assert result.ids() == [1]
+
+
+def test_a_full_staging_disk_ends_the_run(tmp_path, monkeypatch):
+    def full(self, number, data, lines, first_line):
+        raise DestinationError("no space left")
+
+    monkeypatch.setattr("target_spark.staging.Staging.append", full)
+    result = Result(tmp_path, batch_size_rows=1)
+    with pytest.raises(DestinationError, match="no space left"):
+        result.load(lines(SCHEMA, record(1), record(2), state(1)))
+    assert result.loader.committed == []
+    result.check_nothing_left()
+
+
+def test_an_input_that_cannot_be_read(tmp_path):
+    with pytest.raises(MessageError, match="cannot be read"):
+        fd = os.open(tmp_path, os.O_RDONLY)
+        try:
+            Result(tmp_path).load_fd(fd)
+        finally:
+            os.close(fd)
+
+
+def test_counters_and_times_are_logged(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    other = {**SCHEMA, "stream": "t"}
+    Result(tmp_path, batch_size_rows=2).load(
+        lines(SCHEMA, other, *(record(n) for n in range(5)), record(1, "t"), state(1))
+    )
+    points = [r.metric_info for r in caplog.records if hasattr(r, "metric_info")]
+    counts = {
+        (p["metric"], p["tags"]["stream"]): p["value"] for p in points if p["type"] == "counter"
+    }
+    assert counts == {
+        ("record_count", "s"): 5,
+        ("record_count", "t"): 1,
+        ("batch_count", "s"): 3,
+        ("batch_count", "t"): 1,
+    }
+    timers = [p for p in points if p["metric"] == "batch_processing_time"]
+    assert len(timers) == 4
+
+
+def test_no_threads_and_descriptors_stay_behind(tmp_path):
+    def descriptors():
+        return sorted(
+            str(path.readlink()) for path in Path("/proc/self/fd").glob("*") if path.exists()
+        )
+
+    before = descriptors()
+    Result(tmp_path).load(lines(SCHEMA, record(1), state(1)))
+    assert descriptors() == before
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("work-")])
+
+
+def test_a_cluster_needs_a_shared_staging_root(tmp_path, monkeypatch):
+    given = config(tmp_path)
+    given = run_module.replace(
+        given,
+        spark=SparkSettings(master="spark://somewhere:7077"),
+        staging=run_module.replace(given.staging, root=None),
+    )
+    with pytest.raises(SettingsError, match=r"staging\.root"):
+        run(given, 0, Output())

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.encodings import Encoding
+from shared.errors import DestinationError, SettingsError
+from target_spark.staging import LOCK, PREFIX, Staging, remove_stale
+
+
+def folders(root: Path) -> list[Path]:
+    return list(root.glob(f"{PREFIX}*"))
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_lines_land_in_a_file_with_a_map_to_stdin(tmp_path):
+    with Staging(str(tmp_path)) as staging:
+        staging.append(1, b"a\nb\n", 2, 5)
+        staging.append(1, memoryview(b"c\n"), 1, 7)
+        staging.append(1, b"d\n", 1, 10)
+        file = staging.complete(1)
+        assert Path(file.url).read_bytes() == b"a\nb\nc\nd\n"
+        assert (file.rows, file.size, file.encoding) == (4, 8, Encoding("singer"))
+        assert file.line_map == ((1, 5), (4, 10))
+        staging.remove(1)
+        assert not Path(file.url).exists()
+
+
+def test_the_folder_is_private_and_goes_at_the_end(tmp_path):
+    with Staging(str(tmp_path / "new" / "root")) as staging:
+        (folder,) = folders(tmp_path / "new" / "root")
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        staging.append(1, b"a\n", 1, 1)
+    assert folders(tmp_path / "new" / "root") == []
+
+
+def test_it_goes_after_a_failure_too(tmp_path):
+    with pytest.raises(ZeroDivisionError), Staging(str(tmp_path)) as staging:
+        staging.append(1, b"a\n", 1, 1)
+        raise ZeroDivisionError
+    assert folders(tmp_path) == []
+
+
+def test_the_system_folder_is_the_default(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Staging(None):
+        assert len(folders(tmp_path)) == 1
+
+
+def test_a_file_url_is_a_path(tmp_path):
+    with Staging(f"file://{tmp_path}"):
+        assert len(folders(tmp_path)) == 1
+
+
+def test_another_url_is_refused():
+    with pytest.raises(SettingsError, match=r"staging\.root"):
+        Staging("s3://bucket/x")
+
+
+def test_many_streams_share_a_few_descriptors(tmp_path):
+    with Staging(str(tmp_path), open_files=4) as staging:
+        before = descriptors()
+        for turn in range(3):
+            for number in range(50):
+                staging.append(number, b"%d\n" % turn, 1, turn * 50 + number + 1)
+                assert descriptors() <= before + 4
+        for number in range(50):
+            file = staging.complete(number)
+            assert Path(file.url).read_bytes() == b"0\n1\n2\n"
+            assert len(file.line_map) == 3
+
+
+def test_removing_what_is_gone_is_fine(tmp_path):
+    with Staging(str(tmp_path)) as staging:
+        staging.append(1, b"a\n", 1, 1)
+        Path(staging.complete(1).url).unlink()
+        staging.remove(1)
+
+
+def test_an_unwritable_root_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DestinationError, match=str(tmp_path / "file")):
+        Staging(str(tmp_path / "file" / "x")).__enter__()
+
+
+@pytest.mark.parametrize("when", ["append", "complete"])
+def test_a_full_disk_is_told_with_its_path(tmp_path, monkeypatch, when):
+    with Staging(str(tmp_path)) as staging:
+        staging.append(1, b"a\n", 1, 1)
+        (folder,) = folders(tmp_path)
+        path = folder / "00000001.jsonl"
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, staging._files[1].handle.fileno())
+        os.close(full)
+        with pytest.raises(DestinationError, match="space") as caught:
+            if when == "append":
+                staging.append(1, b"x" * 10**6 + b"\n", 1, 2)
+            else:
+                staging.complete(1)
+        assert caught.value.where.file == str(path)
+        assert caught.value.__cause__.errno == errno.ENOSPC
+    assert folders(tmp_path) == []
+
+
+def test_a_folder_that_vanished_is_told(tmp_path):
+    with Staging(str(tmp_path)) as staging:
+        (folder,) = folders(tmp_path)
+        (folder / LOCK).unlink()
+        folder.rmdir()
+        with pytest.raises(DestinationError, match="cannot be written"):
+            staging.append(1, b"a\n", 1, 1)
+
+
+def dead_run(root: Path) -> Path:
+    code = (
+        "import os,sys; from target_spark.staging import Staging;"
+        "s = Staging(sys.argv[1]).__enter__(); s.append(1, b'x\\n', 1, 1); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(root)], check=False)
+    (folder,) = folders(root)
+    return folder
+
+
+def test_the_folder_of_a_killed_run_goes_at_the_next_start(tmp_path):
+    dead = dead_run(tmp_path)
+    with Staging(str(tmp_path)):
+        assert not dead.exists()
+
+
+def test_the_folder_of_a_living_run_stays(tmp_path):
+    with Staging(str(tmp_path)) as first:
+        first.append(1, b"a\n", 1, 1)
+        with Staging(str(tmp_path)):
+            assert len(folders(tmp_path)) == 2
+        assert first.complete(1).size == 2
+
+
+def test_other_folders_stay(tmp_path):
+    mine = f"{PREFIX}{socket.gethostname()}-"
+    (tmp_path / f"{mine}no-lock").mkdir()
+    (tmp_path / f"{PREFIX}elsewhere-x").mkdir()
+    (tmp_path / f"{PREFIX}elsewhere-x" / LOCK).touch()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / LOCK).touch()
+    (tmp_path / f"{mine}link").symlink_to(tmp_path / "real")
+    before = sorted(tmp_path.iterdir())
+    remove_stale(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_taken_for_dead_before_its_lock_is_made_anew(tmp_path, monkeypatch):
+    real, stolen = fcntl.flock, []
+
+    def flock(fd, how):
+        real(fd, how)
+        if not stolen:
+            stolen.extend(folders(tmp_path))
+            (stolen[0] / LOCK).unlink()
+            stolen[0].rmdir()
+
+    monkeypatch.setattr("target_spark.staging.fcntl.flock", flock)
+    with Staging(str(tmp_path)) as staging:
+        assert folders(tmp_path) != stolen
+        staging.append(1, b"a\n", 1, 1)
