@@ -1,0 +1,70 @@
+"""Arrow tables brought to the exact columns of a table that they are stored in."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns, order and types of `schema`.
+
+    Columns it lacks become null, at any depth; columns that `schema` lacks are left out.
+
+    Raises:
+        pyarrow.ArrowInvalid: A value does not fit the wider type.
+    """
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(schema.metadata)
+    rows = table.num_rows
+    found = {name: position for position, name in enumerate(table.column_names)}
+    columns = [
+        _conform_column(table.column(found[field.name]), field.type)
+        if field.name in found
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _conform_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type.equals(kind):
+        return column
+    return pa.chunked_array([_conform_array(chunk, kind) for chunk in column.chunks], kind)
+
+
+def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type.equals(kind):
+        return array
+    if array.offset and pa.types.is_nested(kind):
+        array = pa.concat_arrays([array])
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        return _conform_struct(array, kind)
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        keys, items = (_conform_array(part, wanted) for part, wanted in _map_parts(array, kind))
+        return pa.MapArray.from_arrays(array.offsets, keys, items, kind, mask=_mask(array))
+    if pa.types.is_list(kind) and pa.types.is_list(array.type):
+        values = _conform_array(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, kind, mask=_mask(array))
+    return array.cast(kind)
+
+
+def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
+    found = {array.type.field(position).name for position in range(array.type.num_fields)}
+    fields = [kind.field(position) for position in range(kind.num_fields)]
+    if not fields:
+        return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
+    children = [
+        _conform_array(array.field(field.name), field.type)
+        if field.name in found
+        else pa.nulls(len(array), field.type)
+        for field in fields
+    ]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
+
+
+def _map_parts(array: pa.MapArray, kind: pa.MapType) -> tuple[tuple[pa.Array, pa.DataType], ...]:
+    return (array.keys, kind.key_type), (array.items, kind.item_type)
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None

@@ -1,0 +1,1 @@
+"""What happens to records between reading and writing; pure processors that compose."""

@@ -1,0 +1,60 @@
+"""Two names of one folder level exchanged in one step, where the system can."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from functools import cache
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
+
+
+def exchange(first: str, second: str, spare: str) -> None:
+    """Exchanges two existing folders; afterwards `spare` holds what `second` held.
+
+    On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
+    step. Elsewhere `second` is moved to `spare` and `first` to `second`: a reader may find no
+    folder in between, and `spare` left without `second` is the sign of a run cut there.
+
+    Raises:
+        OSError: One of the folders cannot be renamed.
+    """
+    rename = _renameat2()
+    if rename is not None:
+        code = rename(
+            _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+        )
+        if code == 0:
+            os.rename(first, spare)  # noqa: PTH104
+            return
+        number = ctypes.get_errno()
+        if number not in _UNSUPPORTED:
+            raise OSError(number, os.strerror(number), second)
+    exchange_in_two_steps(first, second, spare)
+
+
+def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
+    """The portable way: `second` becomes `spare`, then `first` becomes `second`."""
+    os.rename(second, spare)  # noqa: PTH104
+    try:
+        os.rename(first, second)  # noqa: PTH104
+    except OSError:
+        os.rename(spare, second)  # noqa: PTH104
+        raise
+
+
+@cache
+def _renameat2() -> Callable[..., int] | None:
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.argtypes = [
+        ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint,
+    ]  # fmt: skip
+    function.restype = ctypes.c_int
+    return function

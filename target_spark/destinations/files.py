@@ -1,0 +1,269 @@
+"""Files of one format in a flat folder per table: `<path>/[<schema>/]<prefix><stream>/part-…`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.encodings import FORMATS, Encoding
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.naming import case_collisions, folder_name
+from shared.storage import join, local_path, make_durable, remote
+from target_spark.destinations import Flush, Rewrite, TableWrite
+from target_spark.destinations.evolution import (
+    TableSchema,
+    arrow_schema,
+    merge_columns,
+    must_rewrite,
+    read_table_schema,
+)
+from target_spark.destinations.folders import Change, TableFolder
+from target_spark.destinations.local_folder import LocalFolder
+from target_spark.destinations.remote_folder import RemoteFolder
+from target_spark.destinations.trouble import writing
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+
+_STAMP_END = 10**13
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """What of the settings concerns files.
+
+    Attributes:
+        path: Folder or URL that holds everything.
+        encoding: Format and compression of the parts.
+        schema_folder: Folder between path and tables, or None.
+        table_prefix: Put before every table's name.
+        overwrite: Whether a run replaces the tables.
+    """
+
+    path: str
+    encoding: Encoding
+    schema_folder: str | None = None
+    table_prefix: str = ""
+    overwrite: bool = False
+
+    def table(self, stream: str) -> str:
+        """Folder of a stream's table."""
+        schema = [folder_name(self.schema_folder)] if self.schema_folder else []
+        return join(self.path, *schema, folder_name(self.table_prefix + stream))
+
+
+def file_settings(config: TargetConfig) -> FileSettings:
+    """The file settings of a configuration.
+
+    Raises:
+        SettingsError: No path, or an option that files do not know.
+    """
+    if not config.path:
+        raise SettingsError("files need a folder to go to", where=Where(setting="path"))
+    if config.partition_by:
+        raise SettingsError(
+            "files cannot be partitioned yet; leave it out", where=Where(setting="partition_by")
+        )
+    allowed = FORMATS[config.format].compressions
+    options = {name.lower(): value for name, value in (config.options or {}).items()}
+    compression = str(options.pop("compression", allowed[0])).lower()
+    compression = "none" if compression == "uncompressed" else compression
+    if compression not in allowed:
+        raise SettingsError(
+            f"'{compression}' is not one of {', '.join(allowed)}",
+            where=Where(setting="options.compression"),
+        )
+    for name in options:
+        raise SettingsError(
+            f"{config.format} files have the option `compression` only",
+            where=Where(setting=f"options.{name}"),
+        )
+    return FileSettings(
+        path=config.path if "://" in config.path else str(Path(config.path).expanduser()),
+        encoding=Encoding(config.format, compression),
+        schema_folder=config.default_target_schema,
+        table_prefix=config.table_prefix or "",
+        overwrite=config.load_method == "overwrite",
+    )
+
+
+class FileDestination:
+    """See `Destination`."""
+
+    def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
+        self._settings = settings
+        self._rewrite = rewrite
+        self._run = uuid.uuid4().hex[:12]
+        self._folders: dict[str, TableFolder] = {}
+        self._held: dict[str, list[Flush]] = {}
+        self._names: dict[str, dict[str, str]] = {}
+        self._lock = threading.RLock()
+        self._stamp = 0
+        atexit.register(self._close)
+
+    def prepare(self, stream: str, struct: StructType) -> TableWrite:
+        """See `Destination`."""
+        with self._lock:
+            folder = self._folder(stream)
+            with writing(folder.table):
+                known = read_table_schema(folder, self._settings.encoding.format)
+            old = known.struct if known and not self._settings.overwrite else None
+            columns = merge_columns(old, struct, folder.table)
+            return TableWrite(folder.pending, self._settings.encoding, columns)
+
+    def commit(self, flush: Flush) -> None:
+        """See `Destination`."""
+        with self._lock:
+            if self._settings.overwrite:
+                self._hold(flush)
+            else:
+                self._publish(flush.stream, [flush])
+
+    def abort(self, flush: Flush) -> None:
+        """See `Destination`."""
+        for part in flush.parts:
+            path = local_path(part.url)
+            if path is not None:
+                Path(path).unlink(missing_ok=True)
+            else:
+                filesystem, inside = remote(part.url)
+                if filesystem.exists(inside):
+                    filesystem.rm_file(inside)
+
+    def finish(self, stream: str) -> None:
+        """See `Destination`."""
+        with self._lock:
+            if stream in self._held:
+                self._publish(stream, self._held[stream])
+                del self._held[stream]
+            folder = self._folders.pop(stream, None)
+            if folder is not None:
+                folder.close()
+
+    def _close(self) -> None:
+        """Removes what is hidden and belongs to this run, when the process ends."""
+        for folder in self._folders.values():
+            with contextlib.suppress(SingerSparkError):
+                folder.close()
+
+    def _folder(self, stream: str) -> TableFolder:
+        if stream not in self._folders:
+            for names in case_collisions([*self._folders, stream]):
+                raise DestinationError(
+                    f"streams {', '.join(map(repr, names))} would share a folder where the file "
+                    "system ignores case",
+                    hint="rename one of them, or load them with different `table_prefix`",
+                )
+            table = self._settings.table(stream)
+            path = local_path(table)
+            folder = (
+                RemoteFolder(table, self._run) if path is None else LocalFolder(path, self._run)
+            )
+            self._folders[stream] = folder.open()
+        return self._folders[stream]
+
+    def _hold(self, flush: Flush) -> None:
+        held = self._held.setdefault(flush.stream, [])
+        if flush.token not in {earlier.token for earlier in held}:
+            with writing(flush.write.pending):
+                if local_path(flush.write.pending) is not None:
+                    make_durable(flush.write.pending)
+            held.append(flush)
+
+    def _publish(self, stream: str, flushes: Sequence[Flush]) -> None:
+        """Makes flushes visible together; with `overwrite`, in the place of everything before."""
+        folder = self._folder(stream)
+        with folder.locked():
+            there = folder.files()
+            known = read_table_schema(folder, self._settings.encoding.format)
+            old = None if self._settings.overwrite else known
+            columns = old.struct if old else None
+            for flush in flushes:
+                columns = merge_columns(columns, flush.write.struct, folder.table)
+            if columns is None:
+                return
+            write = TableWrite(folder.pending, self._settings.encoding, columns)
+            drop = frozenset(there) if self._settings.overwrite else frozenset[str]()
+            add = {} if old is None else self._renewed(folder, there, old.struct, write)
+            drop |= {name for name in there if add}
+            for flush in flushes:
+                add |= self._fitting(flush, write, frozenset(there))
+            kept = frozenset(there) - drop
+            if self._wants_schema_part(old, write, bool(add), bool(kept)):
+                add |= self._schema_part(write)
+            table = TableSchema(self._settings.encoding.format, columns)
+            side = None if old == table and folder.side() else table.to_bytes()
+            folder.publish(Change(add, drop, side))
+
+    def _renewed(
+        self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite
+    ) -> dict[str, str]:
+        """The table's own files written anew where its columns have changed too much."""
+        if not names or not must_rewrite(write.encoding.format, old, write.struct):
+            return {}
+        pending = {self._pending(write): name for name in names}
+        pairs = [(join(folder.table, name), url) for url, name in pending.items()]
+        self._rewrite(pairs, write)
+        stamp = self._next_stamp()
+        ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
+        return {
+            url: f"{name.partition('.')[0].partition('~')[0]}~{stamp}{ending}"
+            for url, name in pending.items()
+        }
+
+    def _fitting(self, flush: Flush, write: TableWrite, there: frozenset[str]) -> dict[str, str]:
+        """The parts of a flush with their names; none where an earlier attempt put them there."""
+        names = self._names.setdefault(flush.token, self._part_names(flush))
+        if names and there.issuperset(names.values()):
+            return {}
+        if not must_rewrite(write.encoding.format, flush.write.struct, write.struct):
+            return names
+        pairs = [(url, self._pending(write)) for url in names]
+        self._rewrite(pairs, write)
+        return {new: names[old] for old, new in pairs}
+
+    def _part_names(self, flush: Flush) -> dict[str, str]:
+        stamp = self._next_stamp()
+        ending = FORMATS[flush.write.encoding.format].extension(flush.write.encoding.compression)
+        return {
+            part.url: f"part-{stamp:013d}-{folder_name(flush.token)}-{number:05d}{ending}"
+            for number, part in enumerate(part for part in flush.parts if part.rows)
+        }
+
+    def _wants_schema_part(
+        self, old: TableSchema | None, write: TableWrite, adds: bool, keeps: bool
+    ) -> bool:
+        """Whether a file without rows must show the columns: an empty table, or added columns."""
+        if write.encoding.format == "json":
+            return False
+        added = old is not None and old.struct.names != write.struct.names
+        return (not adds and not keeps) or (added and keeps)
+
+    def _schema_part(self, write: TableWrite) -> dict[str, str]:
+        """A file without rows that sorts before all others, newest first: readers look there."""
+        known = FORMATS[write.encoding.format]
+        url = self._pending(write)
+        known.write(
+            url, arrow_schema(write.struct, write.encoding.format), (), write.encoding.compression
+        )
+        make_durable(url)
+        stamp = _STAMP_END - 1 - self._next_stamp()
+        ending = known.extension(write.encoding.compression)
+        return {url: f"part-{0:013d}-schema-{stamp:013d}{ending}"}
+
+    def _pending(self, write: TableWrite) -> str:
+        ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
+        return join(write.pending, f"{uuid.uuid4().hex}{ending}")
+
+    def _next_stamp(self) -> int:
+        self._stamp = max(self._stamp + 1, int(time.time() * 1000))
+        return self._stamp

@@ -1,0 +1,97 @@
+"""Table folders on object stores and other fsspec systems: each file appears in one step.
+
+There is no rename of folders there, so a flush of several files appears file by file. The side
+file goes first: a reader never finds columns that it does not list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from shared.storage import join, remote
+from target_spark.destinations.folders import SIDE_FILE, Change, TableFolder, visible
+from target_spark.destinations.trouble import writing
+
+
+class RemoteFolder:
+    """See `TableFolder`. The hidden folder of a run is `.<table>.run-<run>/` beside the table."""
+
+    def __init__(self, table: str, run: str) -> None:
+        self.table = table
+        parent, _, name = table.rstrip("/").rpartition("/")
+        self._run = join(parent, f".{name}.run-{run}")
+        self.pending = join(self._run, "pending")
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        return remote(self.table)
+
+    def open(self) -> RemoteFolder:
+        """Checks that the file system of the URL can be used.
+
+        Raises:
+            DestinationError: It cannot.
+        """
+        with writing(self.table):
+            _ = self._place
+        return self
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """No lock: object stores have none that all of them share."""
+        with writing(self.table):
+            yield
+
+    def files(self) -> tuple[str, ...]:
+        """Visible names, sorted."""
+        filesystem, path = self._place
+        filesystem.invalidate_cache(path)
+        try:
+            found = filesystem.ls(path, detail=False)
+        except FileNotFoundError:
+            return ()
+        names = (name.rstrip("/").rpartition("/")[2] for name in found)
+        return tuple(sorted(name for name in names if visible(name)))
+
+    def side(self) -> bytes | None:
+        """The side file's bytes."""
+        filesystem, path = self._place
+        try:
+            return bytes(filesystem.cat_file(join(path, SIDE_FILE)))
+        except FileNotFoundError:
+            return None
+
+    def publish(self, change: Change) -> None:
+        """Puts the side file, then moves every file in, then removes what they replace.
+
+        Raises:
+            DestinationError: The storage refused; some of the files may be visible.
+        """
+        filesystem, path = self._place
+        with writing(self.table):
+            if change.side is not None:
+                filesystem.makedirs(path, exist_ok=True)
+                filesystem.pipe_file(join(path, SIDE_FILE), change.side)
+            for pending, name in change.add.items():
+                filesystem.mv(filesystem._strip_protocol(pending), join(path, name))
+            for name in change.drop:
+                filesystem.rm_file(join(path, name))
+            filesystem.invalidate_cache(path)
+
+    def swap(self, replacement: TableFolder) -> None:
+        """Moves the replacement's files in, then removes those that were there before."""
+        old = frozenset(self.files())
+        names = replacement.files()
+        add = {join(replacement.table, name): name for name in names}
+        self.publish(Change(add, old - set(names), replacement.side()))
+
+    def close(self) -> None:
+        """Removes the hidden folder of this run."""
+        filesystem, _ = self._place
+        inside = filesystem._strip_protocol(self._run)
+        with writing(self.table):
+            if filesystem.exists(inside):
+                filesystem.rm(inside, recursive=True)

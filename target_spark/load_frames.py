@@ -1,0 +1,158 @@
+"""The load path with a DataFrame between reading and writing, for text that Spark makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shared.encodings import FORMATS
+from target_spark import load_tasks
+from target_spark.destinations import TableWrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField
+
+
+def needs_frame(write: TableWrite) -> bool:
+    """Whether the text of the rows is made by Spark: all JSON, and nested columns in CSV."""
+    if FORMATS[write.encoding.format].text:
+        return True
+    return write.encoding.format == "csv" and any(
+        not _is_plain(field.dataType) for field in write.struct
+    )
+
+
+def job(numbers: DataFrame, read: load_tasks.ReadPlan, write: TableWrite) -> DataFrame:
+    """Reads the tasks' files, lets Spark make the columns to write, and writes them."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+
+    carried = StructType([_carried(field) for field in write.struct])
+    read = replace(read, columns=to_arrow_schema(carried))
+    frame = numbers.mapInArrow(
+        partial(load_tasks.read_frame, read),
+        StructType([*carried, *StructType().add(load_tasks.REJECT_COLUMN, StringType())]),
+    )
+    text = FORMATS[write.encoding.format].text
+    typed = [_restored(field, variants=text).alias(field.name) for field in write.struct]
+    frame = frame.select(*typed, F.col(load_tasks.REJECT_COLUMN))
+    columns, schema = _written(write)
+    # mapInArrow looks columns up by name and would take dots in them for paths.
+    numbered = [column.alias(str(number)) for number, column in enumerate(columns)]
+    plan = load_tasks.WritePlan(write.pending, write.encoding, schema)
+    return frame.select(*numbered, F.col(load_tasks.REJECT_COLUMN)).mapInArrow(
+        partial(load_tasks.write_frame, plan), load_tasks.RESULTS_DDL
+    )
+
+
+def _written(write: TableWrite) -> tuple[list[Column], pa.Schema]:
+    """The columns that go to the writer, and their Arrow schema."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from shared.json_schema import struct_to_arrow  # noqa: PLC0415
+    from shared.singer_columns import record_json  # noqa: PLC0415
+
+    if FORMATS[write.encoding.format].text:
+        line = F.concat(record_json(write.struct), F.lit("\n"))
+        return [line.alias("value")], pa.schema([("value", pa.string())])
+    columns, kinds = [], []
+    for field, stored in zip(write.struct, struct_to_arrow(write.struct), strict=True):
+        plain = _is_plain(field.dataType)
+        columns.append(_column(field.name) if plain else _text(field))
+        kinds.append(pa.field(field.name, stored.type if plain else pa.string()))
+    return columns, pa.schema(kinds)
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Whether Arrow's CSV writer makes the right text of a column."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
+
+
+def _text(field: StructField) -> Column:
+    """A column as the text that it has in a JSON record: nested values as JSON, others bare."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.singer_columns import record_json  # noqa: PLC0415
+
+    nested = isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
+    edge = F.lit(1 if nested else 2)
+    record = record_json(T.StructType([field]))
+    head = F.length(F.to_json(F.struct(F.lit(0).alias(field.name)))) - 3 + edge
+    text = F.substr(record, head + 1, F.length(record) - head - edge)
+    return F.when(_column(field.name).isNotNull(), text)
+
+
+def _carried(field: StructField) -> StructField:
+    """The field with types that Spark exchanges with Arrow, at any depth."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    def carry(kind: DataType) -> DataType:
+        if isinstance(kind, T.YearMonthIntervalType):
+            return T.IntegerType()
+        return T.StringType() if isinstance(kind, _text_only()) else kind
+
+    return T.StructField(field.name, _mapped(field.dataType, carry), True)
+
+
+def _restored(field: StructField, variants: bool) -> Column:
+    """The column with its own type again, after the way through Arrow; variants where asked."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    def months(kind: DataType) -> DataType:
+        if isinstance(kind, T.YearMonthIntervalType):
+            return T.YearMonthIntervalType(1, 1)
+        return texts(kind)
+
+    def texts(kind: DataType) -> DataType:
+        return T.StringType() if isinstance(kind, _text_only()) else kind
+
+    column = _column(field.name)
+    if variants and isinstance(field.dataType, T.VariantType):
+        return F.parse_json(column)
+    if _carried(field).dataType == _mapped(field.dataType, texts):
+        return column
+    in_months = column.cast(_mapped(field.dataType, months))
+    return in_months.cast(_mapped(field.dataType, texts))
+
+
+def _mapped(kind: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """The type with a change applied to everything in it that is not nested."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(kind, T.StructType):
+        fields = [T.StructField(f.name, _mapped(f.dataType, change)) for f in kind]
+        return T.StructType(fields)
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_mapped(kind.elementType, change))
+    if isinstance(kind, T.MapType):
+        return T.MapType(_mapped(kind.keyType, change), _mapped(kind.valueType, change))
+    return change(kind)
+
+
+def _text_only() -> tuple[type[DataType], ...]:
+    """Types that are stored as text."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    return (
+        T.CalendarIntervalType, T.VariantType, T.GeometryType, T.GeographyType,
+        T.CharType, T.VarcharType,
+    )  # fmt: skip
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from shared.singer_columns import quoted  # noqa: PLC0415
+
+    return F.col(quoted(name))
