@@ -1,0 +1,120 @@
+"""Run commands joined by pipes and measure wall time and peak memory of their process trees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+Command = Sequence[str]
+SAMPLE_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: wall seconds, and for each command the peak of its process tree in MiB."""
+
+    seconds: float
+    peak_mib: tuple[float, ...]
+
+
+def tree_mib(pid: int) -> float:
+    """Proportional memory of a process and all below it, in MiB (shared pages counted once)."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error, OSError):
+                total += process.memory_full_info().pss
+    return total / 2**20
+
+
+class PeakWatch(threading.Thread):
+    """Samples the memory of process trees until told to stop."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        super().__init__(daemon=True)
+        self.pids = pids
+        self.peaks = [0.0] * len(pids)
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(SAMPLE_SECONDS):
+            self.peaks = [
+                max(peak, tree_mib(pid)) for peak, pid in zip(self.peaks, self.pids, strict=True)
+            ]
+
+
+def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] = {}) -> Measured:
+    """Run `commands[0] | commands[1] | …` in `folder`; the last one's output is dropped.
+
+    Raises:
+        RuntimeError: A command failed; the text holds the end of its log.
+    """
+    start = time.monotonic()
+    running: list[subprocess.Popen[bytes]] = []
+    logs = [folder / f"log-{number}.txt" for number in range(len(commands))]
+    for number, command in enumerate(commands):
+        last = number == len(commands) - 1
+        with logs[number].open("wb") as log:
+            running.append(
+                subprocess.Popen(
+                    command,
+                    stdin=running[-1].stdout if running else subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL if last else subprocess.PIPE,
+                    stderr=log,
+                    cwd=folder,
+                    env={**os.environ, **env},
+                )
+            )
+        if number and (before := running[number - 1].stdout):
+            before.close()
+    watch = PeakWatch([process.pid for process in running])
+    watch.start()
+    codes = [process.wait() for process in running]
+    seconds = time.monotonic() - start
+    watch.done.set()
+    watch.join()
+    if any(codes):
+        tails = "\n".join(log.read_text()[-2000:] for log in logs)
+        raise RuntimeError(f"exit codes {codes} of {commands}\n{tails}")
+    return Measured(seconds, tuple(watch.peaks))
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this project with the Python that runs the benchmark."""
+    return [sys.executable, "-m", name, *arguments]
+
+
+def interleaved(
+    runs: int, cases: Mapping[str, Callable[[], Measured]]
+) -> dict[str, list[Measured]]:
+    """Run all cases `runs` times in turn, so that a slow minute of the machine hits them alike."""
+    results: dict[str, list[Measured]] = {name: [] for name in cases}
+    for number in range(runs):
+        for name, case in cases.items():
+            measured = case()
+            results[name].append(measured)
+            print(f"  run {number + 1}: {name}: {describe([measured])}", flush=True)
+    return results
+
+
+def median_seconds(results: Sequence[Measured]) -> float:
+    """Median wall time of several runs."""
+    return statistics.median(result.seconds for result in results)
+
+
+def describe(results: Sequence[Measured]) -> str:
+    """Median wall time and peak memory as text."""
+    peaks = [max(result.peak_mib[i] for result in results) for i in range(len(results[0].peak_mib))]
+    memory = " + ".join(f"{peak:.0f}" for peak in peaks)
+    return f"{median_seconds(results):.1f} s, peak {memory} MiB"
