@@ -1,0 +1,58 @@
+# Everything runs in .venv, made from PYTHON (3.10 to 3.13).
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+ARCHIVE_STAMP := $(VENV)/.class-archive
+BIN := $(CURDIR)/$(VENV)/bin
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help install demo test lint soak bench clean
+
+help:
+	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
+	@echo "make test   every test"
+	@echo "make lint   ruff, mypy, generated documentation"
+	@echo "make soak   the tests with random seeds, 50 seeds each"
+	@echo "make bench  the benchmarks"
+	@echo "make clean  remove .venv and everything generated"
+
+install: $(STAMP) $(ARCHIVE_STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else f"Python 3.10 to 3.13 is needed, {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "$(PYTHON) lacks the modules venv and ensurepip (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[connect,dev]'
+	@touch $@
+
+# Java's class archive halves the start of Spark; without it everything works, only slower.
+$(ARCHIVE_STAMP): $(STAMP)
+	@$(BIN)/python -m shared.class_archive || true
+	@touch $@
+
+demo: install
+	PATH="$(BIN):$$PATH" sample_configs/demo/run.sh
+
+# Grouped by file: each worker has a Spark session of its own, which the files it runs share.
+test: install
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: install
+	$(BIN)/python -m pytest -m soak --seeds 50 $(PYTEST_ARGS)
+
+bench: install
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/record_path.py
+
+clean:
+	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
