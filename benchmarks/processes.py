@@ -17,6 +17,7 @@ import psutil
 
 Command = Sequence[str]
 SAMPLE_SECONDS = 0.25
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] 
                     stdout=subprocess.DEVNULL if last else subprocess.PIPE,
                     stderr=log,
                     cwd=folder,
-                    env={**os.environ, **env},
+                    env={**os.environ, "PYTHONPATH": str(ROOT), **env},
                 )
             )
         if number and (before := running[number - 1].stdout):

@@ -42,7 +42,7 @@ def measure_record(folder: Path, rows: int, columns: int) -> Measured:
 
 def measure_plain(folder: Path, rows: int, columns: int) -> Measured:
     command = module("benchmarks.plain_spark", str(rows), str(columns), str(folder / "plain"))
-    return run_piped([command], Path.cwd())
+    return run_piped([command], folder)
 
 
 def report(results: dict[str, list[Measured]], more: Sequence[Measured]) -> None:
