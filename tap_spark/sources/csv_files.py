@@ -16,16 +16,17 @@ from shared.storage import open_random
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
 from tap_spark.sources.frames import (
     CORRUPT,
+    FILE,
     col,
-    exact_cast,
+    file_of,
     quoted,
     without_corrupt,
 )
-from tap_spark.sources.inference import infer_types
+from tap_spark.sources.inference import exact_casts, infer_types
 from tap_spark.sources.resume import LineRules
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 RAGGED = "too few or too many columns, or a value of another type; options 'quote', 'escape' and \
 'multiLine' tell Spark how to read it"
@@ -85,6 +86,8 @@ class CsvSource(FileSource):
         layout = self.layout(spark)
         if self.stream.schema:
             return parse_ddl(self, spark)
+        if not layout.names:
+            raise self.error("the files hold no line", "set 'schema'", self.shown_path())
         if self.flag("inferSchema"):
             frame = self._reader(spark, layout).csv(self.paths)
             types = [field.dataType for field in frame.schema.fields]
@@ -97,13 +100,16 @@ class CsvSource(FileSource):
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
         layout = self.layout(spark)
+        if not layout.names:
+            return spark.createDataFrame([], struct)
         fields = [*self._fields(layout, struct), *layout.partitions]
         reader = self._reader(spark, layout)
+        here = F.input_file_name()
         if self.option("mode"):
-            return self._typed(reader.schema(StructType(fields)).csv(urls), struct)
+            return exact_casts(reader.schema(StructType(fields)).csv(urls), struct, here)
         fields.append(StructField(CORRUPT, StringType()))
         frame = reader.schema(StructType(fields)).csv(urls)
-        return self._typed(without_corrupt(frame, RAGGED), struct)
+        return exact_casts(without_corrupt(frame, RAGGED), struct, here)
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
@@ -122,23 +128,21 @@ class CsvSource(FileSource):
         ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
         skipped = ("header", "multiline", "inferschema", "enforceschema", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
-        parsed = lines.select(F.from_csv("value", F.lit(ddl), options).alias("r"), "file")
-        if not checked:
-            return self._typed(parsed.select("r.*"), struct)
-        names = F.split(F.lit("\n".join(urls)), "\n")
-        frame = parsed.select("r.*", F.get(names, col("file")).alias(FILE))
-        return self._typed(without_corrupt(frame, RAGGED, col(FILE)), struct)
+        parsed = F.from_csv("value", F.lit(ddl), options)
+        # Out of an alias, Spark would parse once more for the filter on unreadable rows.
+        frame = lines.select(file_of(urls).alias(FILE), F.inline(F.array(parsed)))
+        frame = without_corrupt(frame, RAGGED, col(FILE)) if checked else frame
+        return exact_casts(frame, struct, col(FILE))
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
-        wide = re.match(r"(?i)utf-?(16|32)", self._encoding())
-        if wide or self.flag("multiLine") or self.option("lineSep"):
+        if self._wide() or self.flag("multiLine") or self.option("lineSep"):
             return None
         return LineRules(header=self.header, comment=self.option("comment").encode())
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:
         """See `FileSource.present_columns`."""
-        return self.layout(spark).columns
+        return self.layout(spark).columns or None
 
     def check_file(self, url: str) -> None:
         """A file whose header differs would have its values under the wrong names."""
@@ -155,11 +159,7 @@ class CsvSource(FileSource):
             )
 
     def layout(self, spark: SparkSession) -> Layout:
-        """How the columns lie, told by the first line.
-
-        Raises:
-            SourceError: There is no line.
-        """
+        """How the columns lie, told by the first line; no columns where there is none."""
         if self._layout is None:
             self._layout = self._read_layout(spark)
         return self._layout
@@ -171,7 +171,7 @@ class CsvSource(FileSource):
         data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
         first = frame.select(*map(col, data)).head(1) if data else []
         if not first:
-            raise self.error("the files hold no line", "set 'schema'", self.shown_path())
+            return Layout(None, ())
         partitions = tuple(field for field in frame.schema.fields if field.name not in data)
         if not self.header:
             names = tuple(data)
@@ -194,7 +194,14 @@ class CsvSource(FileSource):
         )
 
     def _options(self) -> dict[str, str]:
-        return self.options(columnPruning="false", **corrupt_options(self, CORRUPT))
+        # Spark splits lines at bytes, which only its parser of whole files does not.
+        wide = {"multiLine": "true"} if self._wide() and not self.option("lineSep") else {}
+        return self.options(
+            columnPruning="false",
+            escape=self.option("quote", '"'),
+            **wide,
+            **corrupt_options(self, CORRUPT),
+        )
 
     def _reader(self, spark: SparkSession, layout: Layout) -> DataFrameReader:
         options = self._options()
@@ -213,17 +220,8 @@ class CsvSource(FileSource):
         types = {field.name: field.dataType for field in struct.fields} if typed else {}
         return [StructField(name, types.get(name, StringType())) for name in layout.names]
 
-    def _typed(self, frame: DataFrame, struct: StructType) -> DataFrame:
-        text = {f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)}
-        return frame.select(
-            *(
-                exact_cast(field.name, field.dataType)
-                if field.name in text
-                else col(field.name).cast(field.dataType).alias(field.name)
-                for field in struct.fields
-                if field.name in frame.columns
-            )
-        )
+    def _wide(self) -> bool:
+        return re.match(r"(?i)utf-?(16|32)", self._encoding()) is not None
 
     def _encoding(self) -> str:
         return (self.option("encoding") or self.option("charset")).lower()
@@ -243,9 +241,7 @@ class CsvSource(FileSource):
         line = next((line for line in lines if not (comment and line.startswith(comment))), None)
         if line is None:
             return None
-        return tuple(next(csv.reader([line], delimiter=separator, quotechar=quote)))
-
-
-FILE = "_tap_spark_file"
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader
+        option = self.option("escape", quote)
+        escape = None if option == quote or len(option) != 1 else option
+        rows = csv.reader([line], delimiter=separator, quotechar=quote, escapechar=escape)
+        return tuple(next(rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -15,6 +15,7 @@ from tap_spark.sources.frames import col, missing, prune, struct_from_text, whol
 from tap_spark.sources.resume import LineRules, file_slices, line_slices
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.config import StreamConfig
@@ -52,11 +53,11 @@ class FileSource(ABC):
         raise NotImplementedError
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
-        """Columns the files have now; None where only reading all of them would tell."""
+        """Columns the files have now; None where no file or only all of them would tell."""
         return None
 
     def check_file(self, url: str) -> None:  # noqa: B027
-        """Looks at the start of a file that is read from there."""
+        """Looks at the start of a file that is to be read, from there or from later on."""
 
     def whole_line(self, line: bytes) -> bool:  # noqa: ARG002
         """Whether a last line without line end is known to be complete."""
@@ -80,7 +81,16 @@ class FileSource(ABC):
 
     def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
         """See `GrowingFiles`."""
+        self._check_columns(self._spark, plan)
         return self.rows_of_lines(lines, self.planned_struct(self._spark, plan), urls)
+
+    def line_change(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        plan: StreamPlan,  # noqa: ARG002
+    ) -> Callable[[pa.Array], pa.Array] | None:
+        """See `GrowingFiles`."""
+        return None
 
     def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
         """See `GrowingFiles`."""

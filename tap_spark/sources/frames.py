@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from tap_spark.plans import Resume, Slice, StreamPlan
 from tap_spark.sources.failures import BEGIN, END
 
-CORRUPT = "_tap_spark_unreadable"
+CORRUPT, FILE = "_tap_spark_unreadable", "_tap_spark_file"
 _SHOWN = 200
 MAX_DECIMAL = 38
 
@@ -106,19 +106,9 @@ def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> 
     return frame.filter(good).drop(CORRUPT)
 
 
-def exact_cast(name: str, dtype: DataType) -> Column:
-    """A text column as another type; text that is not of that type ends the job."""
-    text = col(name)
-    if isinstance(dtype, StringType):
-        return text
-    kind = dtype.simpleString()
-    value = text.try_cast(dtype)
-    good = value.isNotNull()
-    if isinstance(dtype, DecimalType):
-        good &= (F.instr(text, ".") == 0) | (F.length(text) - F.instr(text, ".") <= dtype.scale)
-    hint = "run --discover again, or set 'schema'"
-    failure = fail(f"column '{name}' holds a value that is no {kind}", value=text, hint=hint)
-    return F.when(text.isNull() | good, value).otherwise(failure.cast(dtype)).alias(name)
+def file_of(urls: Sequence[str]) -> Column:
+    """The URL that the column `file` of a frame of lines is the index of."""
+    return F.get(F.split(F.lit("\n".join(urls)), "\n"), col("file"))
 
 
 def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:

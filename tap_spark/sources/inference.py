@@ -1,6 +1,6 @@
 """Types for columns of text, chosen only where every value's text survives the round trip.
 
-One pass over the data folds, per column, the set of forms its values have into one integer of
+One pass over the data gathers, per column, the set of forms its values have as one integer of
 bits; `decide` reads the type from it. `00501`, `+1` and `1_000` have the form OTHER: they stay
 strings.
 """
@@ -17,29 +17,32 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
+    IntegralType,
     LongType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
-from tap_spark.sources.frames import MAX_DECIMAL, col
+from tap_spark.sources import text_forms as forms
+from tap_spark.sources.frames import MAX_DECIMAL, col, fail
 
-OTHER, SHORT_INT, INT, BIG_INT, FLOAT, FIXED, BOOLEAN, DATE, LOCAL_TIME, INSTANT = (
-    1 << bit for bit in range(10)
-)
-SCALE_SHIFT = 10
-SCALE_BITS = 20
-FLOAT_DIGITS = 15
-LONG_DIGITS = 18
-BIG_DIGITS = 38
-MAX_FIXED_DIGITS = 18
+SINGLE_DIGITS = 6
+SURE = 19
+VALUE = "_tap_spark_value_"
 
-_INT = r"^(0|-?[1-9][0-9]*)$"
-_FRACTION = r"^-?(0|[1-9][0-9]*)\.[0-9]+$"
-_PLAIN_FRACTION = r"^-?(0|[1-9][0-9]*)\.([0-9]*[1-9]|0)$"
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_INT = "(?:0|-?[1-9][0-9]*)"
+_FRACTION = r"-?(?:0|[1-9][0-9]*)\.[0-9]"
+_NUMBER = rf"^(?:{_INT}|{_FRACTION}+)\z"
+_DAY = "^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = _DAY + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_WRITTEN: dict[type[DataType], str] = {
+    DateType: _DAY + r"\z",
+    TimestampNTZType: _TIME + r"\z",
+    TimestampType: _TIME + r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z",
+}
 
 
 def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
@@ -49,74 +52,91 @@ def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
         frame: Has the columns, all of type string.
         names: Which columns to look at.
     """
-    forms = [F.bit_or(form(col(name))).alias(f"f{index}") for index, name in enumerate(names)]
-    row = frame.agg(*forms).collect()[0]
-    return [decide(bits) for bits in row]
+    # mapInArrow takes names for expressions, dots and all.
+    text = frame.select(*(col(name).alias(f"c{n}") for n, name in enumerate(names)))
+    found = text.mapInArrow(forms.forms_reader(len(names)), forms.FORMS_SCHEMA).collect()
+    return [decide(bits) for bits in forms.union((row[0] for row in found), len(names))]
 
 
-def decide(bits: int | None) -> DataType:  # noqa: PLR0911
+def decide(bits: int | None) -> DataType:
     """The type that keeps every form in `bits`; None stands for a column of nulls."""
-    if bits is None:
+    if bits is None or forms.settled(bits):
         return StringType()
-    forms, scales = bits & ((1 << SCALE_SHIFT) - 1), bits >> SCALE_SHIFT
+    found = bits & ((1 << forms.SCALE_SHIFT) - 1)
     single: dict[int, DataType] = {
-        BOOLEAN: BooleanType(),
-        DATE: DateType(),
-        LOCAL_TIME: TimestampNTZType(),
-        INSTANT: TimestampType(),
+        forms.BOOLEAN: BooleanType(),
+        forms.DATE: DateType(),
+        forms.LOCAL_TIME: TimestampNTZType(),
+        forms.INSTANT: TimestampType(),
     }
-    if forms in single:
-        return single[forms]
-    if not forms & ~(SHORT_INT | INT):
-        return LongType()
-    if not forms & ~(SHORT_INT | INT | BIG_INT):
+    if found in single:
+        return single[found]
+    if found & forms.BIG_INT:
         return DecimalType(MAX_DECIMAL, 0)
-    if not forms & ~(SHORT_INT | FLOAT):
-        return DoubleType()
-    one_scale = scales and not scales & (scales - 1)
-    if not forms & ~(FLOAT | FIXED) and one_scale:
-        return DecimalType(MAX_DECIMAL, scales.bit_length() - 1)
-    return StringType()
+    if found & forms.FIXED:
+        return DecimalType(MAX_DECIMAL, forms.one_scale(bits) or 0)
+    return DoubleType() if found & forms.FLOAT else LongType()
 
 
-def form(text: Column) -> Column:
-    """The form of a value as bits; null for null."""
-    return (
-        F.when(text.isNull(), F.lit(None).cast("long"))
-        .when(text.rlike("^-?[0-9]") & (F.length(text) <= BIG_DIGITS + 2), _of_digits(text))
-        .when(text.isin("true", "false"), F.lit(BOOLEAN).cast("long"))
-        .otherwise(F.lit(OTHER).cast("long"))
-    )
+def written_as(text: Column, dtype: DataType) -> Column:
+    """Whether a text column's value keeps its text, or for numbers its value, as the type.
+
+    Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
+    """
+    return _keeps(text, text.try_cast(dtype), dtype)
 
 
-def _of_digits(text: Column) -> Column:
-    digits = F.length(F.regexp_replace(text, "[-.]", ""))
-    scale = F.length(text) - F.instr(text, ".")
-    scale_bit = F.expr("1L").cast("long") * F.pow(F.lit(2.0), scale + SCALE_SHIFT).cast("long")
-    plain = text.rlike(_PLAIN_FRACTION) & (digits <= FLOAT_DIGITS)
-    fixed = text.rlike(_FRACTION) & (digits <= MAX_FIXED_DIGITS)
-    return (
-        F.when(
-            text.rlike(_INT),
-            F.when(digits <= FLOAT_DIGITS, F.lit(SHORT_INT))
-            .when(digits <= LONG_DIGITS, F.lit(INT))
-            .when(text.try_cast("long").isNotNull(), F.lit(INT))
-            .when(digits <= BIG_DIGITS, F.lit(BIG_INT))
-            .otherwise(F.lit(OTHER)),
+def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame:
+    """The struct's columns that the frame has, with the struct's types.
+
+    Text that the type of its column would not keep ends the job.
+
+    Args:
+        frame: Where columns are not text, Spark's own cast is used.
+        struct: Names and types.
+        file: An expression for the file that a row is of, for the error.
+    """
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    fields = [field for field in struct.fields if field.name in types]
+    # Values that a select gives a name are computed once, however often they are then used.
+    named, casts = [], []
+    for number, field in enumerate(fields):
+        text, dtype = col(field.name), field.dataType
+        if isinstance(dtype, StringType) or not isinstance(types[field.name], StringType):
+            named.append(text)
+            casts.append(text.cast(dtype).alias(field.name))
+            continue
+        value = col(f"{VALUE}{number}")
+        named += [text, text.try_cast(dtype).alias(f"{VALUE}{number}")]
+        failure = fail(
+            f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep "
+            "as written",
+            value=text,
+            file=col(VALUE),
+            hint="run --discover again, or set 'schema'",
         )
-        .when(plain, F.lit(FLOAT).bitwiseOR(scale_bit))
-        .when(fixed, F.lit(FIXED).bitwiseOR(scale_bit))
-        .when(text.rlike(_DATE), _if_castable(text, "date", DATE))
-        .when(text.rlike(_TIME + "$"), _if_castable(text, "timestamp_ntz", LOCAL_TIME))
-        .when(
-            text.rlike(_TIME + r"(Z|[+-][0-9]{2}:[0-9]{2})$"),
-            _if_castable(text, "timestamp", INSTANT),
-        )
-        .otherwise(F.lit(OTHER))
-        .cast("long")
-    )
+        good = text.isNull() | (value.isNotNull() & _keeps(text, value, dtype))
+        casts.append(F.when(good, value).otherwise(failure.cast(dtype)).alias(field.name))
+    return frame.select(*named, file.alias(VALUE)).select(*casts)
 
 
-def _if_castable(text: Column, kind: str, bit: int) -> Column:
-    good = text.try_cast(kind).isNotNull() & (F.substring(text, 1, 4) != "0000")
-    return F.when(good, F.lit(bit)).otherwise(F.lit(OTHER))
+def _keeps(text: Column, value: Column, dtype: DataType) -> Column:
+    """Whether a text survives, given its value; null or true for no value where it is null."""
+    if isinstance(dtype, (IntegralType, BooleanType)):
+        return value.cast("string") == text
+    if isinstance(dtype, DecimalType):
+        fraction = f"|{_FRACTION}{{1,{dtype.scale}}}" if dtype.scale else ""
+        return value.isNotNull() & text.rlike(rf"^(?:{_INT}{fraction})\z")
+    if isinstance(dtype, (FloatType, DoubleType)):
+        most = forms.FLOAT_DIGITS if isinstance(dtype, DoubleType) else SINGLE_DIGITS
+        return text.rlike(_NUMBER) & ((F.length(text) <= most) | _same_number(text, value, most))
+    written = _WRITTEN.get(type(dtype))
+    return value.isNotNull() & (text.rlike(written) if written else F.lit(True))
+
+
+def _same_number(text: Column, value: Column, most: int) -> Column:
+    """For a text that is longer than digits are sure to survive: whether they have."""
+    digits = F.length(text) - F.instr(text, ".").cast("boolean").cast("int")
+    exact = "decimal(38,18)"
+    same = value.cast("string").try_cast(exact) == text.try_cast(exact)
+    return (digits <= most) | ((F.length(text) <= SURE) & same)

@@ -11,18 +11,21 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from shared.storage import open_input
-from tap_spark.sources import paths
+from tap_spark.sources import json_documents, paths
+from tap_spark.sources.bare_values import BareValues, places_of_text
 from tap_spark.sources.failures import plain_path
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.frames import CORRUPT, col, fail, tidy, without_corrupt
+from tap_spark.sources.frames import CORRUPT, FILE, col, fail, file_of, tidy, without_corrupt
 from tap_spark.sources.resume import LineRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
+    from tap_spark.plans import StreamPlan
+
 HEAD_BYTES = 64 * 1024
 HINT = "it is not JSON, or holds a value of another type than the catalog's"
-FILE, RECORD, ANY = "_tap_spark_file", "_tap_spark_record", "_tap_spark_any"
+RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
 
 
@@ -56,7 +59,10 @@ class JsonSource(FileSource):
             fields.append(StructField(CORRUPT, StringType()))
         frame = self._reader(spark).schema(StructType(fields)).json(urls)
         frame = without_corrupt(frame, HINT) if checked else frame
-        return self._records(frame)
+        frame = self._records(frame)
+        if not self.document:
+            return frame
+        return json_documents.checked(frame, [file.url for file in paths.list_files(tuple(urls))])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
@@ -68,13 +74,26 @@ class JsonSource(FileSource):
             fields.append(StructField(CORRUPT, StringType()))
         skipped = ("multiline", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
-        record = F.from_json("value", StructType(fields), options)
-        parsed = lines.select(record.alias("r"), "file")
-        if not checked:
-            return parsed.select("r.*")
-        names = F.split(F.lit("\n".join(urls)), "\n")
-        frame = parsed.select("r.*", F.get(names, col("file")).alias(FILE))
-        return without_corrupt(frame, HINT, col(FILE)).drop(FILE)
+        kind = StructType(fields)
+        # An array in a line is as many records, as in Spark's own reader.
+        strict = options | ({"mode": "FAILFAST"} if checked else {})
+        several = F.from_json("value", ArrayType(kind), strict)
+        if checked:
+            failure = fail(
+                "a row cannot be read", value=col("value"), file=file_of(urls), hint=HINT
+            )
+            whole = F.from_json("value", "array<string>").isNotNull()
+            several = F.when(whole, several).otherwise(failure.cast(ArrayType(kind)))
+        single = F.array(F.from_json("value", kind, options))
+        records = F.when(F.ltrim("value").startswith("["), several).otherwise(single)
+        frame = lines.select(file_of(urls).alias(FILE), F.inline(records))
+        frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
+        return frame.drop(FILE)
+
+    def line_change(self, spark: SparkSession, plan: StreamPlan) -> BareValues | None:
+        """See `GrowingFiles`."""
+        places = places_of_text(self.planned_struct(spark, plan))
+        return None if places is None else BareValues(places)
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""

@@ -63,14 +63,21 @@ def cut_ranges(
 
 def reader(
     tasks: Sequence[Sequence[LineRange]],
+    change: Callable[[pa.Array], pa.Array] | None = None,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function for `mapInArrow`: ids of tasks in, the lines of their ranges out."""
+    """A function for `mapInArrow`: ids of tasks in, the lines of their ranges out.
+
+    Args:
+        tasks: The ranges of each task.
+        change: What to make of the lines before Spark sees them.
+    """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for piece in tasks[task]:
-                    yield from read_range(piece)
+                    for lines in read_range(piece):
+                        yield lines if change is None else _changed(lines, change)
 
     return read
 
@@ -89,6 +96,12 @@ def read_range(piece: LineRange) -> Iterator[pa.RecordBatch]:
         raise RuntimeError(
             row_failure(problem=f"the file cannot be read: {error}", file=piece.url)
         ) from error
+
+
+def _changed(lines: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [change(lines.column(0)), lines.column(1)], lines.schema.names
+    )
 
 
 def split_lines(data: bytes) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -98,13 +98,16 @@ class Reading:
     lines: int | None = 0
 
 
-def decide(file: FileNow, mark: FileMark | None, look: Look) -> Reading | None:
+def decide(
+    file: FileNow, mark: FileMark | None, look: Look, *, lines: bool = True
+) -> Reading | None:
     """Decides what of a file has to be read; None where nothing has.
 
     Args:
         file: The file as listed now.
         mark: How far it was read, if ever.
         look: Reads a few bytes; asked only where size or time of the file changed.
+        lines: Reading may go on after the last line read; else any growth starts it over.
     """
     if mark is None:
         return Reading(file, 0, file.size, Found.NEW) if file.size else None
@@ -115,8 +118,13 @@ def decide(file: FileNow, mark: FileMark | None, look: Look) -> Reading | None:
         return Reading(file, 0, file.size, Found.REWRITTEN)
     if file.size == mark.offset:
         return None
-    start, found = _resume(file, mark, look)
+    start, found = _resume(file, mark, look) if lines else (0, Found.GROWN)
     return Reading(file, start, file.size, found, mark.lines) if start < file.size else None
+
+
+def renewed(file: FileNow, mark: FileMark) -> FileMark:
+    """The mark of a file that has nothing to be read, so that it is not looked into again."""
+    return replace(mark, size=file.size, mtime=file.mtime)
 
 
 def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,9 +15,10 @@ from tap_spark.sources.frames import col
 from tap_spark.sources.line_reader import LINES_SCHEMA, LineRange, cut_ranges, reader
 from tap_spark.sources.looks import FileLook
 from tap_spark.sources.paths import FileNow
-from tap_spark.sources.positions import FileMark, Found, Reading, decide, waves
+from tap_spark.sources.positions import FileMark, Found, Reading, decide, renewed, waves
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("tap-spark")
@@ -38,12 +39,18 @@ class GrowingFiles(Protocol):
         """Reads a frame of lines (`value` binary, `file` index into `urls`)."""
         ...
 
+    def line_change(
+        self, spark: SparkSession, plan: StreamPlan
+    ) -> Callable[[pa.Array], pa.Array] | None:
+        """What is to be made of lines, on executors, before `frame_of_lines` has them."""
+        ...
+
     def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
         """A frame without rows, to carry a bookmark."""
         ...
 
     def check_file(self, url: str) -> None:
-        """Looks at the start of a file that is read from there."""
+        """Looks at the start of a file that is to be read, from there or from later on."""
         ...
 
     def whole_line(self, line: bytes) -> bool:
@@ -93,20 +100,20 @@ def line_slices(
     marks = read_marks(plan)
     readings = []
     for reading in _changed(plan, files, marks, look):
-        if reading.start == 0 and reading.end:
+        if reading.end:
             source.check_file(reading.file.url)
         end = _complete_end(source, reading, look)
         if not end:
             marks.pop(reading.file.url, None)
         elif end > reading.start:
             readings.append(Reading(reading.file, reading.start, end, reading.found, reading.lines))
-    if not readings and marks != read_marks(plan):
-        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, marks))
+    if not readings:
+        yield from _marks_only(source, spark, plan, marks)
     for wave in waves(readings, WAVE_BYTES, look.cut):
         urls = [reading.file.url for reading, _, _ in wave]
         for reading, start, end in wave:
             marks[reading.file.url] = _mark(reading, marks.get(reading.file.url), start, end, look)
-        lines = _lines_frame(spark, wave, rules)
+        lines = _lines_frame(spark, wave, rules, source.line_change(spark, plan))
         frame = source.frame_of_lines(plan, lines, urls).select(*map(col, plan.columns))
         yield Slice(frame, bookmark=_bookmark(plan, marks))
 
@@ -117,16 +124,20 @@ def file_slices(
     """Reads the files that are new or have changed, each as a whole."""
     look = FileLook()
     marks = read_marks(plan)
-    changed = _changed(plan, files, marks, look)
-    readings = [Reading(reading.file, 0, reading.file.size, reading.found) for reading in changed]
-    for reading in changed:
-        if reading.found in (Found.GROWN, Found.UNFINISHED):
+    readings = _changed(plan, files, marks, look, lines=False)
+    for reading in readings:
+        if not reading.end:
+            marks.pop(reading.file.url, None)
+        if reading.found is Found.GROWN:
             log.warning(
                 "stream '%s': file '%s' has grown and is read again as a whole, as its format "
                 "cannot be read from the middle",
                 plan.stream,
                 plain_path(reading.file.url),
             )
+    readings = [reading for reading in readings if reading.end]
+    if not readings:
+        yield from _marks_only(source, spark, plan, marks)
     for wave in waves(readings, WAVE_BYTES, lambda _url, _at, limit: limit):
         for reading, _, end in wave:
             digest = look.fingerprint(reading.file.url, end)
@@ -137,12 +148,31 @@ def file_slices(
         yield Slice(frame, bookmark=_bookmark(plan, marks))
 
 
+def _marks_only(
+    source: GrowingFiles, spark: SparkSession, plan: StreamPlan, marks: Mapping[str, FileMark]
+) -> Iterator[Slice]:
+    """No rows, but a bookmark where it has changed."""
+    if marks != read_marks(plan):
+        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, marks))
+
+
 def _changed(
-    plan: StreamPlan, files: Sequence[FileNow], marks: Mapping[str, FileMark], look: FileLook
+    plan: StreamPlan,
+    files: Sequence[FileNow],
+    marks: dict[str, FileMark],
+    look: FileLook,
+    *,
+    lines: bool = True,
 ) -> list[Reading]:
-    """What is to be read; files that had to be started over are warned about."""
-    found = [decide(file, marks.get(file.url), look) for file in files]
-    readings = [reading for reading in found if reading is not None]
+    """What is to be read; warns of files that are started over, renews marks of the others."""
+    readings = []
+    for file in files:
+        mark = marks.get(file.url)
+        reading = decide(file, mark, look, lines=lines)
+        if reading is not None:
+            readings.append(reading)
+        elif mark is not None:
+            marks[file.url] = renewed(file, mark)
     gone = set(marks) - {file.url for file in files}
     if gone:
         log.info("stream '%s': %d file(s) of the bookmark are gone", plan.stream, len(gone))
@@ -200,7 +230,10 @@ def _bookmark(plan: StreamPlan, marks: Mapping[str, FileMark]) -> dict[str, Any]
 
 
 def _lines_frame(
-    spark: SparkSession, wave: Sequence[tuple[Reading, int, int]], rules: LineRules
+    spark: SparkSession,
+    wave: Sequence[tuple[Reading, int, int]],
+    rules: LineRules,
+    change: Callable[[pa.Array], pa.Array] | None,
 ) -> DataFrame:
     ranges = [
         piece
@@ -217,7 +250,7 @@ def _lines_frame(
     ]
     tasks = pack(ranges, PIECE_BYTES)
     ids = spark.range(0, len(tasks), 1, len(tasks))
-    return ids.mapInArrow(reader(tasks), LINES_SCHEMA)
+    return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:

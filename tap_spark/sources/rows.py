@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -62,27 +62,39 @@ class RowsSource:
     def __init__(self, stream: StreamConfig) -> None:
         self.stream = stream
         self.key_properties = stream.key_properties or ("id",)
-        self.names = column_names(stream.column_count or 1)
+        self.columns = stream.column_count or 1
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
-        return self._frame(spark, 0, self.names).schema
+        return generated_frame(spark, 0, self.columns).schema
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`; the rows come in the order of `id`."""
-        frame = self._frame(spark, self.stream.row_count or 0, list(plan.columns))
+        frame = generated_frame(spark, self.stream.row_count or 0, self.columns, plan.columns)
         if plan.replication_key in ("id", "updated_at"):
             yield Slice(bounded(frame, plan).select(*map(col, plan.columns)), ordered=True)
         else:
             yield whole(frame, plan)
 
-    def _frame(self, spark: SparkSession, rows: int, names: list[str]) -> DataFrame:
-        tasks = min(MAX_TASKS, max(1, -(-rows * len(self.names) // CELLS_PER_TASK)))
-        positions = {name: position for position, name in enumerate(self.names)}
-        known = [name for name in names if name in positions]
-        return spark.range(0, rows, 1, tasks).select(
-            *(_column(positions[name]).alias(name) for name in known)
-        )
+
+def generated_frame(
+    spark: SparkSession, rows: int, columns: int, names: Sequence[str] | None = None
+) -> DataFrame:
+    """Give the generator's frame.
+
+    Args:
+        spark: The session.
+        rows: How many rows.
+        columns: How many columns it has.
+        names: Those of them that are wanted, in this order; None for all.
+    """
+    every = column_names(columns)
+    positions = {name: position for position, name in enumerate(every)}
+    wanted = [name for name in (every if names is None else names) if name in positions]
+    tasks = min(MAX_TASKS, max(1, -(-rows * columns // CELLS_PER_TASK)))
+    return spark.range(0, rows, 1, tasks).select(
+        *(_column(positions[name]).alias(name) for name in wanted)
+    )
 
 
 def _column(position: int) -> Column:

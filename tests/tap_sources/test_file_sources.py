@@ -162,6 +162,20 @@ def test_csv_options_and_encodings(spark, write):
         )
 
 
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+def test_quotes_in_csv_are_doubled_unless_the_user_says_otherwise(spark, write, method):
+    path = write("q.csv", 'id,"the ""name"""\n1,"The ""Quoted"" Co."\n2,"ends in \\"\n')
+    first, second = rows(spark, stream("csv", path, replication_method=method))
+    assert first == {"id": 1, 'the "name"': 'The "Quoted" Co.'}
+    assert second['the "name"'] == "ends in \\"
+    path = write("e.csv", 'id,"the \\"name\\""\n1,"a \\"b\\""\n')
+    config = stream("csv", path, options={"Escape": "\\"}, replication_method=method)
+    assert rows(spark, config) == [{"id": 1, 'the "name"': 'a "b"'}]
+    path = write("s.csv", "id,name\n1,'it''s'\n")
+    config = stream("csv", path, options={"quote": "'"}, replication_method=method)
+    assert rows(spark, config) == [{"id": 1, "name": "it's"}]
+
+
 def test_csv_without_header_and_multiline(spark, write):
     path = write("m.csv", '1,"a\nb"\n2,c\n')
     options = {"header": "false", "multiLine": "true"}
@@ -208,6 +222,27 @@ def test_json_keeps_exact_values(spark, write):
         first, second = rows(spark, stream("json", path, replication_method=method))
         assert (first["id"], second["t"]) == (Decimal(12345678901234567890), "300")
         assert first["Cost $"]["a.b"] == [1]
+
+
+NUMBERS = ["1.10", "-0", "-0.0", "1e2", "1E+400", "0.12345678901234567890", "12345678901234567890"]
+
+
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+def test_json_numbers_in_text_keep_their_digits(spark, write, method):
+    deep = '{"a" : 1.10, "b": ["x", 2.50], "c": null}'
+    lines = [*NUMBERS, '"1.10"', "true", deep, '[1.10,  "é"]', "null"]
+    parts = (
+        f'{{"n":{n},"t" : {t} , "s":{{"t":{t},"n":1.10}}, "l":["t", {t}]}}'
+        for n, t in enumerate(lines)
+    )
+    path = write("t.json", "\n".join(parts) + "\n")
+    schema = "n BIGINT, t STRING, s STRUCT<t: STRING, n: DOUBLE>, l ARRAY<STRING>"
+    config = stream("json", path, schema=schema, replication_method=method)
+    expected = [*NUMBERS, "1.10", "true", deep, '[1.10,  "é"]', None]
+    found = rows(spark, config)
+    assert [row["t"] for row in found] == expected
+    assert [row["s"] for row in found] == [{"t": text, "n": 1.1} for text in expected]
+    assert [row["l"] for row in found] == [["t", text] for text in expected]
 
 
 def test_json_documents_are_noticed(spark, write):

@@ -1,0 +1,157 @@
+"""JSON values that are not text, in places of text: put in quotes as they are written.
+
+Spark's `from_json` reads numbers before it writes them out again as text, which loses digits
+(`1.10`); its reader of whole files does not. This brings both to the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+TEXT = "text"
+EVERY = ""
+Places: TypeAlias = "dict[str, Places] | list[Places] | str"
+_SPACES = frozenset(" \t\r\n")
+_DECODER = json.JSONDecoder()
+_CHANGED = r"(?:-?[0-9]+[.eE]|-0|[\[{])"
+
+
+def places_of_text(dtype: DataType) -> Places | None:
+    """Where a type has text: names, or a list for elements; None where it has none."""
+    if isinstance(dtype, StringType):
+        return TEXT
+    if isinstance(dtype, ArrayType):
+        inner = places_of_text(dtype.elementType)
+        return None if inner is None else [inner]
+    if isinstance(dtype, MapType):
+        inner = places_of_text(dtype.valueType)
+        return None if inner is None else {EVERY: inner}
+    if isinstance(dtype, StructType):
+        parts = {field.name: places_of_text(field.dataType) for field in dtype.fields}
+        return {name: part for name, part in parts.items() if part is not None} or None
+    return None
+
+
+@dataclass(frozen=True)
+class BareValues:
+    """Puts bare values in quotes; for lines of JSON records or of arrays of such.
+
+    Attributes:
+        places: Where records have text.
+    """
+
+    places: Places
+
+    def __call__(self, lines: pa.Array) -> pa.Array:
+        """The lines; those that are not JSON as Python reads it stay as they are."""
+        found = pc.match_substring_regex(lines, self._pattern())
+        if not found.true_count:
+            return lines
+        texts = [self._quoted(line) for line in lines.filter(found).to_pylist()]
+        return pc.replace_with_mask(lines, found, pa.array(texts, lines.type))
+
+    def _pattern(self) -> str:
+        """What lines have in which a bare value may be in the place of text."""
+        names = [re.escape(json.dumps(n, ensure_ascii=False)) for n in {*_text_names(self.places)}]
+        several = _has_elements(self.places)
+        named = rf"(?:{'|'.join(names)})\s*:\s*{_CHANGED}" if names else ""
+        escaped = r"\\u[0-9a-fA-F]{4}[^\"]*\"\s*:"
+        element = rf"[:,\[]\s*{_CHANGED}" if several else ""
+        return "|".join(filter(None, (named, element, escaped)))
+
+    def _quoted(self, line: bytes) -> bytes:
+        try:
+            text = line.decode()
+            start = _skip(text, 0)
+            places = [self.places] if text[start : start + 1] == "[" else self.places
+            found: list[tuple[int, int]] = []
+            _find(text, start, places, found)
+        except (ValueError, IndexError, RecursionError):
+            return line
+        parts: list[str] = []
+        at = 0
+        for start, end in found:
+            parts += [text[at:start], json.dumps(text[start:end], ensure_ascii=False)]
+            at = end
+        return "".join([*parts, text[at:]]).encode()
+
+
+def _text_names(places: Places) -> Iterator[str]:
+    if isinstance(places, dict):
+        for name, inner in places.items():
+            if inner == TEXT and name != EVERY:
+                yield name
+            yield from _text_names(inner)
+    elif isinstance(places, list):
+        yield from _text_names(places[0])
+
+
+def _has_elements(places: Places) -> bool:
+    """Whether text has places without a name of their own."""
+    if isinstance(places, dict):
+        return places.get(EVERY) == TEXT or any(map(_has_elements, places.values()))
+    return isinstance(places, list) and (places[0] == TEXT or _has_elements(places[0]))
+
+
+def _find(text: str, at: int, places: Places | None, found: list[tuple[int, int]]) -> int:
+    """Adds where bare values are in the value that starts here; gives its end."""
+    if isinstance(places, dict) and text[at] == "{":
+        return _find_in_object(text, at, places, found)
+    if isinstance(places, list) and text[at] == "[":
+        return _find_in_array(text, at, places[0], found)
+    _, end = _DECODER.raw_decode(text, at)
+    if places == TEXT and text[at] != '"' and text[at:end] != "null":
+        found.append((at, end))
+    return end
+
+
+def _find_in_object(
+    text: str, at: int, places: dict[str, Places], found: list[tuple[int, int]]
+) -> int:
+    at = _skip(text, at + 1)
+    if text[at] == "}":
+        return at + 1
+    while True:
+        _expect(text, at, '"')
+        name, at = scanstring(text, at + 1)
+        at = _skip(text, at)
+        _expect(text, at, ":")
+        inner = places.get(name, places.get(EVERY))
+        at = _skip(text, _find(text, _skip(text, at + 1), inner, found))
+        if text[at] == "}":
+            return at + 1
+        _expect(text, at, ",")
+        at = _skip(text, at + 1)
+
+
+def _find_in_array(text: str, at: int, inner: Places, found: list[tuple[int, int]]) -> int:
+    at = _skip(text, at + 1)
+    if text[at] == "]":
+        return at + 1
+    while True:
+        at = _skip(text, _find(text, at, inner, found))
+        if text[at] == "]":
+            return at + 1
+        _expect(text, at, ",")
+        at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    """Where the next thing that is not a space starts."""
+    while text[at : at + 1] in _SPACES:
+        at += 1
+    return at
+
+
+def _expect(text: str, at: int, char: str) -> None:
+    if text[at] != char:
+        raise ValueError(at)
