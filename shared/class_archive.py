@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
+from shared.errors import SparkStartError
 from shared.java import Java
 
 SWITCH = "SINGER_SPARK_CLASS_ARCHIVE"
@@ -152,6 +153,10 @@ def _train(folder: Path) -> None:
             read = spark.read.format(kind).options(inferSchema="true", header="true").load(path)
             read.sort(read.columns[0]).selectExpr("to_json(struct(*)) AS line").toArrow()
         frame.mapInArrow(lambda batches: batches, frame.schema).collect()
+    except Exception as error:
+        # Put into words while Java still answers.
+        text = str(error).strip().partition("\n")[0]
+        raise SparkStartError(f"Spark's trial run failed: {text}") from error
     finally:
         starter.stop(orderly_seconds=DUMP_SECONDS)
 

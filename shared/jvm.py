@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import struct
 import subprocess
 import sys
@@ -28,9 +27,11 @@ from typing import IO
 from shared.class_archive import archive_options
 from shared.errors import SparkStartError
 from shared.java import find_java
+from shared.owned_folders import OwnedFolder, remove_stale
 
 POLL_SECONDS = 0.02
 ORDERLY_SECONDS = 10.0
+FOLDER_PREFIX = "singer-spark-"
 PROPERTIES = "spark.properties"
 LOG4J_FILE = Path(__file__).with_name("log4j2.properties")
 SERIAL_GC_CPUS = 2
@@ -66,6 +67,9 @@ _START_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:-UsePerfData",
     "-Xlog:disable",
+    # For frames of many columns Spark makes methods above the 8000 bytes up to which Java compiles
+    # by default: interpreted, they took twice as long.
+    "-XX:-DontCompileHugeMethods",
     # Hotter code than usual before the slow compiler runs: it would take a core at start-up.
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=20000",
@@ -84,13 +88,14 @@ class Jvm:
     Attributes:
         port: Where its gateway listens (loopback).
         secret: What a client must send first.
-        folder: Its temporary files; removed when it ends.
+        folder: Its temporary files; removed when it ends, or else by the next start.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], owned: OwnedFolder) -> None:
         self.port = 0
         self.secret = ""
-        self.folder = folder
+        self.folder = owned.path
+        self._owned = owned
         self._process = process
         self._ready = False
         self._said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
@@ -162,7 +167,7 @@ class Jvm:
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._owned.close()
 
 
 def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm, Path]:
@@ -176,32 +181,48 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         The process, and the file its gateway's address will appear in.
 
     Raises:
-        SparkStartError: There is no Java to start, or it cannot be executed.
+        SparkStartError: There is no Java to start, it cannot be executed, or there is no
+            temporary folder.
     """
-    folder = Path(tempfile.mkdtemp(prefix="singer-spark-"))
-    connection_file = folder / "gateway"
-    # A file, as the arguments of a process are public on the machine and conf may hold secrets.
-    properties = folder / PROPERTIES
-    properties.touch(0o600)
-    lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items())
-    properties.write_text("".join(lines), encoding="ascii")
     try:
+        owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)
+    except OSError as error:
+        raise SparkStartError(
+            f"no temporary folder can be made: {error}",
+            hint="free some space, or set TMPDIR to a folder that can be written",
+        ) from error
+    connection_file = owned.path / "gateway"
+    try:
+        properties = _write_properties(owned.path, conf)
         process = subprocess.Popen(
-            _command(conf, environ, folder, properties),
+            _command(conf, environ, owned.path, properties),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=_environment(conf, environ, connection_file),
             # A group of its own: Ctrl-C is for Python, which then ends Java.
             start_new_session=True,
+            # Java owns the folder as well: it may outlive a killed Python for a moment.
+            pass_fds=[owned.fd],
         )
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        owned.close()
         raise SparkStartError(f"Java cannot be executed: {error}") from error
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        owned.close()
         raise
-    return Jvm(process, folder), connection_file
+    # Only now, as it may take a while, and Java starts meanwhile.
+    remove_stale(owned.path.parent, FOLDER_PREFIX)
+    return Jvm(process, owned), connection_file
+
+
+def _write_properties(folder: Path, conf: Mapping[str, str]) -> Path:
+    """A file, as the arguments of a process are public on the machine and conf may hold secrets."""
+    path = folder / PROPERTIES
+    path.touch(0o600)
+    lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items())
+    path.write_text("".join(lines), encoding="ascii")
+    return path
 
 
 def classpath(environ: Mapping[str, str]) -> list[str]:

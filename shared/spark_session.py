@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 _CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
 _CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
+_SQL_DEFAULTS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
 _NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+        **_SQL_DEFAULTS,
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
@@ -226,6 +227,22 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
             server.getResult()
 
 
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks can run at the same time, as far as Spark knows.
+
+    Args:
+        spark: The session, classic or Connect.
+    """
+    session: Any = spark
+    if hasattr(session, "_jsparkSession"):
+        return int(session.sparkContext.defaultParallelism)
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    # A range has that many partitions by default; a client of Connect cannot ask.
+    found = spark.range(0, 1 << 16).agg(f.max(f.spark_partition_id())).collect()
+    return int(found[0][0]) + 1
+
+
 def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.core.context import SparkContext  # noqa: PLC0415
@@ -282,8 +299,7 @@ def _connect(url: str, settings: SparkSettings) -> SparkSession:
             ) from None
     os.environ[_CONNECT_FLAG] = "1"
     session = SparkSession.builder.remote(url).create()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    for key, value in settings.conf.items():
+    for key, value in {**_SQL_DEFAULTS, **settings.conf}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session  # type: ignore[return-value]

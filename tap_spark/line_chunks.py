@@ -6,12 +6,8 @@ made per row: a chunk is a range of the Arrow column's own data buffer.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
-import time
-import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,15 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-LINES_SUFFIX = ".lines"
-META_SUFFIX = ".meta"
-PART_SUFFIX = ".part"
-SPOOL_FAILED = "[tap-spark spool errno {}]"
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
-COUNT_SCHEMA = "rows bigint"
 
-_POLL_SECONDS = 0.02
-_OWNER_CHECK_SECONDS = 1.0
 _JSON_INTEGERS = range(-(2**63), 2**64)
 
 
@@ -100,17 +89,24 @@ class KeyWatch:
 
     Args:
         name: Name of the key in the record; None where there is no key to follow.
+        envelope: Texts are RECORD messages; else bare records.
     """
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, *, envelope: bool = True) -> None:
         self._name = name
+        self._envelope = envelope
         self._best: KeyMax | None = None
 
-    def see(self, batch: pa.RecordBatch, block: Block) -> None:
+    def see_block(self, batch: pa.RecordBatch, block: Block) -> None:
         """Take in the rows of a block of `batch` (columns: line, key)."""
+        if self._name is not None:
+            keys, lines = (batch.column(n).slice(block.first, block.rows) for n in (1, 0))
+            self.see(keys, lines)
+
+    def see(self, keys: pa.Array, texts: pa.Array) -> None:
+        """Take in rows by their keys and the JSON texts these stand in."""
         if self._name is None:
             return
-        keys = batch.column(1).slice(block.first, block.rows)
         if pa.types.is_floating(keys.type):
             keys = pc.if_else(pc.is_finite(keys), keys, None)
         top = pc.min_max(keys)["max"]
@@ -118,8 +114,8 @@ class KeyWatch:
             return
         rank = rank_of(top)
         if self._best is None or rank > self._best.rank:
-            line = batch.column(0)[block.first + pc.index(keys, top).as_py()]
-            self._best = KeyMax(rank, key_value(line.as_buffer(), self._name))
+            text = texts[pc.index(keys, top).as_py()]
+            self._best = KeyMax(rank, key_value(text.as_buffer(), self._name, self._envelope))
 
     def take(self) -> KeyMax | None:
         """Give the greatest key and start anew."""
@@ -140,9 +136,12 @@ def rank_of(key: pa.Scalar) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def key_value(line: pa.Buffer, name: str) -> Any:
-    """Read the key from a RECORD line; a number no double or 64-bit integer holds is text."""
-    value = json.loads(line.to_pybytes(), parse_float=Decimal)["record"][name]
+def key_value(line: pa.Buffer, name: str, envelope: bool = True) -> Any:
+    """Read the key from a RECORD line, or a bare record; a number no double or 64-bit integer
+    holds is text.
+    """
+    found = json.loads(line.to_pybytes(), parse_float=Decimal)
+    value = (found["record"] if envelope else found)[name]
     if isinstance(value, Decimal):
         number = float(value)
         exact = math.isfinite(number) and Decimal(repr(number)) == value
@@ -180,7 +179,7 @@ class ChunkRows:
         watch = KeyWatch(self._key)
         for batch in map(without_nulls, batches):
             for block in blocks(batch.column(0), self._chunk_bytes):
-                watch.see(batch, block)
+                watch.see_block(batch, block)
                 yield pa.record_batch(
                     [
                         pa.array([block.data], pa.binary()),
@@ -189,112 +188,3 @@ class ChunkRows:
                     ],
                     names=["chunk", "rows", "meta"],
                 )
-
-
-class SpoolWriter:
-    """Writes lines into chunk files of a spool folder that the driver empties meanwhile.
-
-    A chunk is visible once `<name>.lines` exists; `<name>.meta` exists before it. Before a new
-    chunk the task waits while unread chunks hold more than `room` bytes.
-
-    Args:
-        folder: Where chunks are left.
-        lock: A file whose lock the driver holds as long as it lives.
-        key: Name of the replication key; None where there is none to follow.
-        chunk_bytes: A chunk is closed at this size.
-        room: Bytes that may wait in the folder.
-    """
-
-    def __init__(
-        self, folder: str, lock: str, key: str | None, chunk_bytes: int, room: int
-    ) -> None:
-        self._folder = folder
-        self._lock = lock
-        self._key = key
-        self._chunk_bytes = chunk_bytes
-        self._room = room
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run on the batches of one partition; yields the number of rows written."""
-        try:
-            rows = self._write(batches)
-        except OSError as error:
-            raise RuntimeError(SPOOL_FAILED.format(error.errno or 0)) from error
-        yield pa.record_batch([pa.array([rows], pa.int64())], names=["rows"])
-
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> int:
-        watch = KeyWatch(self._key)
-        chunk: _ChunkFile | None = None
-        total = 0
-        for batch in map(without_nulls, batches):
-            for block in blocks(batch.column(0), self._chunk_bytes):
-                chunk = chunk or self._open_chunk()
-                watch.see(batch, block)
-                chunk.write(block)
-                total += block.rows
-                if chunk.size * 2 >= self._chunk_bytes:
-                    chunk.finish(watch.take())
-                    chunk = None
-        if chunk is not None:
-            chunk.finish(watch.take())
-        return total
-
-    def _open_chunk(self) -> _ChunkFile:
-        checked = time.monotonic()
-        while unread_bytes(self._folder) > self._room:
-            time.sleep(_POLL_SECONDS)
-            if time.monotonic() - checked > _OWNER_CHECK_SECONDS:
-                checked = time.monotonic()
-                if not is_locked(self._lock):
-                    raise RuntimeError("the tap that reads these lines has gone away")
-        return _ChunkFile(os.path.join(self._folder, uuid.uuid4().hex))  # noqa: PTH118
-
-
-class _ChunkFile:
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._fd = os.open(name + PART_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._rows = 0
-        self.size = 0
-
-    def write(self, block: Block) -> None:
-        rest = block.data
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
-        self.size += len(block.data)
-        self._rows += block.rows
-
-    def finish(self, key: KeyMax | None) -> None:
-        os.close(self._fd)
-        with open(self._name + META_SUFFIX, "w", encoding="utf-8") as meta:  # noqa: PTH123
-            meta.write(pack_meta(self._rows, key))
-        os.rename(self._name + PART_SUFFIX, self._name + LINES_SUFFIX)  # noqa: PTH104
-
-
-def unread_bytes(folder: str) -> int:
-    """Sum the sizes of the chunks that wait for the driver."""
-    total = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(LINES_SUFFIX):
-                try:
-                    total += entry.stat().st_size
-                except FileNotFoundError:
-                    continue
-    return total
-
-
-def is_locked(path: str) -> bool:
-    """Whether the process that locked a file lives: the system frees the lock when it ends."""
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from shared.messages import record_head, record_tail
-from tap_spark import line_chunks
+from tap_spark import line_chunks, spool_files
 from tap_spark.line_chunks import (
     CHUNK_SCHEMA,
-    COUNT_SCHEMA,
-    SPOOL_FAILED,
     ChunkRows,
     KeyMax,
-    SpoolWriter,
     greater,
     unpack_meta,
 )
@@ -28,6 +25,7 @@ from tap_spark.line_output import LineOutput
 from tap_spark.plans import Resume, Slice, StreamPlan
 from tap_spark.spark_job import SparkJob, tagged
 from tap_spark.spool import Spool, SpoolFolder, spool_error
+from tap_spark.spool_files import COUNT_SCHEMA, SPOOL_FAILED, SpoolWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -93,7 +91,8 @@ def write_records(
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
-        piece: What to read. Where it is ordered, lines are written in its order.
+        piece: What to read. Where it is ordered and a replication key is followed, lines are
+            written in its order; nothing else needs one.
         output: Standard output.
         spool: Where executors leave lines for this process; None where they share no disk.
         on_chunk: Called after each chunk has been written; may write STATE.
@@ -109,10 +108,11 @@ def write_records(
     key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
     lines = _lines(plan, piece, key, datetime.now(timezone.utc))
     _send_by_value()
-    if spool is None or piece.ordered:
+    if spool is None:
         chunks = _fetch(spark, lines, key, output)
     else:
-        chunks = _drain(spark, lines, key, output, spool)
+        folder = spool.new_folder(ordered=piece.ordered and key is not None)
+        chunks = _drain(spark, lines, key, output, folder)
     written = RowsWritten()
     # Closed at once: an error in `on_chunk` would otherwise keep the job running.
     with closing(chunks):
@@ -144,21 +144,21 @@ def _send_by_value() -> None:
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
     register(line_chunks)
+    register(spool_files)
 
 
 def _drain(
-    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, spool: Spool
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, folder: SpoolFolder
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
-    folder = spool.new_folder()
-    writer = SpoolWriter(str(folder.path), str(folder.lock), key, SPOOL_CHUNK_BYTES, folder.room)
+    writer = SpoolWriter(folder.place, key, SPOOL_CHUNK_BYTES)
     job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
     rows = 0
     try:
         ended = False
         while not ended:
             ended = _wait(job, folder)
-            for chunk in folder.finished():
+            for chunk in folder.ready(ended=ended):
                 size = chunk.path.stat().st_size
                 output.copy_file(chunk.path)
                 chunk.remove()

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.errors import DestinationError, Where
+from shared.owned_folders import OwnedFolder, is_locked, remove_stale
 from tap_spark.config import SpoolSettings
-from tap_spark.line_chunks import (
+from tap_spark.line_chunks import KeyMax, unpack_meta
+from tap_spark.spool_files import (
+    BEGUN_SUFFIX,
+    ENDED_SUFFIX,
     LINES_SUFFIX,
     META_SUFFIX,
-    KeyMax,
-    is_locked,
-    unpack_meta,
+    SpoolPlace,
+    Turn,
+    marker_name,
+    partition_of,
+    write_turn,
 )
 
 PREFIX = "tap-spark-spool-"
-LOCK_NAME = "owner.lock"
-_ABANDONED_SECONDS = 3600.0
+GRACE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,43 +52,107 @@ class SpooledChunk:
         self.path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
 class SpoolFolder:
     """Where the tasks of one job leave their chunks.
 
-    Attributes:
-        path: The folder.
-        lock: The file whose lock this process holds.
-        room: Bytes that may wait there.
+    Args:
+        place: The folder, as the tasks are told of it.
     """
 
-    path: Path
-    lock: Path
-    room: int
+    def __init__(self, place: SpoolPlace) -> None:
+        self.place = place
+        self.path = Path(place.folder)
 
-    def finished(self) -> list[SpooledChunk]:
-        """List the chunks that are ready, in no particular order.
+    def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
+        """List the chunks that may be copied now; each must be removed before the next is taken.
+
+        Args:
+            ended: Whether the job has ended: nothing more will come.
 
         Raises:
             DestinationError: The folder cannot be read.
         """
-        try:
-            with os.scandir(self.path) as entries:
-                names = [entry.name for entry in entries if entry.name.endswith(LINES_SUFFIX)]
-            return [_read_chunk(self.path / name) for name in names]
-        except OSError as error:
-            raise spool_error(error, self.path) from error
+        del ended
+        return self._chunks(self._names())
 
     def remove(self) -> None:
         """Remove the folder; a task that still runs can then no longer write to it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def _names(self) -> list[str]:
+        """Name the finished chunks in the order of partitions, attempts and rows."""
+        with _explained(self.path), os.scandir(self.path) as entries:
+            return sorted(entry.name for entry in entries if entry.name.endswith(LINES_SUFFIX))
+
+    def _chunks(self, names: list[str]) -> Iterator[SpooledChunk]:
+        for name in names:
+            path = self.path / name
+            with _explained(self.path):
+                text = path.with_suffix(META_SUFFIX).read_text(encoding="utf-8")
+            yield SpooledChunk(path, *unpack_meta(text))
+
+
+class OrderedSpoolFolder(SpoolFolder):
+    """Gives chunks in the order of the frame's rows: partition after partition.
+
+    Half of the room belongs to the partition that is copied, so the ones after it cannot stop it
+    once it runs. Spark may also begin partitions in another order: where the partition to copy has
+    no task while every core is held by later ones that wait for room, they are granted more, half
+    a room at a time. That is disk, never memory, and at worst the lines of all partitions that
+    Spark began too early.
+    """
+
+    def __init__(self, place: SpoolPlace) -> None:
+        super().__init__(place)
+        self._turn = Turn()
+        self._stuck_since: float | None = None
+
+    def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
+        """See `SpoolFolder.ready`."""
+        if ended:
+            yield from self._chunks(self._names())
+            return
+        while True:
+            # Asked first: a chunk of a partition that has ended is there.
+            over = self._marker(ENDED_SUFFIX).exists()
+            names = self._names()
+            yield from self._chunks([n for n in names if partition_of(n) <= self._turn.partition])
+            if not over:
+                break
+            self._next()
+        self._grant_where_stuck()
+
+    def _marker(self, suffix: str) -> Path:
+        return self.path / marker_name(self._turn.partition, suffix)
+
+    def _next(self) -> None:
+        for suffix in (BEGUN_SUFFIX, ENDED_SUFFIX):
+            self._marker(suffix).unlink(missing_ok=True)
+        self._set_turn(replace(self._turn, partition=self._turn.partition + 1))
+
+    def _set_turn(self, turn: Turn) -> None:
+        self._turn = turn
+        with _explained(self.path):
+            write_turn(self.place.folder, turn)
+
+    def _grant_where_stuck(self) -> None:
+        with _explained(self.path):
+            is_stuck = not is_locked(self._marker(BEGUN_SUFFIX)) and self.place.is_full_for(
+                self._turn.partition + 1
+            )
+        now = time.monotonic()
+        if not is_stuck:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > GRACE_SECONDS:
+            self._stuck_since = None
+            granted = self._turn.granted + self.place.room // 2
+            self._set_turn(replace(self._turn, granted=granted))
+
 
 class Spool:
-    """A folder of this process alone (mode 0700) that is removed when the run ends.
-
-    A lock held on a file in it tells executors, and later runs, that this process lives: the
-    system lets go of it however the process ends.
+    """A folder of this process alone that is removed when the run ends, however it ends.
 
     Args:
         settings: Where the folder is made, and how much may wait in it.
@@ -96,85 +164,39 @@ class Spool:
     def __init__(self, settings: SpoolSettings) -> None:
         root = Path(settings.root or tempfile.gettempdir())
         self._jobs = 0
-        try:
+        with _explained(root):
             root.mkdir(parents=True, exist_ok=True)
-            remove_stale(root)
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
-            self._lock = _lock_owner(self.path)
+            remove_stale(root, PREFIX)
+            self._owned = OwnedFolder(root, PREFIX)
             # A disk smaller than the setting would fill up before anybody waits.
             self.room = min(settings.bytes, shutil.disk_usage(root).free // 2)
-        except OSError as error:
-            raise spool_error(error, root) from error
+        self.path = self._owned.path
 
-    def new_folder(self) -> SpoolFolder:
+    def new_folder(self, *, ordered: bool = False) -> SpoolFolder:
         """Make a folder for one job.
+
+        Args:
+            ordered: Whether lines are to come in the order of the frame's rows.
 
         Raises:
             DestinationError: It cannot be made.
         """
         self._jobs += 1
         path = self.path / str(self._jobs)
-        try:
+        with _explained(path):
             path.mkdir(mode=0o700)
-        except OSError as error:
-            raise spool_error(error, path) from error
-        return SpoolFolder(path, self.path / LOCK_NAME, self.room)
+        place = SpoolPlace(str(path), str(self._owned.lock), self.room, ordered)
+        return OrderedSpoolFolder(place) if ordered else SpoolFolder(place)
 
     def close(self) -> None:
         """Remove the folder; safe to call twice."""
-        lock, self._lock = self._lock, -1
-        if lock >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.close(lock)
+        self._owned.close()
 
     def __enter__(self) -> Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _read_chunk(path: Path) -> SpooledChunk:
-    rows, key = unpack_meta(path.with_suffix(META_SUFFIX).read_text(encoding="utf-8"))
-    return SpooledChunk(path, rows, key)
-
-
-def _lock_owner(folder: Path) -> int:
-    # Not inheritable (PEP 446): a JVM that outlives this process must not keep the lock.
-    fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
-
-
-def remove_stale(root: Path) -> list[Path]:
-    """Remove spool folders whose owner is gone (a killed run).
-
-    Args:
-        root: Folder that holds spool folders.
-
-    Returns:
-        The folders removed.
-    """
-    stale = [folder for folder in _own_folders(root) if _is_stale(folder)]
-    for folder in stale:
-        shutil.rmtree(folder, ignore_errors=True)
-    return stale
-
-
-def _own_folders(root: Path) -> Iterator[Path]:
-    for folder in root.glob(PREFIX + "*"):
-        with contextlib.suppress(OSError):
-            if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid():
-                yield folder
-
-
-def _is_stale(folder: Path) -> bool:
-    # Between its making and its locking a folder looks as if nobody owned it.
-    with contextlib.suppress(OSError):
-        if not (folder / LOCK_NAME).exists():
-            return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
-        return not is_locked(str(folder / LOCK_NAME))
-    return False
 
 
 def spool_error(error: OSError, place: Path) -> DestinationError:
@@ -190,3 +212,12 @@ def spool_error(error: OSError, place: Path) -> DestinationError:
         where=Where(file=str(place), setting="spool.root"),
         hint=hint,
     )
+
+
+@contextmanager
+def _explained(place: Path) -> Iterator[None]:
+    """Turn what the system says about a folder into an error for users."""
+    try:
+        yield
+    except OSError as error:
+        raise spool_error(error, place) from error

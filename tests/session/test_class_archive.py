@@ -7,6 +7,7 @@ import pytest
 
 from shared import class_archive
 from shared.class_archive import archive_folder, archive_options, archive_path, base_archive
+from shared.errors import SparkStartError
 from shared.java import Java
 
 JAVA = Java(Path("/jdk"), "17.0.1", "test")
@@ -85,3 +86,31 @@ def test_old_archives_are_dropped(tmp_path: Path) -> None:
         f"{n}.jsa" for n in (2, 3, 4, 5)
     ]
     assert len(list(tmp_path.glob("*.base"))) == 4
+
+
+def test_a_failed_trial_run_is_told_while_java_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = [True]
+
+    class JavaError(Exception):
+        def __str__(self) -> str:
+            assert alive[0], "asked after the end"
+            return "no chmod here\n\tat org.apache.hadoop"
+
+    class Starter:
+        def __init__(self, settings: object) -> None:
+            pass
+
+        def start(self) -> None:
+            pass
+
+        def get(self) -> object:
+            raise JavaError
+
+        def stop(self, orderly_seconds: float) -> None:
+            alive[0] = False
+
+    monkeypatch.setattr("shared.spark_session.SessionStarter", Starter)
+    with pytest.raises(SparkStartError) as caught:
+        class_archive._train(Path("/data"))
+    assert not alive[0]
+    assert str(caught.value) == "Spark's trial run failed: no chmod here"

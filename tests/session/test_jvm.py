@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ import pytest
 from shared import jvm
 from shared.errors import SparkStartError
 from shared.jvm import Jvm, spawn_jvm
+from shared.owned_folders import OwnedFolder
 
 CONF = {"spark.master": "local[1]"}
 
@@ -115,7 +118,7 @@ def child(code: str, folder: Path) -> Jvm:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    return Jvm(process, folder)
+    return Jvm(process, OwnedFolder(folder, jvm.FOLDER_PREFIX))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_close_ends_a_process_that_does_not_listen(tmp_path: Path) -> None:
     process.close()
     assert time.monotonic() - began < 5
     assert not process.alive
-    assert not (tmp_path / "f").exists()
+    assert list((tmp_path / "f").iterdir()) == []
 
 
 def test_an_orderly_close_waits(tmp_path: Path) -> None:
@@ -158,4 +161,27 @@ def test_java_that_cannot_be_executed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(jvm, "_command", lambda *_: ["/nonexistent/java"])
     with pytest.raises(SparkStartError, match="Java cannot be executed"):
         spawn_jvm(CONF, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm.tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(SparkStartError, match=r"no temporary folder can be made: .*TMPDIR"):
+        spawn_jvm(CONF, {})
+
+
+def test_a_start_removes_what_killed_ones_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OwnedFolder(tmp_path, jvm.FOLDER_PREFIX) as dead:
+        copy = dead.path.with_name(dead.path.name + "x")
+        shutil.copytree(dead.path, copy)
+    (copy / jvm.PROPERTIES).write_text("secret")
+    monkeypatch.setattr(jvm.tempfile, "tempdir", str(tmp_path))
+    wait = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    monkeypatch.setattr(jvm, "_command", lambda *_: wait)
+    process, connection_file = spawn_jvm(CONF, dict(os.environ))
+    assert [path.name for path in tmp_path.iterdir()] == [connection_file.parent.name]
+    assert (connection_file.parent / jvm.PROPERTIES).stat().st_mode & 0o777 == 0o600
+    process.close()
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from shared.errors import SparkStartError
+from shared.jvm import FOLDER_PREFIX
+from shared.owned_folders import remove_stale
 from shared.spark_session import SessionStarter, executors_share_disk, session_conf, stream_arrow
 from shared.spark_settings import SparkSettings
 
@@ -96,6 +98,7 @@ def test_stop_before_start() -> None:
 @pytest.mark.spark
 def test_session_of_the_tests(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.timeType.enabled") == "true"
     python = spark.range(1).mapInArrow(_executable, "python string").first()
     assert python is not None
     assert python[0] == sys.executable
@@ -357,7 +360,7 @@ def test_java_ends_with_a_killed_python(tmp_path: Path, ready: bool) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -365,8 +368,15 @@ def test_java_ends_with_a_killed_python(tmp_path: Path, ready: bool) -> None:
         pid, folder = process.stdout.readline().split()
         process.send_signal(signal.SIGKILL)
     assert _gone(int(pid), 30)
+    left = Path(folder)
     if ready:
-        assert not (Path(folder) / "spark.properties").exists()
+        assert not (left / "spark.properties").exists()
+    # The threads of a process that is as good as gone may hold its lock for a moment more.
+    end = time.monotonic() + 30
+    while left.exists() and time.monotonic() < end:
+        remove_stale(left.parent, FOLDER_PREFIX)
+        time.sleep(0.1)
+    assert not left.exists()
 
 
 def _gone(pid: int, seconds: float) -> bool:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +19,6 @@ from tap_spark.line_chunks import (
     ChunkRows,
     KeyMax,
     KeyWatch,
-    SpoolWriter,
     blocks,
     greater,
     key_value,
@@ -112,13 +107,13 @@ def test_the_greatest_key_is_found_by_type(keys: pa.Array, greatest: int) -> Non
     rows = batch([record(k=number) for number in range(4)], keys)
     watch = KeyWatch("k")
     for block in blocks(rows.column(0), 1):  # row by row: ranks are compared, not only min_max
-        watch.see(rows, block)
+        watch.see_block(rows, block)
     found = watch.take()
     assert found is not None
     assert found.value == greatest
     assert watch.take() is None
     for block in blocks(rows.column(0), MIB):
-        watch.see(rows, block)
+        watch.see_block(rows, block)
     assert watch.take() == found
 
 
@@ -134,7 +129,7 @@ def test_no_key_at_all(keys: pa.Array) -> None:
     rows = batch([record(k=None)] * 2, keys)
     watch = KeyWatch("k")
     for block in blocks(rows.column(0), MIB):
-        watch.see(rows, block)
+        watch.see_block(rows, block)
     assert watch.take() is None
 
 
@@ -187,109 +182,3 @@ def test_chunk_rows_in_order() -> None:
     keys = [unpack_meta(chunk["meta"])[1] for chunk in chunks]
     assert [key.value for key in keys if key] == sorted({key.value for key in keys if key})
     assert keys[-1] == KeyMax(99, 99)
-
-
-class SpoolBench:
-    """A spool folder as the driver would keep it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lock = path.parent / "lock"
-        fd = os.open(self.lock, os.O_CREAT | os.O_RDWR)
-        line_chunks.fcntl.flock(fd, line_chunks.fcntl.LOCK_EX)
-        self.fd = fd
-
-    def writer(self, key: str | None = None, chunk: int = 100, room: int = MIB) -> SpoolWriter:
-        return SpoolWriter(str(self.path), str(self.lock), key, chunk, room)
-
-    def names(self, suffix: str) -> list[Path]:
-        return sorted(self.path.glob("*" + suffix))
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[SpoolBench]:
-    folder = tmp_path / "spool"
-    folder.mkdir()
-    bench = SpoolBench(folder)
-    yield bench
-    if bench.fd >= 0:
-        os.close(bench.fd)
-
-
-def test_spool_writer_rotates(bench: SpoolBench) -> None:
-    texts = [record(k=number) for number in range(50)]
-    counts = list(bench.writer("k")([batch(texts, pa.array(range(50)))]))
-    assert counts[0].to_pydict() == {"rows": [50]}
-    chunks = bench.names(".lines")
-    assert len(chunks) > 10
-    assert not bench.names(".part")
-    lines = sorted(line for chunk in chunks for line in chunk.read_text().splitlines(True))
-    assert lines == sorted(texts)
-    for chunk in chunks:
-        rows, key = unpack_meta(chunk.with_suffix(".meta").read_text())
-        values = [json.loads(line)["record"]["k"] for line in chunk.read_text().splitlines()]
-        assert rows == len(values)
-        assert key is not None
-        assert key.value == max(values)
-        assert chunk.stat().st_mode & 0o777 == 0o600
-
-
-def test_small_batches_share_a_chunk(bench: SpoolBench) -> None:
-    batches = [batch(["a\n"]) for _ in range(20)]
-    list(bench.writer(chunk=1000)(batches))
-    assert [chunk.read_text() for chunk in bench.names(".lines")] == ["a\n" * 20]
-
-
-def test_one_huge_line(bench: SpoolBench) -> None:
-    huge = "x" * MIB + "\n"
-    list(bench.writer(chunk=100, room=4 * MIB)([batch(["a\n", huge, "b\n"])]))
-    chunks = b"".join(sorted(chunk.read_bytes() for chunk in bench.names(".lines")))
-    assert sorted(chunks.decode().splitlines(True)) == ["a\n", "b\n", huge]
-
-
-@pytest.mark.parametrize("batches", [[], [batch([])], [batch([None, None])]])
-def test_nothing_to_spool(bench: SpoolBench, batches: list[pa.RecordBatch]) -> None:
-    assert next(iter(bench.writer()(batches))).to_pydict() == {"rows": [0]}
-    assert bench.names("") == []
-
-
-def test_a_task_waits_for_room(bench: SpoolBench) -> None:
-    texts = [f"{number:049}\n" for number in range(200)]  # 10 kB
-    thread = threading.Thread(
-        target=lambda: list(bench.writer(chunk=100, room=500)([batch(texts)])), daemon=True
-    )
-    thread.start()
-    seen: list[str] = []
-    peak = 0
-    while thread.is_alive() or bench.names(".lines"):
-        time.sleep(0.03)
-        peak = max(peak, line_chunks.unread_bytes(str(bench.path)))
-        for chunk in bench.names(".lines"):
-            seen += chunk.read_text().splitlines(True)
-            chunk.unlink()
-    assert sorted(seen) == texts
-    assert peak <= 600
-
-
-def test_a_waiting_task_ends_with_its_driver(
-    bench: SpoolBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(line_chunks, "_OWNER_CHECK_SECONDS", 0.05)
-    os.close(bench.fd)
-    bench.fd = -1
-    with pytest.raises(RuntimeError, match="gone away"):
-        list(bench.writer(room=10)([batch(["x" * 99 + "\n"] * 3)]))
-
-
-def test_a_missing_folder_is_told_by_number(bench: SpoolBench) -> None:
-    bench.path.rmdir()
-    with pytest.raises(RuntimeError, match=r"\[tap-spark spool errno 2\]"):
-        list(bench.writer()([batch(["a\n"])]))
-
-
-def test_a_lock_is_seen_from_another_descriptor(bench: SpoolBench, tmp_path: Path) -> None:
-    assert line_chunks.is_locked(str(bench.lock))
-    os.close(bench.fd)
-    bench.fd = -1
-    assert not line_chunks.is_locked(str(bench.lock))
-    assert not line_chunks.is_locked(str(tmp_path / "no such file"))

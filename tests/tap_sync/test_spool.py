@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,15 @@ from shared.errors import DestinationError
 from tap_spark import spool as spools
 from tap_spark.config import SpoolSettings
 from tap_spark.line_chunks import KeyMax, pack_meta
-from tap_spark.spool import LOCK_NAME, PREFIX, Spool, remove_stale, spool_error
+from tap_spark.spool import OrderedSpoolFolder, Spool, spool_error
+from tap_spark.spool_files import (
+    BEGUN_SUFFIX,
+    ENDED_SUFFIX,
+    Turn,
+    chunk_name,
+    marker_name,
+    read_turn,
+)
 
 MIB = 1024 * 1024
 KILLED_OWNER = """
@@ -54,9 +62,9 @@ def test_only_finished_chunks_are_listed(tmp_path: Path) -> None:
     with make(tmp_path) as spool:
         folder = spool.new_folder()
         (folder.path / "b.part").write_text("half a li")
-        assert folder.finished() == []
+        assert list(folder.ready(ended=False)) == []
         put(folder.path, "a", "1\n2\n", KeyMax(2, "two"))
-        (chunk,) = folder.finished()
+        (chunk,) = folder.ready(ended=False)
         assert (chunk.rows, chunk.key) == (2, KeyMax(2, "two"))
         chunk.remove()
         assert [path.name for path in folder.path.iterdir()] == ["b.part"]
@@ -67,11 +75,11 @@ def test_jobs_do_not_see_each_others_chunks(tmp_path: Path) -> None:
     with make(tmp_path) as spool:
         first = spool.new_folder()
         put(first.path, "late", "1\n")
-        assert spool.new_folder().finished() == []
+        assert list(spool.new_folder().ready(ended=False)) == []
         first.remove()
         assert not first.path.exists()
         with pytest.raises(DestinationError, match="spool"):
-            first.finished()
+            list(first.ready(ended=True))
 
 
 def test_room_is_no_more_than_half_of_the_disk(
@@ -125,23 +133,113 @@ def test_the_spool_of_a_living_run_stays(tmp_path: Path) -> None:
     with make(tmp_path) as first, make(tmp_path) as second:
         assert first.path.exists()
         assert second.path.exists()
-        assert remove_stale(tmp_path) == []
 
 
-def test_a_folder_not_locked_yet_gets_time(tmp_path: Path) -> None:
-    young, old, other = (tmp_path / name for name in (PREFIX + "y", PREFIX + "o", "other"))
-    for folder in (young, old, other):
-        folder.mkdir()
-    os.utime(old, (time.time() - 7200,) * 2)
-    assert remove_stale(tmp_path) == [old]
-    assert young.exists()
-    assert other.exists()
+def ordered(root: Path, room: int = 100) -> tuple[Spool, OrderedSpoolFolder]:
+    spool = make(root, room)
+    folder = spool.new_folder(ordered=True)
+    assert isinstance(folder, OrderedSpoolFolder)
+    return spool, folder
 
 
-def test_a_link_is_never_followed(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / LOCK_NAME).write_text("")
-    (tmp_path / (PREFIX + "link")).symlink_to(precious)
-    assert remove_stale(tmp_path) == []
-    assert precious.exists()
+def mark(folder: OrderedSpoolFolder, partition: int, suffix: str) -> Path:
+    path = folder.path / marker_name(partition, suffix)
+    path.touch()
+    return path
+
+
+def take(folder: OrderedSpoolFolder, *, ended: bool = False) -> str:
+    text = ""
+    for chunk in folder.ready(ended=ended):
+        text += chunk.path.read_text()
+        chunk.remove()
+    return text
+
+
+def test_chunks_come_partition_after_partition(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path)
+    with spool:
+        put(folder.path, chunk_name(1, 5, 0), "c")
+        assert take(folder) == ""
+        put(folder.path, chunk_name(0, 4, 1), "b")
+        put(folder.path, chunk_name(0, 4, 0), "a")
+        assert take(folder) == "ab"
+        assert take(folder) == ""
+        mark(folder, 0, ENDED_SUFFIX)
+        assert take(folder) == "c"
+        assert read_turn(str(folder.path)) == Turn(1)
+
+
+def test_empty_partitions_are_passed(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path)
+    with spool:
+        for partition in (0, 1, 2, 4):
+            mark(folder, partition, BEGUN_SUFFIX)
+            mark(folder, partition, ENDED_SUFFIX)
+        put(folder.path, chunk_name(3, 0, 0), "d")
+        put(folder.path, chunk_name(4, 0, 0), "e")
+        assert take(folder) == "d"
+        assert [path.name for path in folder.path.glob("*.ended")] == ["0000000004.ended"]
+        mark(folder, 3, ENDED_SUFFIX)
+        assert take(folder) == "e"
+
+
+def test_the_end_of_the_job_ends_every_partition(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path)
+    with spool:
+        for partition in (12, 2, 5):
+            put(folder.path, chunk_name(partition, 0, 0), f"{partition} ")
+        assert take(folder) == ""
+        assert take(folder, ended=True) == "2 5 12 "
+
+
+def test_an_attempt_that_failed_is_followed_by_the_next(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path)
+    with spool:
+        put(folder.path, chunk_name(0, 3, 0), "a")
+        put(folder.path, chunk_name(0, 8, 0), "a")
+        put(folder.path, chunk_name(0, 8, 1), "b")
+        assert take(folder) == "aab"
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "GRACE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_tasks_begun_too_early_get_room(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path, room=100)
+    with spool:
+        put(folder.path, chunk_name(7, 0, 0), "x" * 60)
+        assert folder.place.is_full_for(7)
+        for _ in range(3):
+            assert take(folder) == ""
+        assert not folder.place.is_full_for(7)
+        granted = read_turn(str(folder.path))
+        take(folder)
+        assert read_turn(str(folder.path)) == granted == Turn(0, 50)
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_no_room_is_granted_while_the_partition_is_being_written(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path, room=100)
+    with spool:
+        put(folder.path, chunk_name(1, 0, 0), "x" * 60)
+        with mark(folder, 0, BEGUN_SUFFIX).open("r+") as begun:
+            fcntl.flock(begun, fcntl.LOCK_SH)
+            for _ in range(3):
+                take(folder)
+            assert read_turn(str(folder.path)) == Turn()
+        for _ in range(3):  # its task is dead, and the next attempt has to wait for a core
+            take(folder)
+        assert read_turn(str(folder.path)).granted > 0
+
+
+def test_room_is_granted_after_a_while_only(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path, room=100)
+    with spool:
+        put(folder.path, chunk_name(1, 0, 0), "x" * 60)
+        take(folder)
+        take(folder)
+        assert read_turn(str(folder.path)) == Turn()

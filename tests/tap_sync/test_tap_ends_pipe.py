@@ -14,6 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shared.owned_folders import remove_stale
+from tap_spark.spool import PREFIX
+
 pytestmark = pytest.mark.pipe
 ROOT = Path(__file__).parents[2]
 ENOUGH = 100_000
@@ -130,12 +133,10 @@ def test_a_closed_pipe_ends_the_run(tap: Tap) -> None:
 
 
 def test_a_killed_tap_leaves_no_process_and_a_spool_that_the_next_run_removes(tap: Tap) -> None:
-    from tap_spark.spool import remove_stale
-
     tap.read_some()
     family = tap.family()
     tap.process.send_signal(signal.SIGKILL)
     tap.process.wait(30)
     assert all_gone(family)
-    assert len(remove_stale(tap.spool)) == 1
+    assert len(remove_stale(tap.spool, PREFIX)) == 1
     assert list(tap.spool.iterdir()) == []
