@@ -124,7 +124,7 @@ class FastReader:
     def _block(self, table: pa.Table, columns: dict[str, pa.ChunkedArray]) -> Block:
         ordered = [columns[field.name] for field in self.struct.fields]
         for column, field in zip(ordered, self.struct.fields, strict=True):
-            if self.strict and _breaks_nullability(column, field.dataType, field.nullable):
+            if self.strict and breaks_nullability(column, field.dataType, field.nullable):
                 raise BlockRefused
         rows = pa.Table.from_arrays(ordered, schema=self.arrow_schema)
         if not ordered:
@@ -282,7 +282,7 @@ def _non_finite(column: pa.ChunkedArray | pa.Array) -> int:
     return _non_finite(pc.list_flatten(column)) if pa.types.is_list(kind) else 0
 
 
-def _breaks_nullability(
+def breaks_nullability(
     column: pa.ChunkedArray | pa.Array, data_type: T.DataType, nullable: bool, hidden: int = 0
 ) -> bool:
     """Tell whether a value is null where its type forbids it; `hidden` are the parent's nulls."""
@@ -291,12 +291,12 @@ def _breaks_nullability(
         return True
     if isinstance(data_type, T.StructType):
         return any(
-            _breaks_nullability(child, field.dataType, field.nullable, nulls)
+            breaks_nullability(child, field.dataType, field.nullable, nulls)
             for child, field in zip(column.flatten(), data_type.fields, strict=True)
         )
     if isinstance(data_type, T.ArrayType):
         values = pc.list_flatten(column)
-        return _breaks_nullability(values, data_type.elementType, data_type.containsNull)
+        return breaks_nullability(values, data_type.elementType, data_type.containsNull)
     return False
 
 

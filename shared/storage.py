@@ -1,11 +1,16 @@
 """Files by path or URL: local paths directly, everything else through fsspec.
 
-Used on the driver and on the executors; imports fsspec only for URLs that need it.
+Used on the driver and on the executors; imports fsspec only for URLs that need it. Credentials of
+`s3://` are found as every AWS SDK finds them (environment, profiles, roles), or given as options.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,7 +19,56 @@ import pyarrow as pa
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 COMPRESSIONS = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
+S3_PART_BYTES = 16 * 1024 * 1024
+"""Bytes that are uploaded at once; ten thousand parts make the largest file: 160 GB."""
+
 _MAGIC_BYTES = 4
+_COPY_BYTES = 1024 * 1024
+
+
+class StorageOptions:
+    """fsspec options, which may hold secrets: `repr`, `str` and errors never show a value.
+
+    Picklable, so that executors get them. `endpoint_url` and the AWS names `region_name`,
+    `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token` and `profile_name` are taken
+    for `s3://` beside the names that s3fs has.
+
+    Args:
+        values: The options.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(sorted(self._values))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageOptions) and other._values == self._values
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values))
+
+    def for_url(self, url: str) -> dict[str, Any]:
+        """The keyword arguments of the file system that a URL names."""
+        return _s3_options(self._values) if url.startswith(_S3) else dict(self._values)
+
+    def without_secrets(self, text: str) -> str:
+        """A text of another program with every value that stands in it blotted out."""
+        for value in sorted(_texts(self._values), key=len, reverse=True):
+            text = text.replace(value, "***")
+        return text
+
+
+NO_OPTIONS = StorageOptions()
+_S3 = ("s3://", "s3a://")
+_AWS_NAMES = {
+    "aws_access_key_id": "key",
+    "aws_secret_access_key": "secret",
+    "aws_session_token": "token",
+    "profile_name": "profile",
+}
+_SHORTEST_SECRET = 6
 
 
 def local_path(url: str) -> str | None:
@@ -38,45 +92,96 @@ def join(url: str, *names: str) -> str:
     return "/".join([url.rstrip("/") or "/", *names]).replace("//", "/", int(url == "/"))
 
 
-def remote(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL and the path inside it."""
+def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
+    """The fsspec file system of a URL and the path inside it.
+
+    Raises:
+        OSError: No package for the scheme is installed, or it does not know an option.
+    """
     import fsspec  # noqa: PLC0415
 
-    return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+    options = options or NO_OPTIONS
+    try:
+        return fsspec.core.url_to_fs(url, **options.for_url(url))  # type: ignore[no-any-return]
+    except (ImportError, ValueError, TypeError) as error:
+        raise OSError(f"{options.without_secrets(str(error))} (for {shown(url)})") from None
 
 
-def open_input(url: str) -> pa.NativeFile:
+def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
     """Opens a file for sequential reading as plain bytes.
 
     The compression is told from the content, never from a name or label: gzip, zstd and bzip2
     are undone, everything else is returned as it is.
     """
-    codec = codec_of(url)
-    raw = _raw_input(url)
+    codec = codec_of(url, options)
+    raw = open_random(url, options)
     return raw if codec is None else pa.CompressedInputStream(raw, codec)
 
 
-def codec_of(url: str) -> str | None:
+def codec_of(url: str, options: StorageOptions | None = None) -> str | None:
     """What a file's content is compressed with, or None."""
-    with _raw_input(url) as source:
-        head = bytes(source.read(_MAGIC_BYTES))
+    return codec_of_head(head_of(url, _MAGIC_BYTES, options))
+
+
+def codec_of_head(head: bytes) -> str | None:
+    """As `codec_of`, from the first bytes."""
     return next((codec for mark, codec in MAGIC.items() if head.startswith(mark)), None)
 
 
-def open_random(url: str) -> pa.NativeFile:
+def head_of(url: str, count: int, options: StorageOptions | None = None) -> bytes:
+    """The first bytes of a file, as they lie there."""
+    path = local_path(url)
+    if path is not None:
+        with pa.OSFile(path, "rb") as source:
+            return bytes(source.read(count))
+    filesystem, inside = remote(url, options)
+    # s3fs would fetch tens of megabytes ahead.
+    alone = {"cache_type": "none"} if url.startswith(_S3) else {}
+    with _without_secrets(options), filesystem.open(inside, "rb", **alone) as source:
+        return bytes(source.read(count))
+
+
+def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
     """Opens a file for random access (Parquet, ORC, ranges of lines)."""
-    return _raw_input(url)
+    path = local_path(url)
+    if path is not None:
+        return pa.OSFile(path, "rb")
+    filesystem, inside = remote(url, options)
+    with _without_secrets(options):
+        return pa.PythonFile(filesystem.open(inside, "rb"), mode="r")
 
 
-def open_output(url: str, compression: str = "none") -> pa.NativeFile:
-    """Creates a file for writing; the bytes are compressed where a compression is named."""
+@contextmanager
+def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.NativeFile]:
+    """Opens a file for random access; a compressed one by way of a copy on disk."""
+    if codec_of(url, options) is None:
+        with open_random(url, options) as source:
+            yield source
+        return
+    with tempfile.NamedTemporaryFile(prefix="singer-spark-") as copy:
+        with open_input(url, options) as source:
+            while chunk := source.read(_COPY_BYTES):
+                copy.write(chunk)
+        copy.flush()
+        with pa.OSFile(copy.name, "rb") as source:
+            yield source
+
+
+def open_output(
+    url: str, compression: str = "none", options: StorageOptions | None = None
+) -> pa.NativeFile:
+    """Creates a file for writing; the bytes are compressed where a compression is named.
+
+    A file on an object store is uploaded in parts and appears when it is closed.
+    """
     path = local_path(url)
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         sink = pa.OSFile(path, "wb")
     else:
-        filesystem, inside = remote(url)
-        sink = pa.PythonFile(filesystem.open(inside, "wb"), mode="w")
+        filesystem, inside = remote(url, options)
+        with _without_secrets(options):
+            sink = pa.PythonFile(filesystem.open(inside, "wb", **_part_size(url)), mode="w")
     return (
         sink
         if compression == "none"
@@ -84,13 +189,28 @@ def open_output(url: str, compression: str = "none") -> pa.NativeFile:
     )
 
 
-def size_of(url: str) -> int:
+def size_of(url: str, options: StorageOptions | None = None) -> int:
     """Bytes in a file."""
     path = local_path(url)
     if path is not None:
         return Path(path).stat().st_size
-    filesystem, inside = remote(url)
-    return int(filesystem.size(inside))
+    filesystem, inside = remote(url, options)
+    with _without_secrets(options):
+        return int(filesystem.size(inside))
+
+
+def delete(url: str, options: StorageOptions | None = None) -> None:
+    """Removes a file; none there is no failure."""
+    path = local_path(url)
+    if path is not None:
+        Path(path).unlink(missing_ok=True)
+        return
+    filesystem, inside = remote(url, options)
+    with _without_secrets(options):
+        try:
+            filesystem.rm_file(inside)
+        except FileNotFoundError:
+            return
 
 
 def make_durable(url: str) -> None:
@@ -105,9 +225,45 @@ def make_durable(url: str) -> None:
         os.close(descriptor)
 
 
-def _raw_input(url: str) -> pa.NativeFile:
-    path = local_path(url)
-    if path is not None:
-        return pa.OSFile(path, "rb")
-    filesystem, inside = remote(url)
-    return pa.PythonFile(filesystem.open(inside, "rb"), mode="r")
+@contextmanager
+def _without_secrets(options: StorageOptions | None) -> Iterator[None]:
+    """Failures of a file system as OSError, without the values of options."""
+    try:
+        yield
+    except OSError as error:
+        if options is None:
+            raise
+        clean = options.without_secrets(str(error))
+        if clean == str(error):
+            raise
+        raise type(error)(clean) from None
+    except Exception as error:
+        # The packages of object stores have exceptions of their own, such as missing credentials.
+        clean = (options or NO_OPTIONS).without_secrets(str(error))
+        raise OSError(f"{type(error).__name__}: {clean}") from None
+
+
+def _part_size(url: str) -> dict[str, int]:
+    return {"block_size": S3_PART_BYTES} if url.startswith(_S3) else {}
+
+
+def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as s3fs has them, from those and the names of the AWS SDKs."""
+    found = {_AWS_NAMES.get(name, name): value for name, value in values.items()}
+    region = found.pop("region_name", found.pop("region", None))
+    if region is not None:
+        found["client_kwargs"] = {"region_name": region, **found.get("client_kwargs", {})}
+    return found
+
+
+def _texts(values: Any) -> Iterator[str]:
+    """Every text within options that is long enough to be told from ordinary words."""
+    if isinstance(values, Mapping):
+        for value in values.values():
+            yield from _texts(value)
+    elif isinstance(values, str) and len(values) >= _SHORTEST_SECRET and not _is_public(values):
+        yield values
+
+
+def _is_public(text: str) -> bool:
+    return re.match(r"https?://[^@]*$", text) is not None

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 DELETED_AT = "_sdc_deleted_at"
+TABLE_VERSION = "_sdc_table_version"
 TIMESTAMPS = ("_sdc_extracted_at", "_sdc_received_at", "_sdc_batched_at", DELETED_AT)
-INTEGERS = ("_sdc_sequence", "_sdc_table_version", "_sdc_sync_started_at")
+INTEGERS = ("_sdc_sequence", TABLE_VERSION, "_sdc_sync_started_at")
 COLUMNS = TIMESTAMPS + INTEGERS
 """All record metadata columns, in the order in which they follow the record's own."""
 
@@ -60,9 +61,7 @@ class RecordMetadata:
             "_sdc_batched_at": pa.scalar(round(self.batched_at * 1e6), pa.int64()).cast(_INSTANT),
             DELETED_AT: deleted_at,
             "_sdc_sequence": pa.scalar(round(self.received_at * 1e3), pa.int64()),
-            "_sdc_table_version": pa.scalar(self.version, pa.int64())
-            if versions is None
-            else versions,
+            TABLE_VERSION: pa.scalar(self.version, pa.int64()) if versions is None else versions,
             "_sdc_sync_started_at": pa.scalar(round(self.sync_started_at * 1e3), pa.int64()),
         }
         return {name: _filled(value, rows) for name, value in values.items()}

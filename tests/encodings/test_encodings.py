@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.encodings import FORMATS, grouped, read_lines, text_bytes
+from shared.encodings import FORMATS, grouped, packed_lines, read_lines, text_bytes
 from shared.storage import join, local_path, open_input, open_output, shown
 
 TABLE = pa.table(
@@ -141,3 +141,27 @@ def test_remote_files() -> None:
         sink.write(b"text")
     with open_input("memory://x/a.gz") as source:
         assert source.read() == b"text"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "bzip2"])
+@pytest.mark.parametrize("shares", [1, 2, 3, 7])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_shares_of_a_compressed_file(tmp_path: Path, codec: str, shares: int, end: bytes) -> None:
+    import random
+
+    made = random.Random(shares)
+    lines = [made.randbytes(made.randrange(1, 300)).hex().encode() for _ in range(20_000)]
+    url = str(tmp_path / "x")
+    with open_output(url, codec) as sink:
+        sink.write(b"\n".join(lines) + end)
+    size = Path(url).stat().st_size
+    step = -(-size // shares)
+    found, filled = [], 0
+    for start in range(0, size, step):
+        blocks = list(packed_lines(url, start, step, 100_000))
+        filled += bool(blocks)
+        for block, before in blocks:
+            assert before == len(found)
+            found += block.splitlines()
+    assert found == lines
+    assert filled == shares

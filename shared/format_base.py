@@ -1,0 +1,150 @@
+"""What every file format offers, and how files tell what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from shared.storage import COMPRESSIONS, StorageOptions, codec_of_head, head_of, open_input
+
+BLOCK_BYTES = 8 * 1024 * 1024
+"""Bytes of lines that are parsed at once."""
+
+TABLE_ROWS = 16_384
+"""Rows of a columnar file that are read at once."""
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes that are collected into one row group or stripe."""
+
+COMPRESSED_SUFFIX = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
+LINE_COMPRESSIONS = ("none", *COMPRESSIONS)
+
+LOOKED_AT = 512
+"""Bytes at the beginning of a file that tell what it is."""
+
+_LOOKS = {
+    b"PAR1": "a Parquet file",
+    b"PARE": "an encrypted Parquet file",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"\x04\x22\x4d\x18": "an LZ4 file",
+    b"\xff\x06\x00\x00sNaPpY": "a Snappy file",
+    b"\xfd7zXZ\x00": "an xz file",
+    b"PK\x03\x04": "a zip file",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite file",
+}
+_TEXT_STARTS = {b"{": "JSON lines", b"[": "a JSON array", b"<": "XML or HTML"}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Format and compression of a file, as in the `encoding` of a BATCH message.
+
+    Attributes:
+        format: A key of the registry: `singer` (staged RECORD lines), `jsonl`, `parquet`, ...
+        compression: `none`, `gzip`, `zstd`, `snappy`, ...
+    """
+
+    format: str
+    compression: str = "none"
+
+
+class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
+    """A file is not what it is labelled as; says what it looks like."""
+
+
+class Format(Protocol):
+    """One file format. Rows of a text format are lines in a single string column."""
+
+    @property
+    def text(self) -> bool:
+        """Whether rows are lines of text."""
+
+    @property
+    def compressions(self) -> tuple[str, ...]:
+        """What it may be compressed with; the default first."""
+
+    def extension(self, compression: str) -> str:
+        """How names of such files end."""
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """The rows of a file in bounded tables.
+
+        Raises:
+            OSError: The file cannot be opened.
+            pyarrow.ArrowInvalid: It is not of this format.
+        """
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """Creates a file with the rows of all tables, which have this schema."""
+
+
+def looks_like(url: str, options: StorageOptions | None = None) -> str:
+    """What a file is by its first bytes, in words; compression is looked through.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    packed = codec_of_head(head_of(url, LOOKED_AT, options))
+    with open_input(url, options) as source:
+        head = bytes(source.read(LOOKED_AT))
+    return f"{content_of(head)}, compressed by {packed}" if packed else content_of(head)
+
+
+def content_of(head: bytes) -> str:
+    """What plain bytes are the beginning of, in words."""
+    if not head:
+        return "an empty file"
+    for mark, name in _LOOKS.items():
+        if head.startswith(mark):
+            return name
+    if b"\0" in head:
+        return "binary data"
+    return _TEXT_STARTS.get(head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1], "text")
+
+
+def is_binary(head: bytes, *, nulls: bool = True) -> bool:
+    """Whether bytes begin a file of a known format that is no text, or (`nulls`) hold a NUL."""
+    return any(head.startswith(mark) for mark in _LOOKS) or (nulls and b"\0" in head)
+
+
+def check_mark(
+    url: str, mark: bytes, label: str, options: StorageOptions | None, *, packed: bool = False
+) -> None:
+    """Refuses a file that does not begin with the bytes that begin all files of its format.
+
+    Raises:
+        ContentError: It does not.
+        OSError: The file cannot be opened.
+    """
+    head = head_of(url, LOOKED_AT, options)
+    if packed and codec_of_head(head):
+        with open_input(url, options) as source:
+            head = bytes(source.read(LOOKED_AT))
+    if not head.startswith(mark):
+        raise ContentError(f"labelled {label}, but it looks like {looks_like(url, options)}")
+
+
+def grouped(tables: Iterable[pa.Table], size: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+    """Joins tables until each (but the last) holds at least `size` bytes."""
+    held: list[pa.Table] = []
+    held_bytes = 0
+    for table in tables:
+        held.append(table)
+        held_bytes += table.nbytes
+        if held_bytes >= size:
+            yield pa.concat_tables(held)
+            held, held_bytes = [], 0
+    if held:
+        yield pa.concat_tables(held)

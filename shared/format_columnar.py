@@ -1,0 +1,134 @@
+"""Parquet and ORC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from shared.format_base import TABLE_ROWS, check_mark, grouped
+from shared.storage import StorageOptions, open_output, open_plain, open_random
+
+
+class ParquetFormat:
+    """Parquet as Spark writes it: microseconds, exact decimals, snappy.
+
+    Files that are gzipped as a whole (`.parquet.gz`) are read too.
+    """
+
+    text = False
+    compressions = ("snappy", "zstd", "gzip", "lz4", "none")
+
+    def extension(self, compression: str) -> str:  # noqa: ARG002
+        """See `Format`."""
+        return ".parquet"
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Format`."""
+        return read_groups(url, None, options)
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Format`."""
+        from pyarrow import parquet  # noqa: PLC0415
+
+        with (
+            open_output(url, options=options) as sink,
+            parquet.ParquetWriter(
+                sink, schema, compression=compression, coerce_timestamps="us", version="2.6"
+            ) as writer,
+        ):
+            for group in grouped(tables):
+                writer.write_table(group, row_group_size=max(1, group.num_rows))
+
+
+class OrcFormat:
+    """ORC; instants are written as `timestamp with local time zone`."""
+
+    text = False
+    compressions = ("snappy", "zstd", "zlib", "lz4", "none")
+
+    def extension(self, compression: str) -> str:  # noqa: ARG002
+        """See `Format`."""
+        return ".orc"
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Format`."""
+        from pyarrow import orc  # noqa: PLC0415
+
+        check_mark(url, b"ORC", "orc", options)
+        with open_random(url, options) as source:
+            file = orc.ORCFile(source)
+            for stripe in range(file.nstripes):
+                yield pa.Table.from_batches([file.read_stripe(stripe)])
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Format`."""
+        from pyarrow import orc  # noqa: PLC0415
+
+        codec = "uncompressed" if compression == "none" else compression
+        with (
+            open_output(url, options=options) as sink,
+            orc.ORCWriter(sink, compression=codec) as writer,
+        ):
+            writer.write(schema.empty_table())
+            for group in grouped(tables):
+                writer.write(group)
+
+
+def read_groups(
+    url: str, groups: range | None, options: StorageOptions | None = None
+) -> Iterator[pa.Table]:
+    """The rows of some row groups of a Parquet file (None: all), in bounded tables.
+
+    Raises:
+        OSError: The file cannot be opened.
+        pyarrow.ArrowInvalid: It is no Parquet file, or damaged.
+    """
+    from pyarrow import parquet  # noqa: PLC0415
+
+    check_mark(url, b"PAR1", "parquet", options, packed=True)
+    with open_plain(url, options) as source:
+        file = parquet.ParquetFile(source)
+        chosen = range(file.num_row_groups) if groups is None else groups
+        found = file.iter_batches(TABLE_ROWS, row_groups=list(chosen), use_threads=False)
+        none = True
+        for batch in found:
+            none = False
+            yield pa.Table.from_batches([batch])
+        if none:
+            yield file.schema_arrow.empty_table()
+
+
+def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
+    """Compressed bytes and rows of each row group; nothing for a file of another kind.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    from pyarrow import parquet  # noqa: PLC0415
+
+    with open_random(url, options) as source:
+        try:
+            footer = parquet.read_metadata(source)
+        except pa.ArrowInvalid:
+            return []
+    found = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        found.append((sum(column.total_compressed_size for column in columns), group.num_rows))
+    return found

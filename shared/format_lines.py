@@ -1,0 +1,206 @@
+"""JSON lines: RECORD messages and bare records, as blocks of whole lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shared.format_base import (
+    BLOCK_BYTES,
+    COMPRESSED_SUFFIX,
+    LINE_COMPRESSIONS,
+    LOOKED_AT,
+    ContentError,
+    content_of,
+    is_binary,
+)
+from shared.storage import StorageOptions, codec_of, open_input, open_output, open_random
+
+_LINE_STEP = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """JSON objects, one a line; rows to write are texts that end in a newline."""
+
+    suffix: str
+    text = True
+    compressions = LINE_COMPRESSIONS
+
+    def extension(self, compression: str) -> str:
+        """See `Format`."""
+        return self.suffix + COMPRESSED_SUFFIX[compression]
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Format`: one column of whole lines, many lines in each value."""
+        for block in bare_lines(url, options=options):
+            yield pa.table({"value": pa.array([block], pa.large_binary())})
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Format`; the schema's only column holds the lines."""
+        with open_output(url, compression, options) as sink:
+            for table in tables:
+                for chunk in table.column(schema.names[0]).chunks:
+                    sink.write(text_bytes(chunk))
+
+
+def read_lines(
+    url: str,
+    start: int = 0,
+    length: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    options: StorageOptions | None = None,
+) -> Iterator[bytes]:
+    """The lines of a file in blocks that end at a line's end (the last one may lack it).
+
+    Args:
+        url: The file; its compression is told from its content.
+        start: Byte a range begins at; a line that begins before it belongs to the range before.
+        length: Bytes of the range, or None for all up to the end; the range's last line is read
+            to its end. Ranges need a file that is not compressed.
+        block_bytes: Size of the blocks; longer only where a single line is.
+        options: Of the storage.
+
+    Raises:
+        OSError: The file cannot be opened, or its compression is damaged or cut.
+    """
+    whole = start == 0 and length is None
+    with open_input(url, options) if whole else open_random(url, options) as source:
+        if whole:
+            yield from _cut(iter(lambda: source.read(block_bytes), b""))
+        else:
+            yield from _cut(_range_chunks(source, start, length, block_bytes))
+
+
+def bare_lines(
+    url: str,
+    start: int = 0,
+    length: int | None = None,
+    options: StorageOptions | None = None,
+) -> Iterator[bytes]:
+    """As `read_lines`, for a file that a label says to be JSON lines.
+
+    Raises:
+        ContentError: Its beginning is that of something else than text.
+        OSError: As `read_lines`.
+    """
+    first = start == 0
+    for block in read_lines(url, start, length, options=options):
+        if first and is_binary(block[:LOOKED_AT]):
+            raise ContentError(f"labelled jsonl, but it looks like {content_of(block[:LOOKED_AT])}")
+        first = False
+        yield block
+
+
+def packed_lines(
+    url: str,
+    start: int,
+    length: int,
+    block_bytes: int = BLOCK_BYTES,
+    options: StorageOptions | None = None,
+) -> Iterator[tuple[bytes, int]]:
+    """A share of the lines of a compressed file, so that several tasks can parse one.
+
+    Every share undoes the compression from the beginning to its end, which costs far less than
+    parsing. Shares whose ranges cover all bytes give every line once and in order.
+
+    Args:
+        url: The file.
+        start: First byte of the range, in the file as it lies there.
+        length: Bytes of the range.
+        block_bytes: As for `read_lines`; the same for all shares.
+        options: Of the storage.
+
+    Yields:
+        A block of whole lines, and the number of lines before it in the file.
+
+    Raises:
+        OSError: As `read_lines`.
+    """
+    codec = codec_of(url, options)
+    lines = 0
+    with open_random(url, options) as raw:
+        last = raw.size() - 1
+        at = 0
+
+        def chunks() -> Iterator[bytes]:
+            nonlocal at
+            with pa.CompressedInputStream(raw, codec) as source:
+                while True:
+                    at = min(raw.tell(), last)
+                    chunk = source.read(block_bytes)
+                    if not chunk or at >= start + length:
+                        return
+                    yield chunk
+
+        for block in _cut(chunks()):
+            if start <= at < start + length:
+                yield block, lines
+            lines += block.count(b"\n")
+
+
+def text_bytes(texts: pa.Array) -> pa.Buffer:
+    """All values of a string array, one after the other, without a copy."""
+    if len(texts) == 0:
+        return pa.py_buffer(b"")
+    if texts.null_count:
+        texts = texts.drop_null()
+    kind = pa.int64() if pa.types.is_large_string(texts.type) else pa.int32()
+    _, offsets, data = texts.buffers()
+    ends = pa.Array.from_buffers(kind, len(texts) + 1, [None, offsets], offset=texts.offset)
+    first, last = ends[0].as_py(), ends[len(texts)].as_py()
+    return data.slice(first, last - first) if data is not None else pa.py_buffer(b"")
+
+
+def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Chunks cut anew so that each ends with a line."""
+    pending: list[bytes | memoryview] = []
+    for chunk in chunks:
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            whole = memoryview(chunk)
+            yield b"".join([*pending, whole[:end]])
+            pending = [whole[end:]] if end < len(chunk) else []
+        else:
+            pending.append(chunk)
+    if pending:
+        yield b"".join(pending)
+
+
+def _range_chunks(
+    source: pa.NativeFile, start: int, length: int | None, block_bytes: int
+) -> Iterator[bytes]:
+    """The bytes of all lines that begin within a range."""
+    left = source.size() - start if length is None else length
+    source.seek(max(0, start - 1))
+    if start:
+        skipped = len(_to_line_end(source))
+        left -= skipped - 1
+        source.seek(start - 1 + skipped)
+    last = b"\n"
+    while left > 0 and (chunk := source.read(min(block_bytes, left))):
+        left -= len(chunk)
+        last = chunk[-1:]
+        yield chunk
+    if last != b"\n":
+        yield _to_line_end(source)
+
+
+def _to_line_end(source: pa.NativeFile) -> bytes:
+    """The bytes up to the end of the line; the source may stand behind it afterwards."""
+    found: list[bytes] = []
+    while chunk := source.read(_LINE_STEP):
+        end = chunk.find(b"\n") + 1
+        found.append(chunk[:end] if end else chunk)
+        if end:
+            break
+    return b"".join(found)
