@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from shared.settings_check import Rule, Schema, declared_names
+from shared.settings_check import OTHER_SPELLING, Rule, Schema, declared_names
 
 PACKAGE = "singer-spark"
 
@@ -83,6 +83,8 @@ def settings_of(program: Program) -> Iterator[Setting]:
     """Yield every setting of a program, parents first."""
     required = set(_required_names(program.schema))
     for name, schema in declared_names(program.schema):
+        if schema.get(OTHER_SPELLING):
+            continue
         variable = "" if "[]" in name else program.env_prefix + name.upper().replace(".", "__")
         yield Setting(
             name=name,

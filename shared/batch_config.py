@@ -75,6 +75,7 @@ __all__ = [
     "settings_properties",
     "settings_rule",
     "validate",
+    "without_invalid",
 ]
 
 _WRONG = 2
@@ -124,19 +125,19 @@ def settings_rule(side: Side) -> Callable[[Mapping[str, Any]], Iterator[SettingP
 
     def rule(settings: Mapping[str, Any]) -> Iterator[SettingProblem]:
         config = {key: item for key, item in settings.items() if is_batch_key(key)}
-        for problem in validate(_without_invalid(config), side).problems:
+        for problem in validate(without_invalid(config), side).problems:
             yield SettingProblem(problem.path, problem.text)
 
     return rule
 
 
-def _without_invalid(value: Json) -> Json:
-    # What the JSON Schema has refused already is not reported twice.
+def without_invalid(value: Json) -> Json:
+    """Leave out what the JSON Schema has refused already, so that it is not reported twice."""
     if isinstance(value, Mapping):
         kept = {key: item for key, item in value.items() if item is not INVALID}
-        return {key: _without_invalid(item) for key, item in kept.items()}
+        return {key: without_invalid(item) for key, item in kept.items()}
     if isinstance(value, list):
-        return [_without_invalid(item) for item in value if item is not INVALID]
+        return [without_invalid(item) for item in value if item is not INVALID]
     return value
 
 

@@ -23,6 +23,7 @@ from shared.batch_fields import (
 )
 from shared.batch_kinds import in_properties
 from shared.batch_types import Side
+from shared.settings_check import OTHER_SPELLING
 
 Schema = dict[str, Any]
 
@@ -31,6 +32,8 @@ _BLOCK_TEXTS = {
     "batch_config": "Batch files: their encoding, where they lie, which streams use them.",
     "batch": "When a stream is flushed.",
     "failure": "What happens to records and commits that fail.",
+    "encoding": "Format and compression of the batch files.",
+    "storage": "Where the batch files lie.",
 }
 _SECRETS = ("options",)
 
@@ -70,7 +73,10 @@ def settings_properties(side: Side) -> dict[str, Schema]:
         if field.side in (None, side):
             _declare(root["properties"], field)
     return dict(root["properties"]) | {
-        key: {"description": f"Another spelling of `{'.'.join(_target(key).path)}`."}
+        key: {
+            "description": f"Another spelling of `{'.'.join(_target(key).path)}`.",
+            OTHER_SPELLING: True,
+        }
         for key in DOTTED_KEYS
     }
 
@@ -83,8 +89,7 @@ def _target(dotted: str) -> Field:
 def _declare(properties: dict[str, Schema], field: Field) -> None:
     for name in field.path[:-1]:
         block = properties.setdefault(name, {"type": "object", "properties": {}})
-        if name in _BLOCK_TEXTS:
-            block["description"] = _BLOCK_TEXTS[name]
+        block["description"] = _BLOCK_TEXTS[name]
         properties = block["properties"]
     types = _types(field.kind.schema())
     known = properties.setdefault(field.key, {"type": types, "description": described(field)})

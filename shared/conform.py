@@ -18,7 +18,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     rows = table.num_rows
     found = {name: position for position, name in enumerate(table.column_names)}
     columns = [
-        _conform_column(table.column(found[field.name]), field.type)
+        conform_column(table.column(found[field.name]), field.type)
         if field.name in found
         else pa.nulls(rows, field.type)
         for field in schema
@@ -26,9 +26,14 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _conform_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def conform_column(
+    column: pa.Array | pa.ChunkedArray, kind: pa.DataType
+) -> pa.Array | pa.ChunkedArray:
+    """A column brought to a type; errors as `conform`."""
     if column.type.equals(kind):
         return column
+    if isinstance(column, pa.Array):
+        return _conform_array(column, kind)
     return pa.chunked_array([_conform_array(chunk, kind) for chunk in column.chunks], kind)
 
 

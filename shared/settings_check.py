@@ -21,6 +21,9 @@ Location = tuple[str | int, ...]
 INVALID: Any = object()
 """Stands for a value that does not fit its schema, where cross-field rules look at it."""
 
+OTHER_SPELLING = "x-other-spelling"
+"""Marks a declared setting that only spells another one; lists of settings leave it out."""
+
 _SHOWN_CHARACTERS = 60
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|access.?key|api.?key", re.IGNORECASE)
 _HIDDEN = "the value (hidden)"

@@ -48,6 +48,16 @@ def record_json(columns: T.StructType) -> Column:
     return F.to_json(F.struct(*fields), JSON_OPTIONS) if fields else F.lit("{}")
 
 
+def json_text(column: Column, data_type: T.DataType) -> Column:
+    """Give the JSON text that a value has inside a record; null for null."""
+    return F.when(column.isNotNull(), _json_inside(_written(column, data_type), 0))
+
+
+def scalar_text(column: Column, data_type: T.DataType) -> Column:
+    """Give the text that an interval or time of day is in a record."""
+    return _written(column, data_type).cast("string")
+
+
 def quoted(name: str) -> str:
     """Quote a column's name, so that dots and backticks in it are only characters."""
     escaped = name.replace("`", "``")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from shared.about import Program
+from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
+from shared.batch_types import BatchConfig
 from shared.settings_check import INVALID, Problem, complete_settings
 from shared.spark_settings import (
     SparkSettings,
@@ -22,6 +25,8 @@ FORMATS = (*FILE_FORMATS, "rows")
 METHODS = ("FULL_TABLE", "INCREMENTAL")
 DEFAULT_COLUMN_COUNT = 10
 MIB = 1024 * 1024
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class TapConfig:
         spark: How to start or reach Spark.
         state_interval_seconds: Time between STATE messages inside a stream.
         spool: Lines on their way to standard output.
+        batch: Which streams go as BATCH, and how; None where all go as RECORD.
     """
 
     streams: tuple[StreamConfig, ...]
@@ -94,6 +100,7 @@ class TapConfig:
     spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="tap-spark"))
     state_interval_seconds: float = 10.0
     spool: SpoolSettings = field(default_factory=SpoolSettings)
+    batch: BatchConfig | None = None
 
 
 _NAME = {"type": "string", "minLength": 1}
@@ -213,6 +220,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
                 },
             },
         },
+        **settings_properties("tap"),
     },
 }
 
@@ -227,6 +235,10 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         InvalidSettingsError: With every problem found.
     """
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
+    given = {key: value for key, value in complete.items() if is_batch_key(key)}
+    batch = validate(given, "tap").check()
+    for text in batch.warnings:
+        _logger.warning(text)
     spool = complete["spool"]
     return TapConfig(
         streams=tuple(_stream_config(stream) for stream in complete["streams"]),
@@ -234,6 +246,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         spark=spark_settings(complete["spark"]),
         state_interval_seconds=float(complete["state_interval_seconds"]),
         spool=SpoolSettings(root=spool.get("root"), bytes=int(spool["bytes"])),
+        batch=batch.batch_config,
     )
 
 
@@ -323,13 +336,14 @@ PROGRAM = Program(
     name="tap-spark",
     description="Singer tap that reads files, tables and databases with Apache Spark.",
     schema=SETTINGS_SCHEMA,
-    rules=(stream_problems, start_date_problems, spark_problems),
+    rules=(stream_problems, start_date_problems, spark_problems, settings_rule("tap")),
     capabilities=(
         "catalog",
         "state",
         "discover",
         "test",
         "about",
+        "batch",
         "activate-version",
         "structured-logging",
     ),

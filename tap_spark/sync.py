@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shared.batch_types import BatchConfig
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
@@ -19,16 +20,17 @@ from shared.errors import (
 )
 from shared.logs import Progress
 from shared.messages import activate_version_line, schema_line
-from shared.metrics import JOB_DURATION, RECORD_COUNT, SYNC_DURATION, Counter, Timer
+from shared.metrics import BATCH_COUNT, JOB_DURATION, RECORD_COUNT, SYNC_DURATION, Counter, Timer
 from shared.spark_errors import explain, explain_environment
 from shared.spark_session import SessionStarter, executors_share_disk
 from shared.stdout import MessageOutput
+from tap_spark.batch_writer import write_batches
 from tap_spark.bookmarks import advance, advance_positions, finish_stream, start_stream
 from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Slice, StreamPlan
-from tap_spark.record_writer import ChunkInfo, write_records
+from tap_spark.record_writer import ChunkInfo, OnChunk, write_records
 from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
 from tap_spark.sources.failures import source_error
@@ -51,11 +53,16 @@ class Run:
     starter: SessionStarter
     output: LineOutput
     spool: Spool | None
+    batch: BatchConfig | None = None
 
     @property
     def spark(self) -> SparkSession:
         """The session; waits until it is there."""
         return self.starter.get()
+
+    def batch_of(self, stream: str) -> BatchConfig | None:
+        """Say how a stream goes as BATCH; None where it goes as RECORD."""
+        return self.batch if self.batch is not None and self.batch.covers(stream) else None
 
 
 def run_sync(
@@ -152,9 +159,43 @@ def _sync_slice(
             value = chunk.key.value
             pace.update(advance(pace.state, plan, value, ordered=piece.ordered))
 
-    write_records(run.spark, plan, piece, run.output, spool=run.spool, on_chunk=on_chunk)
+    batch = run.batch_of(plan.stream)
+    if batch is None:
+        write_records(run.spark, plan, piece, run.output, spool=run.spool, on_chunk=on_chunk)
+    else:
+        _write_files(run, batch, plan, piece, pace, on_chunk)
     if piece.bookmark is not None:
         pace.update(advance_positions(pace.state, plan, piece.bookmark))
+        if batch is not None:
+            pace.flush()
+
+
+def _write_files(
+    run: Run,
+    batch: BatchConfig,
+    plan: StreamPlan,
+    piece: Slice,
+    pace: StatePace,
+    on_chunk: OnChunk,
+) -> None:
+    """Write a slice as BATCH; each message is followed by the STATE it makes true, if any."""
+    with Counter(BATCH_COUNT, plan.stream) as counter:
+
+        def on_file(chunk: ChunkInfo) -> None:
+            counter.increment(1 if chunk.rows else 0)
+            on_chunk(chunk)
+            if piece.ordered:
+                pace.flush()
+
+        write_batches(
+            run.spark,
+            plan,
+            piece,
+            run.output,
+            batch=batch,
+            spool=run.spool,
+            on_chunk=on_file,
+        )
 
 
 def _meter(counter: Counter, progress: Progress) -> Callable[[ChunkInfo], None]:
@@ -210,7 +251,7 @@ def _prepare(
         spool = cleaning.enter_context(Spool(config.spool))
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool)
+    run = Run(starter, lines, spool, config.batch)
     if known == ():
         _logger.warning("no stream is selected: nothing is read")
     if known is not None:

@@ -225,9 +225,7 @@ class TestRules:
             "config['streams'][1]['surplus']",
         ]
 
-    @pytest.mark.parametrize(
-        "key", ["batch_config", "stream_maps", "flattening_enabled", "connections", "failure"]
-    )
+    @pytest.mark.parametrize("key", ["stream_maps", "flattening_enabled", "connections"])
     def test_settings_that_are_not_built_are_unknown(self, key: str) -> None:
         [line] = problems(CSV, **{key: {}})
         assert line.startswith(f"config['{key}']: unknown setting; ")

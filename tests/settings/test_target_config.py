@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.about import settings_of
+from shared.batch_config import DOTTED_KEYS, BatchConfig, FailurePolicy, FixedSize, MemoryBased
 from shared.settings import environment_settings
 from shared.settings_check import InvalidSettingsError
 from target_spark.config import (
@@ -30,7 +31,8 @@ def test_defaults_of_schema_and_dataclass_agree() -> None:
 
 
 def test_every_setting_reaches_the_dataclass() -> None:
-    assert {field.name for field in fields(TargetConfig)} == set(SETTINGS_SCHEMA["properties"])
+    declared = {name for name in SETTINGS_SCHEMA["properties"] if name not in DOTTED_KEYS}
+    assert {field.name for field in fields(TargetConfig)} == declared - {"batch"} | {"strategy"}
 
 
 def test_everything_given() -> None:
@@ -47,7 +49,6 @@ def test_everything_given() -> None:
             "batch_size_bytes": 100,
             "batch_wait_limit_seconds": 5,
             "staging": {"root": "/x", "file_bytes": 10},
-            "partition_by": ["a", "b"],
             "hard_delete": True,
             "activate_version": True,
             "options": {"compression": "zstd", "header": False},
@@ -61,7 +62,6 @@ def test_everything_given() -> None:
     assert (config.batch_size_rows, config.batch_size_bytes) == (10, 100)
     assert config.batch_wait_limit_seconds == 5.0
     assert config.staging == StagingSettings("/x", 10)
-    assert config.partition_by == ("a", "b")
     assert config.hard_delete
     assert config.options == {"compression": "zstd", "header": "false"}
     assert config.spark.remote == "local[2]"
@@ -86,13 +86,14 @@ def test_path_is_required() -> None:
         ("batch_size_rows", 0),
         ("batch_size_bytes", 0),
         ("batch_wait_limit_seconds", 0),
-        ("partition_by", ["a", "a"]),
-        ("partition_by", "a"),
         ("staging", {"file_bytes": 0}),
         ("add_record_metadata", "yes"),
-        ("batch_config", {}),
-        ("batch", {"strategy": "fixed_size"}),
-        ("failure", {"policy": "FailBatch"}),
+        ("partition_by", ["a"]),
+        ("batch_config", {"encoding": {"format": "xml"}}),
+        ("batch_config", {"batch_size": "many"}),
+        ("batch", {"strategy": "fixed"}),
+        ("batch", {"size": 5}),
+        ("failure", {"policy": "SendToDLQ"}),
         ("stream_maps", {}),
         ("flattening_enabled", True),
     ],
@@ -121,8 +122,10 @@ def test_from_the_environment() -> None:
     variables = {
         "TARGET_SPARK_PATH": "/data/out",
         "TARGET_SPARK_ADD_RECORD_METADATA": "false",
-        "TARGET_SPARK_BATCH_SIZE_ROWS": "1000",
-        "TARGET_SPARK_PARTITION_BY": '["day"]',
+        "TARGET_SPARK_BATCH_WAIT_LIMIT_SECONDS": "5",
+        "TARGET_SPARK_BATCH__STRATEGY": "memory_based",
+        "TARGET_SPARK_BATCH__MEMORY_SIZE": "64 MiB",
+        "TARGET_SPARK_FAILURE": '{"policy": "LogAndContinue"}',
         "TARGET_SPARK_OPTIONS__COMPRESSION": "zstd",
         "TARGET_SPARK_STAGING__ROOT": "/staging",
     }
@@ -130,10 +133,82 @@ def test_from_the_environment() -> None:
     config = target_config(settings)
     assert bad == []
     assert (config.path, config.add_record_metadata) == ("/data/out", False)
-    assert (config.batch_size_rows, config.partition_by) == (1000, ("day",))
+    assert config.batch_wait_limit_seconds == 5.0
+    assert config.strategy == MemoryBased(64 * 1024 * 1024)
+    assert config.failure == FailurePolicy("LogAndContinue")
     assert config.options == {"compression": "zstd"}
     assert config.staging.root == "/staging"
 
 
 def test_every_declared_setting_has_a_description() -> None:
     assert [item.name for item in settings_of(PROGRAM) if not item.schema.get("description")] == []
+
+
+def test_batch_blocks_reach_the_dataclass() -> None:
+    config = target_config(
+        {
+            "path": "out",
+            "batch_config": {"cleanup": True, "allowed_roots": ["/in"]},
+            "batch": {"strategy": "fixed_size", "size": 50000, "timeout": "5 minutes"},
+            "failure": {"policy": "RetryWithBackoff", "retry_backoff": "2s"},
+        }
+    )
+    assert config.batch_config == BatchConfig(cleanup=True, allowed_roots=("/in",))
+    assert config.strategy == FixedSize(50000, 300.0)
+    assert config.failure == FailurePolicy("RetryWithBackoff", 3, 2.0)
+
+
+def test_dotted_spelling() -> None:
+    config = target_config(
+        {
+            "path": "out",
+            "sink.batch.strategy": "memory_based",
+            "batch.memory_size": "32 MiB",
+            "failure_strategy": "LogAndContinue",
+        }
+    )
+    assert config.strategy == MemoryBased(32 * 1024 * 1024)
+    assert config.failure.policy == "LogAndContinue"
+
+
+def test_empty_blocks_are_not_given() -> None:
+    config = target_config({"path": "out", "batch": {}, "batch_config": {}, "failure": {}})
+    assert config == TargetConfig(path="out")
+
+
+def test_a_strategy_that_is_switched_off() -> None:
+    config = target_config({"path": "out", "batch": {"enable": False}, "batch_size_rows": 5})
+    assert (config.strategy, config.batch_size_rows) == (None, 5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "setting", "is_wrong"),
+    [
+        ("fixed_size", "batch_size_rows", True),
+        ("fixed_size", "batch_size_bytes", True),
+        ("fixed_size", "batch_wait_limit_seconds", True),
+        ("time_window", "batch_wait_limit_seconds", True),
+        ("low_latency", "batch_wait_limit_seconds", True),
+        ("memory_based", "batch_wait_limit_seconds", False),
+        ("adaptive_size", "batch_wait_limit_seconds", False),
+        ("mega_batch", "batch_wait_limit_seconds", False),
+        ("mega_batch", "batch_size_rows", True),
+    ],
+)
+def test_a_strategy_decides_instead_of_the_bounds(strategy, setting, is_wrong) -> None:
+    settings = {"path": "out", "batch": {"strategy": strategy}, setting: 5}
+    if not is_wrong:
+        assert target_config(settings).batch_wait_limit_seconds == 5.0
+        return
+    with pytest.raises(InvalidSettingsError) as caught:
+        target_config(settings)
+    [line] = caught.value.problems
+    assert line.startswith(f"config['{setting}']: does not go with the strategy '{strategy}'")
+
+
+def test_a_strategy_too_fine_for_spark_is_warned_about(caplog) -> None:
+    target_config({"path": "out", "batch": {"strategy": "fixed_size"}})
+    assert "100 rows a flush" in caplog.text
+    caplog.clear()
+    target_config({"path": "out", "batch": {"strategy": "memory_based", "memory_size": "256 MiB"}})
+    assert caplog.text == ""

@@ -1,0 +1,193 @@
+"""Which streams go as BATCH, and where STATE stands between the messages; no Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.batch_types import BatchConfig
+from shared.errors import SettingsError
+from shared.messages import batch_line
+from tap_spark import sync
+from tap_spark.config import StreamConfig, tap_config
+from tap_spark.line_chunks import KeyMax
+from tap_spark.plans import Method, Resume, Slice, StreamPlan
+from tap_spark.record_writer import ChunkInfo, RowsWritten
+from tap_spark.state_pace import StatePace
+from tap_spark.sync import Run, sync_stream
+
+BY_KEY = {
+    "method": Method.INCREMENTAL,
+    "resume": Resume.REPLICATION_KEY,
+    "replication_key": "k",
+    "key_type": "long",
+}
+BY_FILE = {"method": Method.INCREMENTAL, "resume": Resume.FILE_POSITION}
+
+
+@dataclass
+class Bench:
+    """A run whose frames are the greatest keys of their files."""
+
+    slices: list[Slice]
+    lines: list[bytes] = field(default_factory=list)
+
+    def write(self, data: bytes) -> None:
+        self.lines += bytes(data).splitlines()
+
+    def slices_of(self, *_: Any) -> Any:
+        return iter(self.slices)
+
+    def get(self) -> None:
+        return None
+
+    def write_records(self, *_: Any, **__: Any) -> RowsWritten:
+        self.write(b'{"type":"RECORD"}\n')
+        return RowsWritten(1)
+
+    def write_batches(
+        self, spark: Any, plan: StreamPlan, piece: Slice, output: Any, **more: Any
+    ) -> RowsWritten:
+        batch: BatchConfig = more["batch"]
+        encoding = {"format": batch.format, "compression": batch.compression}
+        for number in piece.frame:  # type: ignore[attr-defined]
+            output.write(batch_line(plan.stream, encoding, [f"f{number}"], plan.version))
+            key = KeyMax(number, number) if plan.replication_key else None
+            more["on_chunk"](ChunkInfo(10, 100, key))
+        return RowsWritten(10)
+
+    def sync(self, plan: StreamPlan, batch: BatchConfig | None, interval: float = 1e9) -> list[str]:
+        pace = StatePace({}, self.write, interval)
+        sync_stream(Run(self, self, None, batch), plan, pace)  # type: ignore[arg-type]
+        return [self.short(json.loads(line)) for line in self.lines]
+
+    @staticmethod
+    def short(message: dict[str, Any]) -> str:
+        if message["type"] == "BATCH":
+            version = message.get("version")
+            return f"BATCH {message['manifest'][0]}" + (f" v{version}" if version else "")
+        if message["type"] == "STATE":
+            return "STATE " + json.dumps(message["value"]["bookmarks"]["s"])
+        return str(message["type"])
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench([])
+    source = type("Source", (), {"slices": bench.slices_of})()
+    monkeypatch.setattr(sync, "source_for", lambda _: source)
+    monkeypatch.setattr(sync, "write_records", bench.write_records)
+    monkeypatch.setattr(sync, "write_batches", bench.write_batches)
+    return bench
+
+
+def plan_of(**more: Any) -> StreamPlan:
+    return StreamPlan(
+        stream="s",
+        tap_stream_id="s",
+        config=StreamConfig(name="s", format="rows"),
+        schema={"type": "object"},
+        columns=("k",),
+        **more,
+    )
+
+
+def piece(*files: int, **more: Any) -> Slice:
+    return Slice(list(files), **more)  # type: ignore[arg-type]
+
+
+def bookmark(value: int) -> str:
+    return json.dumps({"replication_key": "k", "replication_key_value": value})
+
+
+def test_full_table_sends_its_version(bench: Bench) -> None:
+    bench.slices = [piece(1, 2)]
+    assert bench.sync(plan_of(version=5), BatchConfig(root="/x")) == [
+        "SCHEMA",
+        "ACTIVATE_VERSION",
+        "BATCH f1 v5",
+        "BATCH f2 v5",
+        "ACTIVATE_VERSION",
+        "STATE {}",
+    ]
+
+
+def test_each_batch_of_an_ordered_stream_is_followed_by_its_state(bench: Bench) -> None:
+    bench.slices = [piece(4, 9, ordered=True)]
+    assert bench.sync(plan_of(**BY_KEY), BatchConfig(root="/x")) == [
+        "SCHEMA",
+        "BATCH f4",
+        "STATE " + bookmark(4),
+        "BATCH f9",
+        "STATE " + bookmark(9),
+        "STATE " + bookmark(9),
+    ]
+
+
+def test_an_unordered_stream_has_its_state_at_the_end(bench: Bench) -> None:
+    bench.slices = [piece(9, 4)]
+    assert bench.sync(plan_of(**BY_KEY), BatchConfig(root="/x")) == [
+        "SCHEMA",
+        "BATCH f9",
+        "BATCH f4",
+        "STATE " + bookmark(9),
+    ]
+
+
+def test_positions_follow_the_files_of_their_slice(bench: Bench) -> None:
+    bench.slices = [piece(1, bookmark={"files": "a"}), piece(2, bookmark={"files": "b"})]
+    assert bench.sync(plan_of(**BY_FILE), BatchConfig(root="/x"), 1e9) == [
+        "SCHEMA",
+        "BATCH f1",
+        'STATE {"files": "a"}',
+        "BATCH f2",
+        'STATE {"files": "b"}',
+        'STATE {"files": "b"}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        (None, "RECORD"),
+        (BatchConfig(root="/x", exclude_streams=("s*",)), "RECORD"),
+        (BatchConfig(root="/x", include_streams=("t",)), "RECORD"),
+        (BatchConfig(root="/x", include_streams=("?",)), "BATCH f1"),
+    ],
+)
+def test_patterns_choose_the_streams(bench: Bench, batch: BatchConfig | None, kind: str) -> None:
+    bench.slices = [piece(1)]
+    assert bench.sync(plan_of(), batch)[1] == kind
+
+
+STREAMS = [{"name": "s", "format": "rows", "row_count": 1}]
+
+
+def test_the_block_is_read_from_the_settings(tmp_path: Path) -> None:
+    block = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": str(tmp_path)},
+        "batch_size": 10,
+        "exclude_streams": ["x*"],
+    }
+    config = tap_config({"streams": STREAMS, "batch_config": block})
+    assert config.batch is not None
+    assert (config.batch.format, config.batch.compression) == ("parquet", "snappy")
+    assert (config.batch.batch_size, config.batch.root) == (10, str(tmp_path))
+    assert config.batch.covers("s")
+    assert not config.batch.covers("xy")
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_config": {}}])
+def test_no_block_means_records(settings: dict[str, Any]) -> None:
+    assert tap_config({"streams": STREAMS, **settings}).batch is None
+
+
+def test_a_wrong_block_is_named() -> None:
+    with pytest.raises(SettingsError) as caught:
+        tap_config({"streams": STREAMS, "batch_config": {"encoding": {"format": "parket"}}})
+    assert "parquet" in str(caught.value)

@@ -1,0 +1,194 @@
+"""What executors do, without Spark: exact files, files by bytes, left-over rows, keys, notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.encodings import FORMATS, Encoding
+from shared.storage import StorageOptions
+from tap_spark import batch_tasks
+from tap_spark.batch_plan import FileNames, Join, Written, file_names, plan_joins
+from tap_spark.batch_tasks import BatchTask, FileWriter, JoinTask, Reporter, RowSource, read_raw
+from tap_spark.line_chunks import KeyMax, unpack_meta
+from tap_spark.spool_files import SpoolPlace
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+TEXT = "ü" * 10
+
+
+def batch(start: int, stop: int, *, keyed: bool = False) -> pa.RecordBatch:
+    ids = list(range(start, stop))
+    columns: dict[str, Any] = {
+        "id": pa.array(ids, pa.int64()),
+        "text": pa.array([TEXT] * len(ids), pa.string()),
+    }
+    if keyed:
+        columns["key"] = columns["id"]
+        columns["own"] = pa.array([json.dumps({"id": n}) for n in ids], pa.string())
+    return pa.record_batch(columns)
+
+
+def batches(*counts: int, keyed: bool = False) -> Iterator[pa.RecordBatch]:
+    at = 0
+    for count in counts:
+        yield batch(at, at + count, keyed=keyed)
+        at += count
+
+
+@dataclass
+class Bench:
+    """A root, a folder for rests, and one for notes."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        for name in ("root", "rests", "notes"):
+            (self.path / name).mkdir()
+
+    def names(self) -> FileNames:
+        return file_names(str(self.path / "root"), "", "tap", "s", ".parquet")
+
+    def writer(self) -> FileWriter:
+        return FileWriter(Encoding("parquet", "snappy"), self.names(), SCHEMA, StorageOptions())
+
+    def reporter(self) -> Reporter:
+        return Reporter(SpoolPlace(str(self.path / "notes"), "no lock", 1 << 20))
+
+    def task(self, rows: int | None, key: str | None = None, size: int = 1 << 30) -> BatchTask:
+        rests = str(self.path / "rests")
+        return BatchTask(self.writer(), self.reporter(), key, rows, rests, size)
+
+    def files(self) -> list[Path]:
+        return sorted((self.path / "root").iterdir())
+
+
+def told(rows: Iterator[pa.RecordBatch]) -> list[tuple[Written, KeyMax | None]]:
+    found = [row for batch in rows for row in batch.to_pylist()]
+    return [(Written(**json.loads(row["note"])), unpack_meta(row["meta"])[1]) for row in found]
+
+
+def ids(url: str) -> list[int]:
+    return [n for table in FORMATS["parquet"].read(url) for n in table.column("id").to_pylist()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12))
+def test_portions_hold_every_row_once(counts: list[int], size: int) -> None:
+    source = RowSource(batches(*counts), None, ["id", "text"])
+    portions: list[list[int]] = []
+    while source.more():
+        source.count = 0
+        tables = list(source.take(size, None))
+        portions.append([n for table in tables for n in table.column("id").to_pylist()])
+        assert source.count == len(portions[-1])
+    assert [n for portion in portions for n in portion] == list(range(sum(counts)))
+    assert all(len(portion) == size for portion in portions[:-1])
+
+
+@pytest.mark.parametrize("counts", [(25,), (10, 10, 5), (3,) * 8 + (1,), (9, 1, 0, 15)])
+def test_exact_files_and_a_rest(bench: Bench, counts: tuple[int, ...]) -> None:
+    found = [written for written, _ in told(bench.task(10)(batches(*counts)))]
+    assert [(w.rows, w.is_rest) for w in found] == [(10, False), (10, False), (5, True)]
+    assert [n for w in found[:2] for n in ids(w.url)] == list(range(20))
+    rest = [n for table in read_raw(found[2].url) for n in table.column("id").to_pylist()]
+    assert rest == list(range(20, 25))
+    assert Path(found[2].url).parent == bench.path / "rests"
+    assert [path.name for path in (bench.path / "rests").iterdir()] == [Path(found[2].url).name]
+
+
+def test_no_rest_where_all_rows_fit(bench: Bench) -> None:
+    found = [written for written, _ in told(bench.task(10)(batches(20)))]
+    assert [(w.rows, w.is_rest) for w in found] == [(10, False), (10, False)]
+    assert list((bench.path / "rests").iterdir()) == []
+
+
+@pytest.mark.parametrize("counts", [(), (0,), (0, 0)])
+def test_no_rows_no_files(bench: Bench, counts: tuple[int, ...]) -> None:
+    assert told(bench.task(10)(batches(*counts))) == []
+    assert told(bench.task(None)(batches(*counts))) == []
+    assert bench.files() == []
+
+
+def test_files_by_bytes(bench: Bench) -> None:
+    size = pa.Table.from_batches([batch(0, 10)]).nbytes
+    found = told(bench.task(None, size=2 * size)(batches(10, 10, 10, 10, 10)))
+    assert [w.rows for w, _ in found] == [20, 20, 10]
+    assert [w.size for w, _ in found] == [2 * size, 2 * size, size]
+    assert [n for w, _ in found for n in ids(w.url)] == list(range(50))
+
+
+def test_the_greatest_key_of_each_file(bench: Bench) -> None:
+    found = told(bench.task(4, "id")(batches(3, 6, keyed=True)))
+    assert [key.value for _, key in found if key] == [3, 7, 8]
+    assert ids(found[0][0].url) == [0, 1, 2, 3]
+
+
+def test_notes_are_left_while_the_task_runs(bench: Bench) -> None:
+    running = iter(bench.task(10)(batches(25)))
+    next(running)
+    (note,) = (bench.path / "notes").glob("*.lines")
+    written = Written(**json.loads(note.read_text()))
+    assert ids(written.url) == list(range(10))
+    assert unpack_meta(note.with_suffix(".meta").read_text()) == (10, None)
+
+
+def test_a_file_appears_when_it_is_whole(bench: Bench) -> None:
+    def tables() -> Iterator[pa.Table]:
+        yield pa.Table.from_batches([batch(0, 5)])
+        (part,) = bench.files()
+        assert part.name.startswith(".")
+
+    writer = bench.writer()
+    url = writer.names.url(0, 1)
+    writer.write(url, tables())
+    assert [f"file://{path}" for path in bench.files()] == [url]
+
+
+def test_rests_go_where_the_files_go_without_a_shared_disk(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = bench.path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(batch_tasks.tempfile, "gettempdir", lambda: str(scratch))
+    task = BatchTask(bench.writer(), Reporter(None), None, 10)
+    *_, (rest, _) = told(task(batches(13)))
+    assert rest.is_rest
+    assert rest.url.startswith(f"file://{bench.path}/root/tap--s-")
+    assert [n for table in read_raw(rest.url) for n in table.column("id").to_pylist()] == [
+        10,
+        11,
+        12,
+    ]
+    assert list(scratch.iterdir()) == []
+    assert list((bench.path / "notes").iterdir()) == []
+
+
+def test_left_over_rows_are_joined(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = []
+    for task, counts in enumerate([(3, 3), (2,), (7,)]):
+        monkeypatch.setattr(batch_tasks, "task_identity", lambda task=task: (task, task))
+        rests += [w for w, _ in told(bench.task(10)(batches(*counts)))]
+    joins = plan_joins(rests, 10)
+    dealt: tuple[tuple[Join, ...], ...] = ((joins[0],), (joins[1],))
+    found = []
+    for share in (0, 1):
+        monkeypatch.setattr(batch_tasks, "task_identity", lambda share=share: (share, 9 + share))
+        task = JoinTask(bench.writer(), bench.reporter(), dealt)
+        found += [w for w, _ in told(task(iter([])))]
+    assert [w.rows for w in found] == [10, 5]
+    assert ids(found[0].url) == [0, 1, 2, 3, 4, 5, 0, 1, 0, 1]
+    assert ids(found[1].url) == [2, 3, 4, 5, 6]
+    assert all(w.size > 0 and not w.is_rest for w in found)
