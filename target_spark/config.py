@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared.about import Program
+from shared.batch_config import (
+    is_batch_key,
+    settings_properties,
+    settings_rule,
+    validate,
+    without_invalid,
+)
+from shared.batch_types import (
+    BatchConfig,
+    FailurePolicy,
+    FixedSize,
+    LowLatency,
+    Strategy,
+    TimeWindow,
+)
 from shared.settings_check import Problem, complete_settings
 from shared.spark_settings import (
     SparkSettings,
@@ -19,6 +35,8 @@ from shared.spark_settings import (
 FORMATS = ("parquet", "json", "csv", "orc")
 LOAD_METHODS = ("append-only", "overwrite")
 MIB = 1024 * 1024
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,11 +68,13 @@ class TargetConfig:
         batch_size_bytes: Staged bytes that close a batch.
         batch_wait_limit_seconds: Age that closes a batch.
         staging: Lines on their way to Spark.
-        partition_by: Columns that become folders.
         hard_delete: Delete rows of older table versions instead of marking them.
         activate_version: Honour ACTIVATE_VERSION messages.
         options: Options of the writer.
         spark: How to start or reach Spark.
+        batch_config: What concerns files of BATCH messages; None where not given.
+        strategy: When a stream is flushed; None for the three bounds above.
+        failure: What happens to records and commits that fail.
     """
 
     path: str
@@ -68,11 +88,13 @@ class TargetConfig:
     batch_size_bytes: int = 256 * MIB
     batch_wait_limit_seconds: float = 60.0
     staging: StagingSettings = field(default_factory=StagingSettings)
-    partition_by: tuple[str, ...] = ()
     hard_delete: bool = False
     activate_version: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="target-spark"))
+    batch_config: BatchConfig | None = None
+    strategy: Strategy | None = None
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
 
 
 _NAME = {"type": "string", "minLength": 1}
@@ -131,19 +153,22 @@ SETTINGS_SCHEMA: dict[str, Any] = {
         "batch_size_rows": {
             "type": "integer",
             "minimum": 1,
-            "description": "Rows of a stream that are committed together; no bound where not set.",
+            "description": "Rows of a stream that are committed together; no bound where not set. "
+            "Not with a `batch.strategy`.",
         },
         "batch_size_bytes": {
             "type": "integer",
             "minimum": 1,
             "default": 256 * MIB,
-            "description": "Bytes of a stream, as received, that are committed together.",
+            "description": "Bytes of a stream, as received, that are committed together. Not with "
+            "a `batch.strategy`.",
         },
         "batch_wait_limit_seconds": {
             "type": "number",
             "exclusiveMinimum": 0,
             "default": 60,
-            "description": "Longest time that received rows wait for their commit to start.",
+            "description": "Longest time that received rows wait for their commit to start. Not "
+            "with a `batch.strategy` that has a wait of its own.",
         },
         "staging": {
             "type": "object",
@@ -162,13 +187,6 @@ SETTINGS_SCHEMA: dict[str, Any] = {
                     "description": "Bytes at which a staged file is handed to Spark.",
                 },
             },
-        },
-        "partition_by": {
-            "type": "array",
-            "items": _NAME,
-            "uniqueItems": True,
-            "default": [],
-            "description": "Columns whose values become folders.",
         },
         "hard_delete": {
             "type": "boolean",
@@ -189,6 +207,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "examples": [{"compression": "zstd"}],
         },
         "spark": spark_schema("target-spark"),
+        **settings_properties("target"),
     },
 }
 
@@ -203,6 +222,9 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
         InvalidSettingsError: With every problem found.
     """
     values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
+    batch = validate({key: values.pop(key) for key in tuple(values) if is_batch_key(key)}, "target")
+    for text in batch.check().warnings:
+        _logger.warning(text)
     staging = values["staging"]
     for name in ("batch_size_rows", "batch_size_bytes"):
         if name in values:
@@ -212,9 +234,11 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
             **values,
             "batch_wait_limit_seconds": float(values["batch_wait_limit_seconds"]),
             "staging": StagingSettings(staging.get("root"), int(staging["file_bytes"])),
-            "partition_by": tuple(values["partition_by"]),
             "options": text_values(values["options"]),
             "spark": spark_settings(values["spark"]),
+            "batch_config": batch.batch_config,
+            "strategy": batch.strategy,
+            "failure": batch.failure,
         }
     )
 
@@ -225,13 +249,32 @@ def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(("hard_delete",), "has no effect where 'activate_version' is false")
 
 
+def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check that no bound is given beside a strategy that decides in its place."""
+    given = {key: value for key, value in settings.items() if is_batch_key(key)}
+    batch = validate(without_invalid(given), "target")
+    if batch.strategy is None:
+        return
+    has_wait = isinstance(batch.strategy, FixedSize | TimeWindow | LowLatency)
+    bounds = (
+        "batch_size_rows",
+        "batch_size_bytes",
+        *(("batch_wait_limit_seconds",) if has_wait else ()),
+    )
+    for name in bounds:
+        if name in settings:
+            text = f"does not go with the strategy {batch.strategy.name!r}, which decides instead"
+            yield Problem((name,), f"{text}; leave one of the two out")
+
+
 PROGRAM = Program(
     name="target-spark",
     description="Singer target that loads streams into files with Apache Spark.",
     schema=SETTINGS_SCHEMA,
-    rules=(deletion_problems, spark_problems),
+    rules=(deletion_problems, spark_problems, settings_rule("target"), strategy_problems),
     capabilities=(
         "about",
+        "batch",
         "structured-logging",
         "validate-records",
         "activate-version",

@@ -68,6 +68,23 @@ class VersionSeen:
 
 
 @dataclass(frozen=True)
+class LineRejected:
+    """A line that is no message and is to be left out.
+
+    Attributes:
+        data: The line as received.
+        line: Its number.
+        reason: What is wrong with it, in one line.
+        stream: The stream it names, if any.
+    """
+
+    data: bytes
+    line: int
+    reason: str
+    stream: str | None = None
+
+
+@dataclass(frozen=True)
 class EndOfInput:
     """Nothing more will be received."""
 
@@ -78,6 +95,11 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Idle:
+    """Nothing waits on the input now."""
+
+
+@dataclass(frozen=True)
 class WorkDone:
     """Work that was asked for has succeeded.
 
@@ -85,24 +107,33 @@ class WorkDone:
         work: Its number, from the action.
         rows: Rows converted (of a `Convert`).
         size: Bytes written for them (of a `Convert`).
+        rejected: Records left out (of a `Convert`).
     """
 
     work: int
     rows: int = 0
     size: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True)
 class WorkFailed:
-    """Work that was asked for has failed for good."""
+    """Work that was asked for has failed."""
 
     work: int
     error: BaseException
 
 
 @dataclass(frozen=True)
+class BadInput:
+    """The input cannot be read on; what came before it is good."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
 class Stopped:
-    """The run must end early: bad input, a failed disk or a signal."""
+    """The run must end early: a failed disk or a signal."""
 
     error: BaseException
 
@@ -113,13 +144,16 @@ Event = (
     | BatchSeen
     | StateSeen
     | VersionSeen
+    | LineRejected
     | EndOfInput
     | Tick
+    | Idle
     | WorkDone
     | WorkFailed
+    | BadInput
     | Stopped
 )
-InputEvent = SchemaSeen | RecordsSeen | BatchSeen | StateSeen | VersionSeen
+InputEvent = SchemaSeen | RecordsSeen | BatchSeen | StateSeen | VersionSeen | LineRejected
 
 
 @dataclass(frozen=True)
@@ -192,13 +226,53 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Bury:
+    """Write lines that are no messages as dead letters; `number` names them within the run."""
+
+    work: int
+    number: int
+    lines: tuple[LineRejected, ...]
+
+
+@dataclass(frozen=True)
+class ReportLine:
+    """Log and count a line that has been left out."""
+
+    line: LineRejected
+
+
+@dataclass(frozen=True)
+class RetryLater:
+    """Log that work has failed and is done again.
+
+    Attributes:
+        what: What it is.
+        stream: Of which stream.
+        error: The failure.
+        failures: How often it has failed.
+        seconds: Pause before it is done again.
+    """
+
+    what: str
+    stream: str
+    error: BaseException
+    failures: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RemoveFile:
+    """Staging file number `file` has been converted and may go."""
+
+    file: int
+
+
+@dataclass(frozen=True)
 class Forget:
-    """A flush is durable: its staging files may go. `seconds` it took from close to commit."""
+    """A flush is durable. `seconds` it took from close to commit."""
 
     flush: int
-    staged: tuple[int, ...]
-    stream: str
-    rows: int
+    header: Batch
     seconds: float
 
 
@@ -207,6 +281,13 @@ class EmitState:
     """Write a STATE value: everything received before it is durable."""
 
     value: bytes
+
+
+@dataclass(frozen=True)
+class DeleteConsumed:
+    """The STATE behind these flushes has gone out: their BATCH files are not needed any more."""
+
+    flushes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -222,5 +303,7 @@ class CleanUp:
     flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
 
 
-Work = Convert | Commit | Activate | Finish
-Action = StartSpark | Stage | CloseFile | Work | Forget | EmitState | CleanUp
+Work = Convert | Commit | Activate | Finish | Bury
+Report = ReportLine | RetryLater
+Done = RemoveFile | Forget | EmitState | DeleteConsumed | CleanUp
+Action = StartSpark | Stage | CloseFile | Work | Report | Done

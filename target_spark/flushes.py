@@ -5,17 +5,54 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from target_spark.events import LineRejected
 from target_spark.plans import Batch, InputFile, StreamSchema
 from target_spark.policies import BatchSize
 
 
 @dataclass
-class Piece:
-    """What one Spark job converts: a staging file, or the files of one BATCH message."""
+class FilesPiece:
+    """The files of one BATCH message, converted by one Spark job.
+
+    Attributes:
+        index: Position within the flush, from 0.
+        files: The files.
+        rows: Rows they were taken for.
+        size: Bytes they were taken for.
+    """
 
     index: int
-    staged: int | None = None
-    files: tuple[InputFile, ...] = ()
+    files: tuple[InputFile, ...]
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass
+class StagedPiece:
+    """A staging file, converted by one Spark job once it is complete.
+
+    Attributes:
+        index: Position within the flush, from 0.
+        file: Its number.
+        size: Bytes in it.
+        runs: Runs of consecutive lines in it.
+        next_line: Line of stdin after the last one in it.
+    """
+
+    index: int
+    file: int
+    size: int = 0
+    runs: int = 0
+    next_line: int = 0
+
+    def grow(self, lines: int, size: int, first_line: int) -> None:
+        """Note lines that were staged, the first one being `first_line` of stdin."""
+        self.size += size
+        self.runs += first_line != self.next_line
+        self.next_line = first_line + lines
+
+
+Piece = FilesPiece | StagedPiece
 
 
 @dataclass
@@ -28,14 +65,13 @@ class Flush:
         position: Its name in the STATE tracker.
         size: What the flush rule sees.
         pieces: How many there are.
-        staging: The piece whose staging file (the last of `staged`) is now written to.
-        file_size: Bytes in that file.
-        file_runs: Runs of consecutive lines in that file.
-        next_line: Line of stdin after the last one in it.
-        staged: Numbers of all its staging files.
-        bytes_staged: Bytes in them.
+        staging: The piece whose staging file is now written to.
+        bytes_staged: Bytes in its staging files that are not converted.
         unconverted: Pieces not converted yet (a file being written included).
+        last_file: The tracker's position when the last file of a BATCH message came; None where
+            none did.
         closed_at: When it was closed, or None while it is open.
+        convert_seconds: How long the last conversion took.
     """
 
     number: int
@@ -43,17 +79,16 @@ class Flush:
     position: int
     size: BatchSize
     pieces: int = 0
-    staging: Piece | None = None
-    file_size: int = 0
-    file_runs: int = 0
-    next_line: int = 0
-    staged: list[int] = field(default_factory=list)
+    staging: StagedPiece | None = None
     bytes_staged: int = 0
     unconverted: int = 0
+    last_file: int | None = None
     closed_at: float | None = None
+    convert_seconds: float = 0.0
 
     @property
     def stream(self) -> str:
+        """Its stream's name."""
         return self.header.stream.stream
 
     @property
@@ -61,19 +96,20 @@ class Flush:
         """Whether it can be committed as far as its own pieces go."""
         return self.closed_at is not None and self.unconverted == 0
 
-    def add_piece(self, staged: int | None = None, files: tuple[InputFile, ...] = ()) -> Piece:
-        piece = Piece(self.pieces, staged, files)
+    def add_files(self, files: tuple[InputFile, ...], rows: int, size: int) -> FilesPiece:
+        """Add files of a BATCH message."""
+        self._count_piece()
+        return FilesPiece(self.pieces - 1, files, rows, size)
+
+    def add_staging(self, file: int) -> StagedPiece:
+        """Add a new staging file, which is written to from now on."""
+        self._count_piece()
+        self.staging = StagedPiece(self.pieces - 1, file)
+        return self.staging
+
+    def _count_piece(self) -> None:
         self.pieces += 1
         self.unconverted += 1
-        if staged is not None:
-            self.staged.append(staged)
-            self.staging, self.file_size, self.file_runs, self.next_line = piece, 0, 0, 0
-        return piece
-
-    def grow(self, rows: int = 0, size: int = 0, files: int = 0) -> None:
-        self.size.rows += rows
-        self.size.size += size
-        self.size.files += files
 
 
 @dataclass
@@ -93,7 +129,15 @@ class Swap:
     position: int
 
 
-Step = Flush | Activation | Swap
+@dataclass
+class Burial:
+    """Lines of input that are to be kept as dead letters."""
+
+    position: int
+    lines: list[LineRejected] = field(default_factory=list)
+
+
+Step = Flush | Activation | Swap | Burial
 
 
 @dataclass
@@ -107,6 +151,8 @@ class Stream:
         running: Whether the first of `steps` is.
         has_flushes: Whether it ever had a batch.
         swap: Position of the whole stream where it is durable only at its end.
+        file_size: Rows and bytes of its BATCH files, as far as is known.
+        is_probing: Whether that will be known when a conversion ends.
     """
 
     schema: StreamSchema
@@ -115,3 +161,5 @@ class Stream:
     running: bool = False
     has_flushes: bool = False
     swap: int | None = None
+    file_size: tuple[int, int] | None = None
+    is_probing: bool = False

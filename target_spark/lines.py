@@ -5,25 +5,53 @@ from __future__ import annotations
 FEW = 32
 
 
-def first_lines(data: bytes | memoryview, count: int) -> tuple[memoryview, memoryview]:
-    """Cut after a number of lines.
+class Lines:
+    """Whole lines that are taken from the front, some at a time.
 
     Args:
-        data: Whole lines, each with its newline, more than `count` of them.
-        count: Lines in the first part, at least 1.
-
-    Returns:
-        The first `count` lines, and the rest (views of the same bytes where `data` is bytes).
+        data: The lines, each with its newline.
+        count: How many.
     """
-    text = data if isinstance(data, bytes) else bytes(data)
-    end = _end_of_line(text, count)
-    view = memoryview(text)
-    return view[:end], view[end:]
+
+    def __init__(self, data: bytes | memoryview, count: int) -> None:
+        self.count = count
+        self._data = data
+        self._text: bytes | None = None
+        self._position = 0
+
+    def take(self, count: int) -> bytes | memoryview:
+        """Cut lines off.
+
+        Args:
+            count: How many, from 1 to all that are left.
+
+        Returns:
+            Their bytes; a view without a copy where all or all that are left are taken.
+        """
+        start = self._position
+        if count == self.count:
+            end = len(self._data)
+        else:
+            end = self._position = _end_of_line(self._as_bytes(), count, start)
+        self.count -= count
+        return memoryview(self._data)[start:end]
+
+    def until(self, size: int) -> int:
+        """Count the lines that together reach a number of bytes, or all that are left."""
+        if len(self._data) - self._position <= size:
+            return self.count
+        text, start = self._as_bytes(), self._position
+        return min(self.count, text.count(b"\n", start, start + size - 1) + 1)
+
+    def _as_bytes(self) -> bytes:
+        if self._text is None:
+            self._text = self._data if isinstance(self._data, bytes) else bytes(self._data)
+        return self._text
 
 
-def _end_of_line(text: bytes, number: int) -> int:
+def _end_of_line(text: bytes, number: int, start: int) -> int:
     """The offset after the newline of line `number`, found by halving: no loop over all lines."""
-    start, stop = 0, len(text)
+    stop = len(text)
     while number > FEW:
         middle = (start + stop) // 2
         before = text.count(b"\n", start, middle)

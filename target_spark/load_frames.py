@@ -12,6 +12,7 @@ import pyarrow as pa
 from shared.encodings import FORMATS
 from target_spark import load_tasks
 from target_spark.destinations import TableWrite
+from target_spark.read_rows import ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,7 +28,7 @@ def needs_frame(write: TableWrite) -> bool:
     )
 
 
-def job(numbers: DataFrame, read: load_tasks.ReadPlan, write: TableWrite) -> DataFrame:
+def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     """Reads the tasks' files, lets Spark make the columns to write, and writes them."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What executors do with the files of a batch: read, complete and write, all in Arrow.
+"""What executors do with the files of a batch: read them and write parts, all in Arrow.
 
 Plans are plain data; functions are pickled by reference, so `shared` and `target_spark` must be
 installed where executors run.
@@ -6,26 +6,21 @@ installed where executors run.
 
 from __future__ import annotations
 
-import bisect
 import errno
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from shared.conform import conform
-from shared.encodings import FORMATS, Encoding, read_lines
-from shared.json_lines import LineReader
-from shared.storage import join, make_durable, open_random, size_of
-from shared.transforms.record_metadata import DELETED_AT, RecordMetadata
-from target_spark.plans import InputFile
-
-MAX_REJECTS = 100
-"""Rejected records of one task that are told apart; further ones are counted."""
+from shared.encodings import FORMATS, Encoding
+from shared.storage import join, make_durable, size_of
+from target_spark.read_rows import ReadPlan, UnreadableInputError, read_task
+from target_spark.reject_files import Rejects
 
 REJECT_COLUMN = "__reject"
 """Text column that carries rejected records through transforms."""
@@ -34,7 +29,8 @@ RESULTS = pa.schema(
     [("kind", pa.string()), ("url", pa.string()), ("rows", pa.int64()), ("size", pa.int64()),
      ("text", pa.string())]
 )  # fmt: skip
-"""What tasks tell the driver: `part`, `reject` (line in rows, reason in text), `more`, failures."""
+"""What tasks tell the driver: `part`, `reject` (line in rows, reason in text), `rejected` (how
+many in all), `reject file`, and failures: `error`, `unreadable`."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 
@@ -42,38 +38,6 @@ _LASTING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
      errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
 )  # fmt: skip
-
-
-class UnreadableInputError(Exception):
-    """A file to load cannot be opened or is not what it should be: its URL and why."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A file to read, or the lines that begin within a range of its bytes."""
-
-    file: InputFile
-    start: int = 0
-    length: int | None = None
-
-
-@dataclass(frozen=True)
-class ReadPlan:
-    """How rows are read.
-
-    Attributes:
-        tasks: The pieces of each task, in order.
-        schema: JSON Schema that lines are read with.
-        columns: Columns and types that leave the reader.
-        metadata: Values of the `_sdc_*` columns, or None for none.
-        strict: Check every record against the schema.
-    """
-
-    tasks: tuple[tuple[Piece, ...], ...]
-    schema: Mapping[str, Any]
-    columns: pa.Schema
-    metadata: RecordMetadata | None = None
-    strict: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,49 +49,26 @@ class WritePlan:
     columns: pa.Schema
 
 
-@dataclass
-class Rejects:
-    """Records of one task that do not fit, bounded."""
-
-    found: list[tuple[str, int, str]] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, url: str, line: int, reason: str) -> None:
-        """Notes one record."""
-        self.count += 1
-        if len(self.found) < MAX_REJECTS:
-            self.found.append((url, line, reason))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """As result rows; the last one counts those that are not listed."""
-        rows = [
-            {"kind": "reject", "url": url, "rows": line, "text": reason}
-            for url, line, reason in self.found
-        ]
-        more = self.count - len(self.found)
-        return [*rows, {"kind": "more", "rows": more}] if more else rows
-
-
 def load(read: ReadPlan, write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     """`mapInArrow` function: reads and writes the tasks named by the incoming numbers."""
     pa.set_cpu_count(1)
-    for number in _numbers(batches):
-        rejects = Rejects()
+    for number in numbers_of(batches):
+        rejects = Rejects(read.rejects)
         try:
             rows = _write(write, read_task(read, read.tasks[number], rejects))
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
         except OSError as error:
-            rows = [_failure(error, write.pending)]
-        yield _results([*rows, *rejects.rows()])
+            rows = [failure(error, write.pending)]
+        yield results([*rows, *rejects.rows()])
 
 
 def read_frame(read: ReadPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`mapInArrow` function: the rows, then the rejects in a column of their own."""
     pa.set_cpu_count(1)
     columns = read.columns.append(pa.field(REJECT_COLUMN, pa.string()))
-    for number in _numbers(batches):
-        rejects = Rejects()
+    for number in numbers_of(batches):
+        rejects = Rejects(read.rejects)
         failed: list[dict[str, Any]] = []
         try:
             for table in read_task(read, read.tasks[number], rejects):
@@ -146,99 +87,8 @@ def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator
     try:
         rows = _write(write, _without_rejects(batches, write.columns, rejects))
     except OSError as error:
-        rows = [_failure(error, write.pending)]
-    yield _results([*rows, *rejects])
-
-
-def rewrite(
-    pairs: Sequence[tuple[str, str]], write: WritePlan, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: files of a table written anew with the columns of `write`."""
-    pa.set_cpu_count(1)
-    form = FORMATS[write.encoding.format]
-    columns = write.columns
-    if write.encoding.format == "csv":
-        columns = pa.schema([(name, pa.string()) for name in columns.names])
-    for number in _numbers(batches):
-        source, target = pairs[number]
-        try:
-            tables = (conform(table, columns) for table in form.read(source))
-            form.write(target, columns, tables, write.encoding.compression)
-            make_durable(target)
-        except OSError as error:
-            yield _results([_failure(error, write.pending)])
-
-
-def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
-    """The completed rows of some pieces, in bounded tables with the columns of the plan.
-
-    Raises:
-        UnreadableInputError: A file is missing, cut or of another format.
-    """
-    for piece in pieces:
-        try:
-            if piece.file.encoding.format in {"singer", "jsonl"}:
-                yield from _read_lines(read, piece, rejects)
-            else:
-                for table in FORMATS[piece.file.encoding.format].read(piece.file.url):
-                    yield _completed(read, table)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UnreadableInputError(piece.file.url, str(error)) from error
-
-
-def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
-    reader = LineReader(
-        read.schema, envelope=piece.file.encoding.format == "singer", strict=read.strict
-    )
-    lines = 0
-    for block in read_lines(piece.file.url, piece.start, piece.length):
-        found = reader.read(block)
-        if found.rejects:
-            before = lines + _lines_before(piece)
-            for position, reason in found.rejects:
-                line = line_of(piece.file, before + position + 1)
-                rejects.add(piece.file.url, line, reason)
-        lines += block.count(b"\n")
-        yield _completed(read, found.table, found.extracted_at, found.versions)
-
-
-def line_of(file: InputFile, line: int) -> int:
-    """The line of stdin (both 1-based) that a line of a staged file was; else the line itself."""
-    if not file.line_map:
-        return line
-    run = bisect.bisect_right(file.line_map, line, key=lambda pair: pair[0]) - 1
-    first, origin = file.line_map[max(0, run)]
-    return origin + line - first
-
-
-def _lines_before(piece: Piece) -> int:
-    """Lines of the file that begin before the piece does; read only where a record is rejected."""
-    if piece.start == 0:
-        return 0
-    with open_random(piece.file.url) as source:
-        left, count, last = piece.start, 0, b"\n"
-        while left and (chunk := source.read(min(left, 1 << 20))):
-            left, count, last = left - len(chunk), count + chunk.count(b"\n"), chunk[-1:]
-    return count if last == b"\n" else count + 1
-
-
-def _completed(
-    read: ReadPlan,
-    table: pa.Table,
-    extracted_at: pa.ChunkedArray | None = None,
-    versions: pa.ChunkedArray | None = None,
-) -> pa.Table:
-    """The rows with their metadata columns, as the table stores them."""
-    if read.metadata is not None:
-        deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
-        added = read.metadata.columns(table.num_rows, extracted_at, deleted, versions)
-        for name, column in added.items():
-            position = table.schema.get_field_index(name)
-            if position < 0:
-                table = table.append_column(name, column)
-            else:
-                table = table.set_column(position, name, column)
-    return conform(table, read.columns)
+        rows = [failure(error, write.pending)]
+    yield results([*rows, *rejects])
 
 
 def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
@@ -253,7 +103,7 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
 
     def counted() -> Iterator[pa.Table]:
         nonlocal rows
-        for table in _chain(first, tables):
+        for table in chained(first, tables):
             rows += table.num_rows
             yield table
 
@@ -262,7 +112,8 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
     return [{"kind": "part", "url": url, "rows": rows, "size": size_of(url)}]
 
 
-def _chain(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """A table put before others again."""
     yield first
     yield from rest
 
@@ -280,12 +131,14 @@ def _without_rejects(
         yield conform(rows, columns)
 
 
-def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers of the tasks that have come to this worker."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
-def _results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """What a task tells, as Spark takes it."""
     return pa.RecordBatch.from_pylist(rows, RESULTS)
 
 
@@ -294,7 +147,7 @@ def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
     return {"kind": "unreadable", "url": url, "text": reason}
 
 
-def _failure(error: OSError, pending: str) -> dict[str, Any]:
+def failure(error: OSError, pending: str) -> dict[str, Any]:
     """A failure that trying again would not mend, as a result; any other goes on as it is."""
     if error.errno not in _LASTING:
         raise error

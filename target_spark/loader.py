@@ -7,27 +7,36 @@ DataFrame between them. Nothing but file names and counts comes back to the driv
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import DestinationError, MessageError, RecordError, Where
+from shared.batch_types import BatchConfig
+from shared.errors import DestinationError, MessageError, Where
 from shared.spark_errors import explain
-from shared.storage import shown, size_of
+from shared.storage import StorageOptions, delete, shown, size_of
 from shared.transforms.record_metadata import RecordMetadata, record_schema, stored_columns
 from target_spark import load_frames, load_tasks
-from target_spark.destinations import DESTINATIONS, Destination, Flush, TableWrite
+from target_spark.destinations import DESTINATIONS, Destination, Flush, TableWrite, Versioned
 from target_spark.destinations.evolution import arrow_schema
-from target_spark.destinations.trouble import write_error
-from target_spark.plans import Batch, LoadResult, Part, Reject
+from target_spark.load_results import raise_failure, record_error, result_of
+from target_spark.manifests import STAGED, refuse_repeated, resolve
+from target_spark.plans import Batch, InputFile, LoadResult
+from target_spark.read_rows import Piece, ReadPlan
+from target_spark.rewrite_tasks import RewritePlan, rewrite
 from target_spark.task_plan import plan_tasks
+from target_spark.version_edit import VersionEdit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from target_spark.config import TargetConfig
+
+_log = logging.getLogger(__name__)
 
 
 class Loader:
@@ -42,36 +51,36 @@ class Loader:
         self._config = config
         self._spark = spark
         self._started_at = time.time()
+        self._batch_config = config.batch_config or BatchConfig()
+        self._options = StorageOptions(self._batch_config.options)
+        self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._writes: dict[str, TableWrite] = {}
         self._lock = threading.Lock()
+        self._told_of_versions = False
         self._destination: Destination = DESTINATIONS[config.format](config, self._rewrite)
 
     def convert(self, batch: Batch) -> LoadResult:
         """Turns the batch's files into parts that no reader sees, by one Spark job.
 
         Raises:
-            RecordError: A record does not fit its schema; names its line.
-            MessageError: A file of a BATCH message cannot be read.
+            RecordError: A record does not fit its schema and the failure policy does not leave such
+                records out; names its line.
+            MessageError: A file of a BATCH message is missing, damaged, not what its label says,
+                listed twice or outside of the allowed roots; names it.
             DestinationError: The parts cannot be written.
         """
+        files = resolve(batch.files, batch.stream.stream, self._batch_config.allowed_roots)
+        batch = replace(batch, files=files)
         write = self._prepare(batch)
-        try:
-            tasks = plan_tasks(batch.files, size_of)
-        except OSError as error:
-            raise MessageError(
-                f"a file to load cannot be read: {error}", where=Where(stream=batch.stream.stream)
-            ) from error
+        tasks = self._tasks(batch)
         if not tasks:
             return LoadResult()
         rows = self._collect(batch, self._job(batch, write, tasks))
-        parts = _parts(rows)
-        rejects = tuple(
-            Reject(row["url"], row["rows"], row["text"]) for row in rows if row["kind"] == "reject"
-        )
-        if rejects:
-            self._destination.abort(Flush(batch.stream.stream, batch.token, write, parts))
-            raise _record_error(batch, rejects, rows)
-        return LoadResult(parts, sum(part.rows for part in parts))
+        result = result_of(rows, batch)
+        if result.rejected and not self._leaves_out:
+            self._destination.abort(self._flush(batch, [result]))
+            raise record_error(batch, result)
+        return result
 
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Makes all parts of a batch durable, visible in one step.
@@ -81,21 +90,78 @@ class Loader:
 
         Raises:
             DestinationError: It failed; nothing of the batch is visible. May be repeated.
+            MessageError: Two messages of the batch list the same file.
         """
+        refuse_repeated(batch.files, batch.stream.stream, "in messages that are loaded together")
         self._destination.commit(self._flush(batch, results))
         self._writes.pop(batch.token, None)
+        _delete_rejects(results)
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Removes the parts of a batch that will not be committed."""
         self._destination.abort(self._flush(batch, results))
         self._writes.pop(batch.token, None)
+        _delete_rejects(results)
+
+    def delete_consumed(self, files: Iterable[InputFile]) -> None:
+        """Removes batch files whose rows are durable, where `batch_config.cleanup` says so.
+
+        To be called once STATE that covers them may go out. Never raises: a file that cannot be
+        removed is logged, as its rows are loaded all the same.
+
+        Args:
+            files: Of BATCH messages; staged ones are passed over.
+        """
+        if not self._batch_config.cleanup:
+            return
+        for file in files:
+            if file.encoding.format == STAGED:
+                continue
+            try:
+                delete(file.url, self._options)
+            except OSError as error:
+                reason = self._options.without_secrets(error.strerror or str(error))
+                _log.warning("a loaded file stays: '%s' (%s)", shown(file.url), reason)
 
     def finish(self, stream: str) -> None:
         """The input of a stream has ended: `overwrite` makes its rows visible in one step."""
         self._destination.finish(stream)
 
     def activate(self, stream: str, version: int) -> None:
-        """ACTIVATE_VERSION: rows of files are never changed; their version column tells."""
+        """ACTIVATE_VERSION: rows of older versions go (`hard_delete`) or are marked as deleted.
+
+        Raises:
+            DestinationError: It failed; nothing has changed.
+        """
+        config, destination = self._config, self._destination
+        if not config.activate_version:
+            return
+        if not config.add_record_metadata or not isinstance(destination, Versioned):
+            with self._lock:
+                told, self._told_of_versions = self._told_of_versions, True
+            if not told:
+                why = "needs add_record_metadata" if not config.add_record_metadata else "unknown"
+                _log.warning("ACTIVATE_VERSION is passed over: %s for %s", why, config.format)
+            return
+        destination.activate(stream, VersionEdit(version, config.hard_delete, time.time()))
+
+    def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
+        named = ""
+
+        def size(url: str) -> int:
+            nonlocal named
+            named = url
+            return size_of(url, self._options)
+
+        try:
+            return plan_tasks(batch.files, size, options=self._options)
+        except OSError as error:
+            reason = error.strerror or self._options.without_secrets(str(error))
+            file = shown(named) if named else None
+            raise MessageError(
+                f"a file to load cannot be read: {reason}",
+                where=Where(stream=batch.stream.stream, file=file),
+            ) from error
 
     def _prepare(self, batch: Batch) -> TableWrite:
         """How the parts of a flush are written: the same for all of them, until its commit."""
@@ -111,7 +177,7 @@ class Loader:
         return Flush(batch.stream.stream, batch.token, self._prepare(batch), parts)
 
     def _job(
-        self, batch: Batch, write: TableWrite, tasks: tuple[tuple[load_tasks.Piece, ...], ...]
+        self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
     ) -> DataFrame:
         """The frame whose rows are what the tasks tell."""
         add = self._config.add_record_metadata
@@ -121,12 +187,14 @@ class Loader:
             sync_started_at=self._started_at,
             version=batch.version,
         )
-        read = load_tasks.ReadPlan(
+        read = ReadPlan(
             tasks=tasks,
             schema=record_schema(batch.stream.schema, add),
             columns=arrow_schema(write.struct, write.encoding.format),
             metadata=metadata if add else None,
             strict=self._config.validate_records,
+            options=self._options,
+            rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
         )
         numbers = self._numbers(len(tasks))
         if load_frames.needs_frame(write):
@@ -143,51 +211,32 @@ class Loader:
             rows = [row.asDict() for row in frame.collect()]
         except Exception as error:
             raise explain(error, where, DestinationError) from error
-        _raise_failure(rows, where)
+        raise_failure(rows, where)
         return rows
 
-    def _rewrite(self, pairs: Sequence[tuple[str, str]], write: TableWrite) -> None:
-        """Writes files of a table anew with other columns; one task each."""
+    def _rewrite(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        write: TableWrite,
+        edit: VersionEdit | None = None,
+    ) -> dict[str, int]:
+        """See `Rewrite`; one task for each file."""
         columns = arrow_schema(write.struct, write.encoding.format)
-        plan = load_tasks.WritePlan(write.pending, write.encoding, columns)
-        frame = self._numbers(len(pairs)).mapInArrow(
-            partial(load_tasks.rewrite, tuple(pairs), plan), load_tasks.RESULTS_DDL
-        )
+        parts = load_tasks.WritePlan(write.pending, write.encoding, columns)
+        plan = RewritePlan(tuple(pairs), parts, edit)
+        frame = self._numbers(len(pairs)).mapInArrow(partial(rewrite, plan), load_tasks.RESULTS_DDL)
         try:
             rows = [row.asDict() for row in frame.collect()]
         except Exception as error:
             raise explain(error, Where(), DestinationError) from error
-        _raise_failure(rows, Where())
+        raise_failure(rows, Where())
+        return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
-def _parts(rows: Iterable[dict[str, Any]]) -> tuple[Part, ...]:
-    return tuple(
-        Part(row["url"], row["rows"], row["size"]) for row in rows if row["kind"] == "part"
-    )
-
-
-def _raise_failure(rows: Iterable[dict[str, Any]], where: Where) -> None:
-    for row in rows:
-        if row["kind"] == "error":
-            raise write_error(row["url"], OSError(row["rows"], row["text"]))
-        if row["kind"] == "unreadable":
-            raise MessageError(
-                f"the file '{shown(row['url'])}' cannot be read: {row['text']}", where=where
-            )
-
-
-def _record_error(
-    batch: Batch, rejects: Sequence[Reject], rows: Iterable[dict[str, Any]]
-) -> RecordError:
-    """The error for the first record (by line) that does not fit, with the number of others."""
-    order = {file.url: position for position, file in enumerate(batch.files)}
-    first = min(rejects, key=lambda reject: (order.get(reject.file, 0), reject.line))
-    staged = any(file.url == first.file and file.line_map for file in batch.files)
-    count = len(rejects) + sum(row["rows"] for row in rows if row["kind"] == "more")
-    where = Where(
-        stream=batch.stream.stream,
-        file=None if staged else shown(first.file),
-        line=first.line,
-    )
-    hint = f"{count} records of this batch do not fit" if count > 1 else ""
-    return RecordError(first.reason, where=where, hint=hint)
+def _delete_rejects(results: Sequence[LoadResult]) -> None:
+    for result in results:
+        for url in result.reject_files:
+            try:
+                delete(url)
+            except OSError as error:
+                _log.debug("a file of rejected records stays: %s", error)

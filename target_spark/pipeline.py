@@ -13,45 +13,46 @@ goes out:
   complete, before its batch is closed. At most `parallel` pieces of work run at a time.
 - A STATE goes out when all that came before it is durable. Where tables are replaced as a whole
   (`overwrite`) nothing is durable before the end of the input.
-- After `Stopped` or a failure nothing new is begun; running commits may end and release STATE.
+- Bad input (`BadInput`, a RECORD before its SCHEMA) is the end of the input: all that came before
+  it becomes durable and its STATE goes out, then the run ends with the error. Not so with
+  `overwrite`: half a table must not replace a whole one, so nothing new is begun.
+- After failed work nothing new is begun but the commits of other streams whose flushes are ready
+  (none with `overwrite`). After `Stopped` nothing new is begun at all. What runs may end in both
+  cases, and its STATE goes out.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.errors import MessageError, Where
 from target_spark import events as ev
-from target_spark.flushes import Activation, Flush, Piece, Stream, Swap
-from target_spark.lines import first_lines
-from target_spark.plans import Batch, InputFile, StreamSchema
-from target_spark.policies import BatchSize, FlushRule
+from target_spark.batches import Batches, Limits
+from target_spark.flushes import Activation, Burial, Flush, Stream, Swap
+from target_spark.lines import Lines
+from target_spark.plans import InputFile, StreamSchema
+from target_spark.policies import FlushRule
+from target_spark.schedule import Conversion, RetryRule, Schedule, Turn
 from target_spark.state import StateTracker
 
-_AFTER_STOP = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
+__all__ = ["Limits", "Pipeline"]
+
+MOST_DEAD_BYTES = 16 * 1024 * 1024
+_ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the run may use.
+@dataclass
+class _Rest:
+    """What has not been taken yet of a RECORD or BATCH event."""
 
-    Attributes:
-        parallel: Pieces of work (Spark jobs, commits) at a time.
-        file_bytes: Size at which a staging file is complete.
-        file_runs: Runs of consecutive lines at which it is, which bounds its line map.
-        staged_bytes: Bytes in staging files at which no more input is read.
-        waiting: Closed batches not yet durable at which no more input is read.
-    """
-
-    parallel: int = 2
-    file_bytes: int = 64 * 1024 * 1024
-    file_runs: int = 50_000
-    staged_bytes: int = 1024 * 1024 * 1024
-    waiting: int = 8
+    stream: Stream
+    version: int | None
+    lines: Lines | None = None
+    first_line: int = 0
+    files: list[InputFile] = field(default_factory=list)
 
 
 class Pipeline:
@@ -62,28 +63,43 @@ class Pipeline:
         limits: How much may be under way.
         run_id: Makes the tokens of this run's flushes unlike those of any other run.
         overwrite: Streams become visible only at the end of the input, as a whole.
+        retries: Which failed work is done again; none where left out.
+        bury: Keep lines that are no messages as dead letters, durable like everything else.
     """
 
     def __init__(
-        self, rule: FlushRule, limits: Limits, *, run_id: str, overwrite: bool = False
+        self,
+        rule: FlushRule,
+        limits: Limits,
+        *,
+        run_id: str,
+        overwrite: bool = False,
+        retries: RetryRule | None = None,
+        bury: bool = False,
     ) -> None:
-        self._rule = rule
-        self._limits = limits
-        self._run_id = run_id
+        self._bury = bury
+        self._dead = Stream(StreamSchema("dead letters", {}))
+        self._dead_bytes = 0
         self._overwrite = overwrite
-        self._streams: dict[str, Stream] = {}
-        self._open: dict[int, Flush] = {}  # by position in the tracker
-        self._flushes: dict[int, Flush] = {}  # all that are not durable, by number
-        self._converts: deque[tuple[Flush, Piece]] = deque()
-        self._turns: deque[Stream] = deque()  # streams whose first step may run
-        self._running: dict[int, tuple[Flush, Piece] | Stream] = {}
-        self._tracker = StateTracker()
-        self._numbers = {"work": 0, "flush": 0, "file": 0}
-        self._staged_bytes = 0
         self._actions: list[ev.Action] = []
+        self._tracker = StateTracker()
+        self._schedule = Schedule(limits.parallel, limits.converts, retries)
+        self._batches = Batches(
+            rule,
+            limits,
+            tracker=self._tracker,
+            schedule=self._schedule,
+            act=self._act,
+            run_id=run_id,
+            alone=overwrite,
+        )
+        self._streams: dict[str, Stream] = {}
+        self._rest: _Rest | None = None
+        self._consumed: list[tuple[int, int]] = []  # last file and number of durable flushes
         self._now = 0.0
         self._ended = False
-        self._stopped: ev.Stopped | None = None
+        self._error: BaseException | None = None
+        self._stopping = False
         self.done = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.SchemaSeen: self._schema,
@@ -92,9 +108,12 @@ class Pipeline:
             ev.StateSeen: self._state,
             ev.VersionSeen: self._version,
             ev.EndOfInput: self._end,
+            ev.LineRejected: self._line_rejected,
             ev.Tick: self._tick,
+            ev.Idle: self._idle,
             ev.WorkDone: self._work_done,
             ev.WorkFailed: self._work_failed,
+            ev.BadInput: self._bad_input,
             ev.Stopped: self._stop,
         }
 
@@ -102,22 +121,23 @@ class Pipeline:
         """Take one event.
 
         Args:
-            event: What happened.
+            event: What happened. A message that comes although input is not wanted is taken
+                all the same.
             now: Seconds since the epoch; never less than before.
 
         Returns:
-            What to do, in this order. A message out of order (RECORD before SCHEMA) makes it
-            stop with a `MessageError`, which comes back in `CleanUp`.
+            What to do, in this order. An error of the input or of work comes back in `CleanUp`.
         """
         self._now = now
-        if self._stopped is not None and not isinstance(event, _AFTER_STOP):
-            return []
-        try:
-            self._handlers[type(event)](event)
-        except MessageError as error:
-            self._stop(ev.Stopped(error))
-        self._make_way()
-        self._schedule()
+        if self._hears(event):
+            try:
+                self._handlers[type(event)](event)
+            except MessageError as error:
+                self._bad_input(ev.BadInput(error))
+        if not self._stopping:
+            self._take_rest(bounded=True)
+            self._batches.make_way(now)
+        self._actions.extend(self._schedule.begin(now))
         self._release_state()
         self._finish_run()
         actions, self._actions = self._actions, []
@@ -126,33 +146,39 @@ class Pipeline:
     @property
     def wants_input(self) -> bool:
         """Whether to go on reading; False is the back-pressure on stdin."""
-        if self._ended or self._stopped is not None:
-            return False
-        waiting = len(self._flushes) - len(self._open)
-        return waiting < self._limits.waiting and self._staged_bytes < self._limits.staged_bytes
+        over = self._ended or self._stopping or self._rest is not None
+        return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing new is begun any more."""
-        return self._stopped is not None
+        """Whether something has failed for good or the run was told to stop."""
+        return self._stopping
 
     @property
     def commits_running(self) -> bool:
         """Whether anything under way will be durable when it ends."""
-        return any(isinstance(work, Stream) for work in self._running.values())
+        return self._schedule.is_committing
 
     def deadline(self) -> float:
         """When a `Tick` is due; `math.inf` for never."""
-        if self._stopped is not None:
+        if self._stopping:
             return math.inf
-        deadlines = (self._rule.deadline(f.stream, f.size) for f in self._open.values())
-        return min(deadlines, default=math.inf)
+        return min(self._batches.deadline, self._schedule.deadline)
+
+    def _hears(self, event: ev.Event) -> bool:
+        if isinstance(event, _ALWAYS):
+            return True
+        return not self._stopping and (not self._ended or isinstance(event, ev.Tick))
+
+    def _act(self, action: ev.Action) -> None:
+        self._actions.append(action)
 
     # Messages
 
     def _schema(self, event: ev.SchemaSeen) -> None:
+        self._take_rest()
         if not self._streams:
-            self._actions.append(ev.StartSpark())
+            self._act(ev.StartSpark())
         stream = self._streams.get(event.stream)
         if stream is None:
             schema = StreamSchema(event.stream, event.schema, event.key_properties)
@@ -162,57 +188,89 @@ class Pipeline:
         old = stream.schema
         if (old.schema, old.key_properties) == (event.schema, event.key_properties):
             return
-        self._close(stream)
+        self._batches.close(stream, self._now)
         stream.schema = StreamSchema(
             event.stream, event.schema, event.key_properties, old.serial + 1
         )
 
     def _records(self, event: ev.RecordsSeen) -> None:
+        self._take_rest()
         stream = self._known(event.stream, event.first_line, "RECORD")
-        data, lines, first_line = event.data, event.lines, event.first_line
-        while lines:
-            flush = self._open_flush(stream, event.version)
-            room = self._rule.room(event.stream, flush.size)
-            taken = lines if room is None else min(room, lines)
-            part, data = (data, b"") if taken == lines else first_lines(data, taken)
-            self._stage(flush, part, taken, first_line)
-            lines -= taken
-            first_line += taken
-            self._close_if_full(stream, flush)
+        self._rest = _Rest(stream, event.version, Lines(event.data, event.lines), event.first_line)
+        self._take_rest(bounded=True)
 
     def _batch(self, event: ev.BatchSeen) -> None:
+        self._take_rest()
         stream = self._known(event.stream, event.line, "BATCH")
-        if not event.manifest:
-            return
-        flush = self._open_flush(stream, event.version)
-        self._complete_file(flush)
-        piece = flush.add_piece(files=tuple(InputFile(u, event.encoding) for u in event.manifest))
-        flush.grow(files=len(event.manifest))
-        self._converts.append((flush, piece))
-        self._close_if_full(stream, flush)
+        if event.manifest:
+            files = [InputFile(url, event.encoding) for url in event.manifest]
+            self._rest = _Rest(stream, event.version, files=files)
+            self._take_rest(bounded=True)
+
+    def _take_rest(self, *, bounded: bool = False) -> None:
+        """Take the lines or files of the last message; `bounded`: as long as there is room.
+
+        One block may hold the lines of thousands of small batches.
+        """
+        while (rest := self._rest) is not None and (self._batches.have_room or not bounded):
+            if not self._take_portion(rest, bounded):
+                return
+            if not rest.files and not (rest.lines and rest.lines.count):
+                self._rest = None
+
+    def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
+        """Take what one batch takes; False where the rest has to wait."""
+        if rest.lines is not None:
+            rest.first_line += self._batches.stage(
+                rest.stream, rest.lines, rest.first_line, rest.version, self._now
+            )
+            return True
+        if not bounded:
+            rest.stream.is_probing = False
+        taken = self._batches.add_files(rest.stream, rest.files, rest.version, self._now)
+        del rest.files[:taken]
+        return taken > 0
 
     def _state(self, event: ev.StateSeen) -> None:
+        self._take_rest()
         self._tracker.seen(event.value)
 
     def _version(self, event: ev.VersionSeen) -> None:
+        self._take_rest()
         stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
-        self._close(stream)
-        self._add_step(stream, Activation(event.stream, event.version, self._tracker.begin()))
+        self._batches.close(stream, self._now)
+        step = Activation(event.stream, event.version, self._tracker.begin())
+        self._schedule.add_step(stream, step)
 
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
+        self._take_rest()
         self._ended = True
         for name, stream in self._streams.items():
             if stream.swap is not None and not stream.has_flushes:
-                self._open_flush(stream, None)  # without rows: the table becomes empty
-            self._close(stream)
+                # Without rows: the table becomes empty.
+                self._batches.opened(stream, None, self._now)
+            self._batches.close(stream, self._now)
             if stream.swap is not None:
-                self._add_step(stream, Swap(name, stream.swap))
+                self._schedule.add_step(stream, Swap(name, stream.swap))
 
     def _tick(self, event: ev.Tick) -> None:  # noqa: ARG002
-        for flush in list(self._open.values()):
-            due = self._rule.deadline(flush.stream, flush.size) <= self._now
-            if due and flush.closed_at is None:
-                self._close(self._streams[flush.stream])
+        self._batches.close_due(self._now)
+
+    def _idle(self, event: ev.Idle) -> None:  # noqa: ARG002
+        self._batches.input_is_idle(self._now)
+
+    def _line_rejected(self, event: ev.LineRejected) -> None:
+        self._take_rest()
+        if not self._bury:
+            self._act(ev.ReportLine(event))
+            return
+        self._dead_bytes += len(event.data)
+        steps = self._dead.steps
+        last = steps[-1] if len(steps) > self._dead.running else None
+        if isinstance(last, Burial):
+            last.lines.append(event)
+        else:
+            self._schedule.add_step(self._dead, Burial(self._tracker.begin(), [event]))
 
     def _known(self, name: str, line: int, kind: str) -> Stream:
         stream = self._streams.get(name)
@@ -224,173 +282,78 @@ class Pipeline:
             )
         return stream
 
-    # Batches
-
-    def _open_flush(self, stream: Stream, version: int | None) -> Flush:
-        if stream.open is not None and stream.open.header.version != version:
-            self._close(stream)
-        if stream.open is None:
-            number = self._next("flush")
-            token = f"{self._run_id}-{number:06d}"
-            header = Batch(stream.schema, (), token, version, self._now)
-            flush = Flush(number, header, self._tracker.begin(), BatchSize(opened_at=self._now))
-            stream.open = self._flushes[number] = self._open[flush.position] = flush
-            stream.has_flushes = True
-        return stream.open
-
-    def _stage(self, flush: Flush, data: bytes | memoryview, lines: int, first_line: int) -> None:
-        if flush.staging is None:
-            flush.add_piece(staged=self._next("file"))
-        self._actions.append(ev.Stage(flush.staged[-1], data, lines, first_line))
-        size = len(data)
-        flush.file_size += size
-        flush.bytes_staged += size
-        self._staged_bytes += size
-        flush.file_runs += first_line != flush.next_line
-        flush.next_line = first_line + lines
-        flush.grow(rows=lines, size=size)
-        limits = self._limits
-        if flush.file_size >= limits.file_bytes or flush.file_runs >= limits.file_runs:
-            self._complete_file(flush)
-
-    def _complete_file(self, flush: Flush) -> None:
-        piece, flush.staging = flush.staging, None
-        if piece is not None and piece.staged is not None:
-            self._actions.append(ev.CloseFile(piece.staged))
-            self._converts.append((flush, piece))
-
-    def _close_if_full(self, stream: Stream, flush: Flush) -> None:
-        if stream.open is flush and self._rule.is_full(flush.stream, flush.size):
-            self._close(self._streams[flush.stream])
-
-    def _close(self, stream: Stream) -> None:
-        """Close a stream's batch, and those that would still hold the newest STATE back."""
-        if stream.open is None:
-            return
-        self._close_one(stream.open)
-        if self._overwrite:
-            return
-        for position in self._tracker.holders():
-            if position in self._open:
-                self._close_one(self._open[position])
-
-    def _close_one(self, flush: Flush) -> None:
-        stream = self._streams[flush.stream]
-        self._complete_file(flush)
-        flush.closed_at = self._now
-        stream.open = None
-        del self._open[flush.position]
-        self._add_step(stream, flush)
-
-    def _make_way(self) -> None:
-        """Staging is full: unless a flush is under way already, close the largest batch."""
-        full = self._staged_bytes >= self._limits.staged_bytes
-        if full and self._open and len(self._open) == len(self._flushes):
-            self._close(self._streams[max(self._open.values(), key=_bytes_staged).stream])
-
     # Work
 
-    def _add_step(self, stream: Stream, step: Flush | Activation | Swap) -> None:
-        stream.steps.append(step)
-        if len(stream.steps) == 1:
-            self._offer(stream)
-
-    def _offer(self, stream: Stream) -> None:
-        """Let the stream's first step run if it can and does not yet."""
-        if stream.running or not stream.steps:
-            return
-        step = stream.steps[0]
-        if not isinstance(step, Flush) or step.ready:
-            stream.running = True
-            self._turns.append(stream)
-
-    def _schedule(self) -> None:
-        while self._stopped is None and len(self._running) < self._limits.parallel:
-            if self._turns:
-                self._start_step(self._turns.popleft())
-            elif self._converts:
-                self._start_convert(*self._converts.popleft())
-            else:
-                return
-
-    def _start_convert(self, flush: Flush, piece: Piece) -> None:
-        work = self._next("work")
-        self._running[work] = (flush, piece)
-        self._actions.append(
-            ev.Convert(work, flush.number, flush.header, piece.index, piece.staged, piece.files)
-        )
-
-    def _start_step(self, stream: Stream) -> None:
-        work = self._next("work")
-        self._running[work] = stream
-        step = stream.steps[0]
-        if isinstance(step, Flush):
-            self._actions.append(ev.Commit(work, step.number, step.header))
-        elif isinstance(step, Activation):
-            self._actions.append(ev.Activate(work, step.stream, step.version))
-        else:
-            self._actions.append(ev.Finish(work, step.stream))
-
     def _work_done(self, event: ev.WorkDone) -> None:
-        work = self._running.pop(event.work)
-        if isinstance(work, Stream):
-            self._step_done(work)
+        job = self._schedule.done(event.work)
+        if isinstance(job, Conversion):
+            self._batches.converted(job, event, self._now)
+            if not self._stopping:
+                self._batches.close_if_full(job.flush, self._now)
         else:
-            self._piece_done(*work, event)
+            self._step_done(job)
+        self._schedule.offer(job.stream)
 
-    def _piece_done(self, flush: Flush, piece: Piece, event: ev.WorkDone) -> None:
-        flush.unconverted -= 1
-        if piece.staged is None:
-            flush.grow(rows=event.rows, size=event.size)
-        stream = self._streams[flush.stream]
-        if self._stopped is None:
-            self._close_if_full(stream, flush)
-            self._offer(stream)
-
-    def _step_done(self, stream: Stream) -> None:
-        step = stream.steps.popleft()
-        stream.running = False
+    def _step_done(self, job: Turn) -> None:
+        step = job.step
         self._tracker.durable(step.position)
         if isinstance(step, Flush):
-            del self._flushes[step.number]
-            self._staged_bytes -= step.bytes_staged
-            seconds = self._now - (step.closed_at or self._now)
-            self._rule.flushed(step.stream, step.size, seconds)
-            self._actions.append(
-                ev.Forget(step.number, tuple(step.staged), step.stream, step.size.rows, seconds)
-            )
-        self._offer(stream)
+            self._batches.committed(step, job.began_at, self._now)
+            if step.last_file is not None:
+                self._consumed.append((step.last_file, step.number))
+        elif isinstance(step, Burial):
+            self._dead_bytes -= sum(len(line.data) for line in step.lines)
+            self._actions.extend(ev.ReportLine(line) for line in step.lines)
 
     def _work_failed(self, event: ev.WorkFailed) -> None:
-        self._running.pop(event.work)
-        self._stop(ev.Stopped(event.error))
+        later = self._schedule.failed(event.work, event.error, self._now)
+        if later is not None:
+            self._act(later)
+            return
+        self._end_early(event.error)
+        if self._overwrite:
+            self._schedule.stop()
+        else:
+            self._schedule.fail()
+
+    # The end
+
+    def _bad_input(self, event: ev.BadInput) -> None:
+        if self._overwrite:
+            self._stop(ev.Stopped(event.error))
+            return
+        self._error = self._error or event.error
+        self._end(ev.EndOfInput())
 
     def _stop(self, event: ev.Stopped) -> None:
-        """The first reason to stop is the one that is reported."""
-        self._stopped = self._stopped or event
+        self._end_early(event.error)
+        self._schedule.stop()
+
+    def _end_early(self, error: BaseException) -> None:
+        """The first reason to end is the one that is reported."""
+        self._error = self._error or error
+        self._stopping = True
 
     def _release_state(self) -> None:
         value = self._tracker.release()
         if value is not None:
-            self._actions.append(ev.EmitState(value))
+            self._act(ev.EmitState(value))
+            self._delete_consumed(self._tracker.released)
+
+    def _delete_consumed(self, before: float) -> None:
+        """BATCH files may go once a STATE that covers them is out: nobody will ask for them."""
+        covered = tuple(number for position, number in self._consumed if position < before)
+        if covered:
+            self._consumed = [item for item in self._consumed if item[0] >= before]
+            self._act(ev.DeleteConsumed(covered))
 
     def _finish_run(self) -> None:
-        if self.done or not (self._ended or self._stopped):
-            return
-        if self._stopped is None:
-            over = not self._running and not any(s.steps for s in self._streams.values())
-        else:
+        if self._stopping:
             over = not self.commits_running
-        if over:
+        else:
+            over = self._ended and self._schedule.is_idle
+        if over and not self.done:
             self.done = True
-            error = self._stopped.error if self._stopped else None
-            given_up = tuple((f.number, f.header) for f in self._flushes.values())
-            self._actions.append(ev.CleanUp(error, given_up))
-
-    def _next(self, kind: str) -> int:
-        self._numbers[kind] += 1
-        return self._numbers[kind]
-
-
-def _bytes_staged(flush: Flush) -> int:
-    return flush.bytes_staged
+            if self._error is None:
+                self._delete_consumed(math.inf)
+            self._act(ev.CleanUp(self._error, self._batches.left()))

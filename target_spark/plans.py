@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shared.encodings import Encoding
@@ -97,8 +97,19 @@ class Reject:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What one Spark job made of a batch's files, before the commit."""
+    """What one Spark job made of a batch's files, before the commit.
+
+    Attributes:
+        parts: The files written.
+        rows: Rows in them.
+        rejects: The first records that were left out, in order; their number is bounded.
+        rejected: How many were left out in all.
+        reject_files: URLs of files that hold all of them with their text, as `target_spark.rejects`
+            writes them; only where they are asked for. They stay until commit or abort.
+    """
 
     parts: tuple[Part, ...] = ()
     rows: int = 0
-    rejects: tuple[Reject, ...] = field(default_factory=tuple)
+    rejects: tuple[Reject, ...] = ()
+    rejected: int = 0
+    reject_files: tuple[str, ...] = ()

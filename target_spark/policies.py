@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from shared.batch_types import (
+    AdaptiveSize,
+    FixedSize,
+    LowLatency,
+    MegaBatch,
+    MemoryBased,
+    Strategy,
+    TimeWindow,
+)
+
+DAMPING = 0.5
+LARGEST_STEP = 4.0
+DEAD_BAND = 0.1
 
 
 @dataclass
@@ -11,23 +26,32 @@ class BatchSize:
     """How far an open batch has grown; only the pipeline changes it.
 
     Attributes:
-        rows: RECORD lines staged, plus rows of those BATCH files that have been converted.
-        size: Bytes staged, plus bytes converted from BATCH files.
+        rows: RECORD lines staged, plus rows of BATCH files (a guess until they are converted).
+        size: Bytes staged, plus bytes converted from BATCH files (a guess until they are).
         files: Files named by BATCH messages.
         opened_at: When its first message came, by the pipeline's clock.
+        idle: Whether nothing waits on the input now.
     """
 
     rows: int = 0
     size: int = 0
     files: int = 0
     opened_at: float = 0.0
+    idle: bool = False
+
+
+class Room(NamedTuple):
+    """What a batch may still take: rows, and bytes (the row that reaches them is the last)."""
+
+    rows: int | None = None
+    size: int | None = None
 
 
 class FlushRule(Protocol):
     """Decides when a batch is closed; one object serves all streams of a run."""
 
-    def room(self, stream: str, batch: BatchSize) -> int | None:
-        """How many more rows the batch may take (at least 1), or None for any number."""
+    def room(self, stream: str, batch: BatchSize) -> Room:
+        """How much more the batch may take, at least 1 of each; None for any number."""
         ...
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:
@@ -39,34 +63,40 @@ class FlushRule(Protocol):
         ...
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Learn that a batch is durable, and how long that took from its closing."""
+        """Learn that a batch is durable, and how long its last conversion and commit took."""
         ...
 
 
 @dataclass(frozen=True)
 class SizeAndAge:
-    """Flush at a number of rows (exact), of bytes or of files, or at an age.
+    """Flush at a number of rows (exact), of bytes or of files, at an age, or at once.
 
     Attributes:
         rows: Exact number of RECORD lines in a batch; None for no limit.
-        size: Staged bytes that close a batch.
-        files: Files of BATCH messages that close a batch.
+        size: Bytes that close a batch; None for no limit.
+        files: Files of BATCH messages that close a batch; None for no limit.
         seconds: Age that closes a batch, counted from its first message.
+        eager: Close a batch as soon as nothing more waits on the input.
     """
 
     rows: int | None = None
-    size: int = 256 * 1024 * 1024
-    files: int = 1000
+    size: int | None = 256 * 1024 * 1024
+    files: int | None = 1000
     seconds: float = 60.0
+    eager: bool = False
 
-    def room(self, stream: str, batch: BatchSize) -> int | None:  # noqa: ARG002
+    def room(self, stream: str, batch: BatchSize) -> Room:  # noqa: ARG002
         """See `FlushRule`."""
-        return None if self.rows is None else max(1, self.rows - batch.rows)
+        return Room(_left(self.rows, batch.rows), _left(self.size, batch.size))
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:  # noqa: ARG002
         """See `FlushRule`."""
-        rows_full = self.rows is not None and batch.rows >= self.rows
-        return rows_full or batch.size >= self.size or batch.files >= self.files
+        return (
+            (self.rows is not None and batch.rows >= self.rows)
+            or (self.size is not None and batch.size >= self.size)
+            or (self.files is not None and batch.files >= self.files)
+            or (self.eager and batch.idle)
+        )
 
     def deadline(self, stream: str, batch: BatchSize) -> float:  # noqa: ARG002
         """See `FlushRule`."""
@@ -74,3 +104,96 @@ class SizeAndAge:
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
         """See `FlushRule`."""
+
+
+class LatencySteered:
+    """Flush at a number of rows that is steered, for each stream, to a time of a flush.
+
+    It begins at the fewest rows. A flush that took less (more) than the target time moves the
+    number towards the rows that would have taken just that, if the time were proportional to the
+    rows: by a factor of at most 4, halved on the logarithmic scale, and not at all within 10 % of
+    the target. As the time grows at most in proportion, this comes closer with every flush and
+    does not overshoot; several flushes under way with an old number do not add up, as each moves
+    it towards a goal of its own rows. A small flush (of an idle stream) that was quick says
+    nothing about large ones.
+
+    Args:
+        least: Fewest rows.
+        most: Most rows.
+        target: Seconds that the last conversion and the commit of a flush are to take.
+        seconds: Age that closes a batch.
+    """
+
+    def __init__(self, least: int, most: int, target: float, seconds: float) -> None:
+        self._least = least
+        self._most = most
+        self._target = target
+        self._seconds = seconds
+        self._rows: dict[str, float] = {}
+
+    def rows(self, stream: str) -> int:
+        """How many rows a flush of the stream now has."""
+        return round(self._rows.get(stream, self._least))
+
+    def room(self, stream: str, batch: BatchSize) -> Room:
+        """See `FlushRule`."""
+        return Room(_left(self.rows(stream), batch.rows))
+
+    def is_full(self, stream: str, batch: BatchSize) -> bool:
+        """See `FlushRule`."""
+        return batch.rows >= self.rows(stream)
+
+    def deadline(self, stream: str, batch: BatchSize) -> float:  # noqa: ARG002
+        """See `FlushRule`."""
+        return batch.opened_at + self._seconds
+
+    def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
+        """See `FlushRule`."""
+        ratio = self._target / max(seconds, 1e-9)
+        if not batch.rows or abs(1 / ratio - 1) <= DEAD_BAND:
+            return
+        now = self._rows.get(stream, float(self._least))
+        goal = batch.rows * min(LARGEST_STEP, max(1 / LARGEST_STEP, ratio))
+        if (goal > now) == (ratio > 1):
+            moved = now * (goal / now) ** DAMPING
+            self._rows[stream] = min(float(self._most), max(float(self._least), moved))
+
+
+def flush_rule(strategy: Strategy, wait_seconds: float) -> FlushRule:
+    """Make the rule of a strategy.
+
+    Args:
+        strategy: What the settings chose.
+        wait_seconds: Age that closes a batch under a strategy without a time of its own.
+    """
+    match strategy:
+        case FixedSize():
+            return _only(rows=strategy.size, seconds=strategy.timeout_seconds)
+        case TimeWindow():
+            return _only(seconds=strategy.window_seconds)
+        case MemoryBased():
+            return _only(size=strategy.memory_bytes, seconds=wait_seconds)
+        case AdaptiveSize():
+            return LatencySteered(
+                strategy.min_size, strategy.max_size, strategy.target_latency_seconds, wait_seconds
+            )
+        case LowLatency():
+            return _only(
+                rows=strategy.max_size, seconds=strategy.max_wait_seconds, eager=strategy.eager
+            )
+        case MegaBatch():
+            return _only(rows=strategy.size, seconds=wait_seconds)
+
+
+def _only(
+    *,
+    rows: int | None = None,
+    size: int | None = None,
+    seconds: float = math.inf,
+    eager: bool = False,
+) -> SizeAndAge:
+    return SizeAndAge(rows=rows, size=size, files=None, seconds=seconds, eager=eager)
+
+
+def _left(limit: int | None, taken: int) -> int | None:
+    return None if limit is None else max(1, limit - taken)

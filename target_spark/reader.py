@@ -35,6 +35,8 @@ _VERSION = re.compile(
     rb"\}(?:" + _NUMBER + b"(?:" + _TIME + b")?|" + _TIME + _NUMBER + rb")\s*\}\s*\Z"
 )
 _TAIL = 200
+_TYPE_OF = re.compile(rb'"type"\s*:\s*"([^"]*)"')
+_NEEDED = {name.encode() for name in PARSERS if name != "RECORD"}
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,13 @@ class Reader:
 
     Args:
         max_line_bytes: A longer line is an error rather than a full memory.
+        lenient: A line that is no message, or a RECORD that lacks something, is told as
+            `LineRejected` instead of raised. One that looks like a SCHEMA, STATE, BATCH or
+            ACTIVATE_VERSION is raised all the same: what follows means something else without it.
     """
 
-    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES, *, lenient: bool = False) -> None:
+        self._lenient = lenient
         self._max_line_bytes = max_line_bytes
         self._carry: list[bytes] = []
         self._carried = 0
@@ -97,7 +103,7 @@ class Reader:
         line = self._without_bom(b"".join(self._carry))
         self._carry, self._carried = [], 0
         # Parsed whole even where the head is known: it may have been cut off.
-        event = self._parse(line)
+        event = self._understand(line)
         if isinstance(event, ev.RecordsSeen):
             event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)
         if event is not None:
@@ -126,7 +132,7 @@ class Reader:
                 head = self._head = self._head_at(block, position)
             if head is None:
                 end = block.index(b"\n", position) + 1
-                event = self._parse(block[position:end])
+                event = self._understand(block[position:end])
                 self._line += 1
                 if event is not None:
                     yield event
@@ -180,6 +186,15 @@ class Reader:
             self._line += lines
             start = stop
 
+    def _understand(self, line: bytes) -> ev.InputEvent | None:
+        """One line; None for a blank one."""
+        try:
+            return self._parse(line)
+        except MessageError as error:
+            if not self._lenient or _is_needed(line):
+                raise
+            return ev.LineRejected(line, self._line, error.message, error.where.stream)
+
     def _parse(self, line: bytes) -> ev.InputEvent | None:
         """One line by the exact path; None for a blank one."""
         if not line.strip():
@@ -202,6 +217,15 @@ class Reader:
         excerpt = text if len(text) <= EXCERPT else text[:EXCERPT] + "..."
         where = Where(line=self._line, stream=stream if isinstance(stream, str) else None)
         return MessageError(f"{message}: {excerpt}", where=where)
+
+
+def _is_needed(line: bytes) -> bool:
+    """Whether a line that cannot be understood looks like anything but a RECORD."""
+    message = loads(line)
+    if isinstance(message, dict):
+        return isinstance(message.get("type"), str) and message["type"] != "RECORD"
+    found = _TYPE_OF.search(line)
+    return found is not None and found.group(1) in _NEEDED
 
 
 def _version(block: bytes, start: int, end: int) -> int | None:

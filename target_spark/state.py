@@ -15,7 +15,10 @@ class StateTracker:
     """
 
     def __init__(self) -> None:
-        self._position = 0
+        self.released = 0
+        """Position of the newest STATE that has been released."""
+        self.position = 0
+        """Position of the newest act or STATE."""
         self._open: dict[int, None] = {}
         self._states: list[tuple[int, bytes]] = []
 
@@ -25,9 +28,9 @@ class StateTracker:
         Returns:
             Its position, the name to close it by.
         """
-        self._position += 1
-        self._open[self._position] = None
-        return self._position
+        self.position += 1
+        self._open[self.position] = None
+        return self.position
 
     def durable(self, position: int) -> None:
         """Note that the act begun at `position` is durable."""
@@ -36,19 +39,19 @@ class StateTracker:
 
     def seen(self, value: bytes) -> None:
         """Note a STATE that covers everything begun so far."""
-        self._position += 1
-        self._states.append((self._position, value))
+        self.position += 1
+        self._states.append((self.position, value))
         self._thin_out()
 
     def release(self) -> bytes | None:
         """The newest STATE that may go out and has not; it is forgotten with all older ones."""
         if not self._states:
             return None
-        oldest = next(iter(self._open), self._position + 1)
+        oldest = next(iter(self._open), self.position + 1)
         count = bisect_left(self._states, (oldest,))
         if not count:
             return None
-        value = self._states[count - 1][1]
+        self.released, value = self._states[count - 1]
         del self._states[:count]
         return value
 

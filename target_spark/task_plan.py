@@ -1,36 +1,51 @@
-"""Which task reads what: small files together, large files of lines in ranges. Pure."""
+"""Which task reads what: small files together, large ones in parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-from shared.storage import codec_of, local_path
-from target_spark.load_tasks import Piece
+from shared.format_columnar import group_sizes
+from shared.storage import StorageOptions, codec_of
 from target_spark.plans import InputFile
+from target_spark.read_rows import Piece
 
 TASK_BYTES = 64 * 1024 * 1024
 """Input bytes that one task reads and writes into one file."""
+
+PACKED = 3
+"""Bytes of JSON lines that are taken to be in one byte of a compressed file."""
+
+MOST_SHARES = 4
+"""Tasks that share a compressed file; each has to undo the compression up to its own share."""
 
 _SPLIT_SHARE = 1.5
 
 
 def plan_tasks(
-    files: Sequence[InputFile], size_of: Callable[[str], int], task_bytes: int = TASK_BYTES
+    files: Sequence[InputFile],
+    size_of: Callable[[str], int],
+    task_bytes: int = TASK_BYTES,
+    options: StorageOptions | None = None,
 ) -> tuple[tuple[Piece, ...], ...]:
     """Groups files into tasks of about `task_bytes`, keeping their order.
+
+    Files of lines above 1.5 times that are split by bytes, Parquet files by row groups.
 
     Args:
         files: What is to be read.
         size_of: Bytes of a file, asked where a file does not say.
-        task_bytes: Input bytes of a task; files of plain lines above 1.5 times that are split.
+        task_bytes: Input bytes of a task.
+        options: Of the storage.
+
+    Raises:
+        OSError: A file that may be split cannot be opened.
     """
     tasks: list[tuple[Piece, ...]] = []
     held: list[Piece] = []
     held_bytes = 0
     for file in files:
         size = size_of(file.url) if file.size is None else file.size
-        for piece, piece_bytes in _pieces(file, size, task_bytes):
+        for piece, piece_bytes in _pieces(file, size, task_bytes, options):
             if held and held_bytes + piece_bytes > task_bytes:
                 tasks.append(tuple(held))
                 held, held_bytes = [], 0
@@ -39,14 +54,39 @@ def plan_tasks(
     return (*tasks, tuple(held)) if held else tuple(tasks)
 
 
-def _pieces(file: InputFile, size: int, task_bytes: int) -> Iterator[tuple[Piece, int]]:
-    lines = file.encoding.format in {"singer", "jsonl"} and file.encoding.compression == "none"
-    large = size > task_bytes * _SPLIT_SHARE and local_path(file.url) is not None
-    if not lines or not large or (Path(file.url).exists() and codec_of(file.url)):
+def _pieces(
+    file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
+) -> Iterator[tuple[Piece, int]]:
+    form = file.encoding.format
+    if form == "jsonl" and file.encoding.compression != "none":
+        task_bytes //= PACKED
+    if size <= task_bytes * _SPLIT_SHARE:
+        yield Piece(file), size
+    elif form == "parquet":
+        yield from _groups(file, size, task_bytes, options)
+    elif form in {"singer", "jsonl"}:
+        packed = form == "jsonl" and codec_of(file.url, options) is not None
+        count = min(-(-size // task_bytes), MOST_SHARES if packed else size)
+        step = -(-size // count)
+        for start in range(0, size, step):
+            length = min(step, size - start)
+            yield Piece(file, start, length), length * (PACKED if packed else 1)
+    else:
+        yield Piece(file), size
+
+
+def _groups(
+    file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
+) -> Iterator[tuple[Piece, int]]:
+    """Consecutive row groups that together come near the size of a task."""
+    groups = group_sizes(file.url, options)
+    if len(groups) < 2:  # noqa: PLR2004
         yield Piece(file), size
         return
-    count = -(-size // task_bytes)
-    step = -(-size // count)
-    for start in range(0, size, step):
-        length = min(step, size - start)
-        yield Piece(file, start, length), length
+    share = size / -(-size // task_bytes)
+    first = first_row = held = rows = 0
+    for number, (group_bytes, group_rows) in enumerate(groups):
+        held, rows = held + group_bytes, rows + group_rows
+        if held >= share or number == len(groups) - 1:
+            yield Piece(file, first, number + 1 - first, first_row), held
+            first, first_row, held = number + 1, rows, 0

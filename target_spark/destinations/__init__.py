@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shared.encodings import Encoding
 from target_spark.plans import Part
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
+    from target_spark.version_edit import VersionEdit
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,38 @@ class Destination(Protocol):
         """The stream is complete: `overwrite` makes its rows visible; then tidies up."""
 
 
-Rewrite = Callable[[Sequence[tuple[str, str]], TableWrite], None]
-"""Writes files (first of each pair) anew (second) with the columns of a `TableWrite`."""
+@runtime_checkable
+class Versioned(Protocol):
+    """What a destination may do besides: honour ACTIVATE_VERSION."""
+
+    def activate(self, stream: str, edit: VersionEdit) -> None:
+        """Applies `edit` to all rows of a table, durably and visible in one step.
+
+        A table that does not exist, or whose rows tell no version, is left alone.
+
+        Raises:
+            DestinationError: It failed; nothing has changed. May be repeated.
+        """
+
+
+class Rewrite(Protocol):
+    """Writes files of a table anew, on executors."""
+
+    def __call__(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        write: TableWrite,
+        edit: VersionEdit | None = None,
+    ) -> Mapping[str, int]:
+        """Writes the first of each pair to the second with the columns of `write`.
+
+        Returns:
+            New URL → rows. With `edit`, files it leaves alone are absent, and one that has no
+            rows any more is not written.
+
+        Raises:
+            DestinationError: It failed.
+        """
 
 
 def files(config: TargetConfig, rewrite: Rewrite) -> Destination:

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from shared.encodings import FORMATS, Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.naming import case_collisions, folder_name
-from shared.storage import join, local_path, make_durable, remote
+from shared.storage import delete, join, local_path, make_durable
+from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations import Flush, Rewrite, TableWrite
 from target_spark.destinations.evolution import (
     TableSchema,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
+    from target_spark.version_edit import VersionEdit
 
 _STAMP_END = 10**13
 
@@ -69,10 +71,6 @@ def file_settings(config: TargetConfig) -> FileSettings:
     """
     if not config.path:
         raise SettingsError("files need a folder to go to", where=Where(setting="path"))
-    if config.partition_by:
-        raise SettingsError(
-            "files cannot be partitioned yet; leave it out", where=Where(setting="partition_by")
-        )
     allowed = FORMATS[config.format].compressions
     options = {name.lower(): value for name, value in (config.options or {}).items()}
     compression = str(options.pop("compression", allowed[0])).lower()
@@ -131,13 +129,7 @@ class FileDestination:
     def abort(self, flush: Flush) -> None:
         """See `Destination`."""
         for part in flush.parts:
-            path = local_path(part.url)
-            if path is not None:
-                Path(path).unlink(missing_ok=True)
-            else:
-                filesystem, inside = remote(part.url)
-                if filesystem.exists(inside):
-                    filesystem.rm_file(inside)
+            delete(part.url)
 
     def finish(self, stream: str) -> None:
         """See `Destination`."""
@@ -148,6 +140,32 @@ class FileDestination:
             folder = self._folders.pop(stream, None)
             if folder is not None:
                 folder.close()
+
+    def activate(self, stream: str, edit: VersionEdit) -> None:
+        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        if self._settings.overwrite:
+            return
+        with self._lock:
+            folder = self._folder(stream)
+            with folder.locked():
+                there = folder.files()
+                known = read_table_schema(folder, self._settings.encoding.format)
+                names = known.struct.names if known else []
+                if known is not None and there and {TABLE_VERSION, DELETED_AT} <= set(names):
+                    self._edit(folder, there, known, edit)
+
+    def _edit(
+        self, folder: TableFolder, there: Sequence[str], known: TableSchema, edit: VersionEdit
+    ) -> None:
+        write = TableWrite(folder.pending, self._settings.encoding, known.struct)
+        pending = {self._pending(write): name for name in there}
+        pairs = [(join(folder.table, name), url) for url, name in pending.items()]
+        rows = self._rewrite(pairs, write, edit)
+        add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
+        drop = frozenset(pending[url] for url in rows)
+        if drop and self._wants_schema_part(known, write, bool(add), len(drop) < len(there)):
+            add |= self._schema_part(write)
+        folder.publish(Change(add, drop))
 
     def _close(self) -> None:
         """Removes what is hidden and belongs to this run, when the process ends."""
@@ -213,6 +231,10 @@ class FileDestination:
         pending = {self._pending(write): name for name in names}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
         self._rewrite(pairs, write)
+        return self._renamed(pending, write)
+
+    def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
+        """Names that keep the order of files, for those written anew."""
         stamp = self._next_stamp()
         ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
         return {

@@ -7,7 +7,7 @@ file goes first: a reader never finds columns that it does not list.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -59,13 +59,16 @@ class RemoteFolder:
     def side(self) -> bytes | None:
         """The side file's bytes."""
         filesystem, path = self._place
+        filesystem.invalidate_cache(path)
         try:
             return bytes(filesystem.cat_file(join(path, SIDE_FILE)))
         except FileNotFoundError:
             return None
 
     def publish(self, change: Change) -> None:
-        """Puts the side file, then moves every file in, then removes what they replace.
+        """Puts the side file, then copies every file in, then removes what they replace.
+
+        May be repeated after a failure: nothing is removed before everything is there.
 
         Raises:
             DestinationError: The storage refused; some of the files may be visible.
@@ -75,10 +78,11 @@ class RemoteFolder:
             if change.side is not None:
                 filesystem.makedirs(path, exist_ok=True)
                 filesystem.pipe_file(join(path, SIDE_FILE), change.side)
-            for pending, name in change.add.items():
-                filesystem.mv(filesystem._strip_protocol(pending), join(path, name))
-            for name in change.drop:
-                filesystem.rm_file(join(path, name))
+            moves = {filesystem._strip_protocol(p): join(path, n) for p, n in change.add.items()}
+            for pending, place in moves.items():
+                filesystem.cp_file(pending, place)
+            for gone in (*(join(path, name) for name in change.drop), *moves):
+                _remove(filesystem, gone)
             filesystem.invalidate_cache(path)
 
     def swap(self, replacement: TableFolder) -> None:
@@ -95,3 +99,8 @@ class RemoteFolder:
         with writing(self.table):
             if filesystem.exists(inside):
                 filesystem.rm(inside, recursive=True)
+
+
+def _remove(filesystem: Any, path: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.rm_file(path)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.errors import DestinationError
-from shared.storage import shown
+from shared.errors import DestinationError, SingerSparkError
+from shared.storage import local_path, shown
 
 HINTS = {
     errno.ENOSPC: "free some disk space and run again",
@@ -24,7 +24,7 @@ HINTS = {
 
 def write_error(path: str, error: OSError) -> DestinationError:
     """The one-line error for a failed write below `path`."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
+    reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
     return DestinationError(
         f"cannot write to '{shown(path)}': {reason}", hint=HINTS.get(error.errno or 0, "")
     )
@@ -32,8 +32,15 @@ def write_error(path: str, error: OSError) -> DestinationError:
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turns every OSError inside into a DestinationError naming `path`."""
+    """Turns every failure of the storage inside into a DestinationError naming `path`."""
     try:
         yield
+    except SingerSparkError:
+        raise
     except OSError as error:
         raise write_error(path, error) from error
+    except Exception as error:
+        if local_path(path) is not None:
+            raise
+        # Packages of object stores have exceptions of their own, such as missing credentials.
+        raise write_error(path, OSError(f"{type(error).__name__}: {error}")) from error

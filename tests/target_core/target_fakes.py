@@ -14,7 +14,8 @@ from typing import Any
 
 from shared.errors import RecordError, Where
 from target_spark.config import TargetConfig, target_config
-from target_spark.plans import Batch, LoadResult, Part
+from target_spark.plans import Batch, InputFile, LoadResult, Part, Reject
+from target_spark.rejects import reject_line
 
 
 class FakeSpark:
@@ -32,11 +33,15 @@ class FakeLoader:
     """Keeps committed rows in `tables`, or as lines of files in `folder`."""
 
     def __init__(self, folder: Path | None = None, delay: float = 0.0) -> None:
+        self.policy = "FailBatch"
+        self.rejects_folder: Path | None = None
+        self.passing_failures: list[BaseException] = []
         self.folder = folder
         self.delay = delay
         self.tables: dict[str, list[Any]] = defaultdict(list)
         self.committed: list[Batch] = []
         self.aborted: list[Batch] = []
+        self.deleted: list[str] = []
         self.acts: list[tuple[str, Any]] = []
         self.fail_commit: BaseException | None = None
         self.threads: set[str] = set()
@@ -46,17 +51,34 @@ class FakeLoader:
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)
         (file,) = batch.files
-        rows = []
+        rows, rejects = [], []
         for number, line in enumerate(Path(file.url).read_bytes().splitlines(), 1):
             try:
                 rows.append(json.loads(line)["record"])
             except ValueError:
                 first, stdin = [run for run in file.line_map if run[0] <= number][-1]
-                where = Where(stream=batch.stream.stream, line=stdin + number - first)
-                raise RecordError("not JSON", where=where) from None
+                place = stdin + number - first
+                if self.policy not in ("LogAndContinue", "SendToDLQ"):
+                    where = Where(stream=batch.stream.stream, line=place)
+                    raise RecordError("not JSON", where=where) from None
+                rejects.append((Reject(file.url, place, "not JSON"), line))
         with self._lock:
             self._rows[file.url] = rows
-        return LoadResult((Part(file.url, len(rows), 1),), len(rows))
+            self._maybe_fail()
+        parts = (Part(file.url, len(rows), 1),)
+        found = tuple(reject for reject, _ in rejects)
+        return LoadResult(parts, len(rows), found, len(found), self._keep(rejects))
+
+    def _keep(self, rejects: list[tuple[Reject, bytes]]) -> tuple[str, ...]:
+        if self.policy != "SendToDLQ" or not rejects:
+            return ()
+        path = self.rejects_folder / f"{id(rejects)}-{len(os.listdir(self.rejects_folder))}"
+        path.write_bytes(b"".join(reject_line(*pair) for pair in rejects))
+        return (str(path),)
+
+    def _maybe_fail(self) -> None:
+        if self.passing_failures:
+            raise self.passing_failures.pop()
 
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         if self.folder is not None:
@@ -65,6 +87,7 @@ class FakeLoader:
             time.sleep(self.delay)
         if self.fail_commit is not None:
             raise self.fail_commit
+        self._maybe_fail()
         rows = [row for r in results for part in r.parts for row in self._rows[part.url]]
         with self._lock:
             self.tables[batch.stream.stream] += rows
@@ -77,6 +100,9 @@ class FakeLoader:
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self.aborted.append(batch)
+
+    def delete_consumed(self, files: Sequence[InputFile]) -> None:
+        self.deleted += [file.url for file in files]
 
     def finish(self, stream: str) -> None:
         self.acts.append(("finish", stream))

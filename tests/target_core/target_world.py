@@ -11,6 +11,7 @@ from shared.encodings import Encoding
 from target_spark import events as ev
 from target_spark.pipeline import Limits, Pipeline
 from target_spark.policies import FlushRule, SizeAndAge
+from target_spark.schedule import RetryRule
 
 PARQUET = Encoding("parquet")
 
@@ -33,8 +34,22 @@ class Item:
     version: int | None = None
 
 
-def pipeline(rule: FlushRule | None = None, *, overwrite: bool = False, **limits: Any) -> Pipeline:
-    return Pipeline(rule or SizeAndAge(), Limits(**limits), run_id="run", overwrite=overwrite)
+def pipeline(
+    rule: FlushRule | None = None,
+    *,
+    overwrite: bool = False,
+    retries: RetryRule | None = None,
+    bury: bool = False,
+    **limits: Any,
+) -> Pipeline:
+    return Pipeline(
+        rule or SizeAndAge(),
+        Limits(**limits),
+        run_id="run",
+        overwrite=overwrite,
+        retries=retries,
+        bury=bury,
+    )
 
 
 def _is_version(item: Item | bytes) -> bool:
@@ -44,8 +59,11 @@ def _is_version(item: Item | bytes) -> bool:
 class World:
     """Drives one pipeline; every record has a number of its own, which is its line."""
 
-    def __init__(self, core: Pipeline | None = None, *, overwrite: bool = False) -> None:
+    def __init__(
+        self, core: Pipeline | None = None, *, overwrite: bool = False, buries: bool = False
+    ) -> None:
         self.core = core or pipeline(overwrite=overwrite)
+        self.buries = buries
         self.overwrite = overwrite
         self.now = 1000.0
         self.line = 0
@@ -61,6 +79,10 @@ class World:
         self.log: list[ev.Action] = []
         self.clean_up: ev.CleanUp | None = None
         self.started = 0
+        self.stopped = False
+        self.forgotten: list[int] = []
+        self.reported: list[int] = []
+        self.deleted: list[int] = []
 
     # Input
 
@@ -95,6 +117,15 @@ class World:
         self.received.append(Item(stream, ("version", version, nth), 0))
         return self.hear(ev.VersionSeen(stream, version, self.line))
 
+    def bad_line(self) -> list[ev.Action]:
+        self.line += 1
+        if self.buries:
+            self.received.append(Item("dead letters", self.line, 0))
+        return self.hear(ev.LineRejected(b"x" * 10, self.line, "no JSON"))
+
+    def idle(self) -> list[ev.Action]:
+        return self.hear(ev.Idle())
+
     def state(self) -> list[ev.Action]:
         self.line += 1
         value = b'{"line":%d}' % self.line
@@ -109,7 +140,11 @@ class World:
         return self.hear(ev.Tick())
 
     def stop(self, error: BaseException) -> list[ev.Action]:
+        self.stopped = True
         return self.hear(ev.Stopped(error))
+
+    def bad_input(self, error: BaseException) -> list[ev.Action]:
+        return self.hear(ev.BadInput(error))
 
     # Work
 
@@ -131,6 +166,8 @@ class World:
             assert sorted(pieces) == list(range(len(pieces)))
             stream = action.header.stream.stream
             self.durable[stream] += [key for n in sorted(pieces) for key in pieces[n]]
+        elif isinstance(action, ev.Bury):
+            self.durable["dead letters"] += [line.line for line in action.lines]
         elif isinstance(action, ev.Activate):
             nth = sum(isinstance(key, tuple) for key in self.durable[action.stream])
             self.durable[action.stream].append(("version", action.version, nth))
@@ -170,12 +207,19 @@ class World:
         elif isinstance(action, ev.CloseFile):
             assert not self.files[action.file].closed
             self.files[action.file].closed = True
-        elif isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish):
+        elif isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.Bury):
             self._begin(action)
+        elif isinstance(action, ev.RemoveFile):
+            assert not self.files[action.file].removed
+            self.files[action.file].removed = True
         elif isinstance(action, ev.Forget):
-            for number in action.staged:
-                assert not self.files[number].removed
-                self.files[number].removed = True
+            self.forgotten.append(action.flush)
+        elif isinstance(action, ev.ReportLine):
+            self.reported.append(action.line.line)
+        elif isinstance(action, ev.RetryLater):
+            assert action.seconds >= 0
+        elif isinstance(action, ev.DeleteConsumed):
+            self._delete(action.flushes)
         elif isinstance(action, ev.EmitState):
             assert action.value not in self.emitted
             assert self._covered(action.value), "STATE before what it covers is durable"
@@ -185,26 +229,50 @@ class World:
         else:
             self.clean_up = action
 
+    def _delete(self, flushes: tuple[int, ...]) -> None:
+        """Only what is durable may go, and only once the STATE behind it is out."""
+        states = [item for item in self.received if isinstance(item, bytes)]
+        last = self.emitted[-1:] == states[-1:]
+        out = self.received.index(self.emitted[-1]) if self.emitted else -1
+        for flush in flushes:
+            assert flush in self.forgotten
+            assert flush not in self.deleted
+            self.deleted.append(flush)
+            stream = self.headers[flush].stream.stream
+            keys = [k for keys in self.flush_keys[flush].values() for k in keys]
+            files = {(stream, key) for key in keys if isinstance(key, str)}
+            places = [
+                place
+                for place, item in enumerate(self.received)
+                if isinstance(item, Item) and (item.stream, item.key) in files
+            ]
+            assert max(places) < out or (last and self.core.done)
+
     def _begin(self, action: Any) -> None:
-        assert not self.core.stopping
+        # Once work has failed, only commits of others begin; once stopped, nothing does.
+        assert not self.stopped
+        assert not (self.core.stopping and isinstance(action, ev.Convert | ev.Finish))
         assert action.work not in self.works
         if isinstance(action, ev.Convert) and action.staged is not None:
             assert self.files[action.staged].closed
         if isinstance(action, ev.Convert | ev.Commit):
             assert self.headers.setdefault(action.flush, action.header) == action.header
         if not isinstance(action, ev.Convert):
-            name = self._stream_of(action)
+            name = self.stream_of(action)
             rivals = [w for w in self.works.values() if not isinstance(w, ev.Convert)]
-            assert name not in [self._stream_of(w) for w in rivals], "two steps of one stream"
+            assert name not in [self.stream_of(w) for w in rivals], "two steps of one stream"
         self.works[action.work] = action
 
     @staticmethod
-    def _stream_of(action: Any) -> str:
+    def stream_of(action: Any) -> str:
+        if isinstance(action, ev.Bury):
+            return "dead letters"
         return action.header.stream.stream if isinstance(action, ev.Commit) else action.stream
 
     def _is_durable(self, item: Item) -> bool:
         done = item.key in self.durable[item.stream]
-        return done and (not self.overwrite or item.stream in self.finished)
+        swapped = not self.overwrite or item.stream in {*self.finished, "dead letters"}
+        return done and swapped
 
     def _covered(self, value: bytes) -> bool:
         before = self.received[: self.received.index(value)]
@@ -216,15 +284,16 @@ class World:
         if free:
             assert self.emitted[-1:] == free[-1:], "the newest free STATE must be out"
 
-    def check_complete(self) -> None:
+    def check_complete(self, error: BaseException | None = None) -> None:
         """Everything received is durable exactly once, in order, under its own schema."""
         assert self.core.done
-        assert self.clean_up == ev.CleanUp(None, ())
-        assert math.isinf(self.core.deadline()) or not self.core.wants_input
+        assert self.clean_up == ev.CleanUp(error, ())
+        assert math.isinf(self.core.deadline())
+        assert not self.core.wants_input
         items = [item for item in self.received if isinstance(item, Item)]
         for stream in {item.stream for item in items}:
             wanted = [i.key for i in items if i.stream == stream and i.key != ("swap", stream)]
-            if self.overwrite:
+            if self.overwrite and stream != "dead letters":
                 wanted.append(("swap", stream))
             assert self.durable[stream] == wanted
         by_key = {(item.stream, item.key): item for item in items}
@@ -234,5 +303,11 @@ class World:
                 item = by_key[header.stream.stream, key]
                 assert (header.stream.serial, header.version) == (item.schema, item.version)
         assert all(file.removed for file in self.files.values())
+        if error is None:
+            found = {
+                n: [k for keys in p.values() for k in keys] for n, p in self.flush_keys.items()
+            }
+            with_files = {n for n, keys in found.items() if any(isinstance(k, str) for k in keys)}
+            assert set(self.deleted) == with_files
         states = [item for item in self.received if isinstance(item, bytes)]
         assert self.emitted[-1:] == states[-1:]

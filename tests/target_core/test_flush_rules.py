@@ -5,13 +5,13 @@ from target_spark.policies import BatchSize, FlushRule, SizeAndAge
 
 def test_no_limit_in_rows_by_default():
     rule: FlushRule = SizeAndAge()
-    assert rule.room("s", BatchSize(rows=10**9)) is None
+    assert rule.room("s", BatchSize(rows=10**9)).rows is None
     assert not rule.is_full("s", BatchSize(rows=10**9))
 
 
 def test_room_is_what_is_left_and_never_nothing():
     rule = SizeAndAge(rows=10)
-    assert [rule.room("s", BatchSize(rows=n)) for n in (0, 4, 10, 12)] == [10, 6, 1, 1]
+    assert [rule.room("s", BatchSize(rows=n)).rows for n in (0, 4, 10, 12)] == [10, 6, 1, 1]
 
 
 def test_each_limit_closes():

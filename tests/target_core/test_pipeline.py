@@ -42,7 +42,7 @@ def test_one_flush_from_record_to_state():
     assert kinds(w.records("a", 1)) == ["Stage"]
     assert w.state() == []
     assert kinds(w.records("a", 1)) == ["Stage", "CloseFile", "Convert"]
-    assert kinds(w.finish_work()) == ["Commit"]
+    assert kinds(w.finish_work()) == ["RemoveFile", "Commit"]
     assert kinds(w.finish_work()) == ["Forget", "EmitState"]
 
 
@@ -350,6 +350,123 @@ def test_the_first_reason_to_stop_is_reported():
     assert w.clean_up.error is first
 
 
+def test_bad_input_is_drained_before_the_run_ends():
+    w = world(rows=10)
+    for name in "ab":
+        w.schema(name)
+        w.records(name, 2)
+    w.state()
+    w.records("a", 1)
+    error = MessageError("line 8")
+    assert kinds(w.bad_input(error)) == ["CloseFile", "CloseFile", "Convert", "Convert"]
+    assert not w.core.wants_input
+    w.finish_all()
+    assert w.durable == {"a": [2, 3, 8], "b": [5, 6]}
+    w.check_complete(error)
+
+
+def test_a_record_before_its_schema_is_drained_too():
+    w = world(rows=10)
+    w.schema("a")
+    w.records("a", 2)
+    w.state()
+    w.records("unknown")
+    w.finish_all()
+    assert w.durable["a"] == [2, 3]
+    assert len(w.emitted) == 1
+    assert str(w.clean_up.error).startswith("stream 'unknown', line 5: ")
+
+
+def test_bad_input_ends_an_overwriting_run_at_once():
+    w = world(overwrite=True)
+    w.schema("a")
+    w.records("a")
+    error = MessageError("x")
+    assert kinds(w.bad_input(error)) == ["CleanUp"]
+    assert w.clean_up.error is error
+    assert [number for number, _ in w.clean_up.flushes] == [1]
+
+
+def test_a_signal_while_bad_input_is_drained_ends_the_run():
+    w = world(rows=10)
+    w.schema("a")
+    w.records("a")
+    error = MessageError("x")
+    w.bad_input(error)
+    assert kinds(w.stop(TerminatedRunError("y"))) == ["CleanUp"]
+    assert w.clean_up.error is error
+
+
+def test_other_streams_that_are_ready_commit_after_a_failure():
+    w = World(pipeline(SizeAndAge(rows=5), parallel=1))
+    for name in "abc":
+        w.schema(name)
+    w.batch("b", 1)
+    w.finish_work()
+    w.records("a", 5)
+    w.finish_work()
+    w.records("c", 1)
+    w.end()
+    assert [type(a).__name__ for a in w.works.values()] == ["Commit"]
+    error = DestinationError("x")
+    assert kinds(w.fail_work(error)) == ["Commit"]
+    assert kinds(w.finish_work()) == ["Forget", "CleanUp"]
+    assert w.durable["b"] == ["f4-0"]
+    assert w.clean_up.error is error
+    assert [header.stream.stream for _, header in w.clean_up.flushes] == ["a", "c"]
+
+
+def test_a_block_of_many_small_batches_is_taken_in_portions():
+    w = World(pipeline(SizeAndAge(rows=1), waiting=3))
+    w.schema("a")
+    actions = w.records("a", 1000)
+    assert kinds(actions).count("Stage") == 3
+    assert not w.core.wants_input
+    while not w.core.wants_input:
+        w.finish_work()
+        open_files = sum(not f.removed for f in w.files.values())
+        assert open_files <= 3
+    w.state()
+    w.end()
+    w.finish_all()
+    w.check_complete()
+
+
+def test_portions_that_wait_are_taken_before_anything_else():
+    w = World(pipeline(SizeAndAge(rows=1), waiting=3))
+    w.schema("a")
+    w.records("a", 10)
+    w.state()
+    w.records("a", 2)
+    w.finish_all()
+    w.end()
+    w.finish_all()
+    w.check_complete()
+
+
+def test_portions_that_wait_are_drained_at_bad_input():
+    w = World(pipeline(SizeAndAge(rows=2), waiting=1))
+    w.schema("a")
+    w.records("a", 9)
+    error = MessageError("x")
+    w.bad_input(error)
+    w.finish_all()
+    w.check_complete(error)
+
+
+def test_converted_bytes_make_room_while_their_batch_is_open():
+    w = World(pipeline(file_bytes=4, staged_bytes=8))
+    w.schema("a")
+    w.records("a", 4)
+    assert not w.core.wants_input
+    assert kinds(w.finish_work()) == ["RemoveFile"]
+    assert w.core.wants_input
+    w.end()
+    w.finish_all()
+    assert len(w.flush_keys) == 1
+    w.check_complete()
+
+
 def test_input_after_a_stop_is_ignored():
     w = world(rows=1)
     w.schema("a")
@@ -384,7 +501,7 @@ def test_flush_time_is_told_to_the_rule_and_reported():
     w.now += 1.0
     (forget,) = (a for a in w.finish_work() if isinstance(a, ev.Forget))
     assert told == [("a", 2, 2.5)]
-    assert (forget.rows, forget.seconds, forget.staged) == (2, 2.5, (1,))
+    assert (forget.flush, forget.seconds) == (1, 2.5)
 
 
 def test_overwrite_without_rows_commits_an_empty_batch_first():

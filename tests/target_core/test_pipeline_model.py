@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from target_world import World, pipeline
+from target_world import Item, World, pipeline
 
 from shared.errors import MessageError, RecordError, TerminatedRunError
+from target_spark import events as ev
 from target_spark.policies import SizeAndAge
 
 STREAMS = ["a", "b", "c"]
@@ -78,35 +79,104 @@ def test_everything_received_is_durable_once_in_order_and_state_follows(
     world.check_complete()
 
 
-@many
-@given(rule, limits, st.lists(message, max_size=40), st.sampled_from([0, 1, 2, 3]), st.data())
-def test_after_a_failure_nothing_new_begins_and_state_stays_true(rule, limits, script, how, data):
-    overwrite, by_signal = bool(how & 1), bool(how & 2)
-    world = World(pipeline(rule, overwrite=overwrite, **limits), overwrite=overwrite)
-    play(world, script)
-    error = TerminatedRunError("x") if by_signal else RecordError("x")
-    if by_signal or not world.works:
-        world.stop(error)
-    else:
-        world.fail_work(error, data.draw(st.sampled_from(list(world.works))))
-    assert not world.core.wants_input
-    before = len(world.works)
-    while world.core.commits_running:
-        assert not world.core.done
+def play_out(world: World, data: st.DataObject) -> None:
+    """What still runs ends, some of it badly, until the run is over."""
+    for _ in range(1000):
+        if world.core.done:
+            return
         work = data.draw(st.sampled_from(list(world.works)))
         if data.draw(st.booleans()):
             world.finish_work(work)
         else:
             world.fail_work(AnotherError("y"), work)
-        assert len(world.works) < before
-        before = len(world.works)
-    assert world.core.done
-    assert world.clean_up is not None
-    assert world.clean_up.error is error
+    raise AssertionError("the run does not end")
+
+
+def check_given_up(world: World) -> None:
+    """Nothing of what is aborted has been committed."""
     committed = {key for keys in world.durable.values() for key in keys}
     for number, _ in world.clean_up.flushes:
         rows = {key for keys in world.flush_keys[number].values() for key in keys}
         assert not rows & committed
+
+
+@many
+@given(rule, limits, st.lists(message, max_size=40), st.booleans(), st.data())
+def test_after_a_signal_nothing_new_begins_and_state_stays_true(
+    rule, limits, script, overwrite, data
+):
+    world = World(pipeline(rule, overwrite=overwrite, **limits), overwrite=overwrite)
+    play(world, script)
+    error = TerminatedRunError("x")
+    world.stop(error)
+    assert not world.core.wants_input
+    before = len(world.works)
+    play_out(world, data)
+    assert len(world.works) <= before
+    assert world.clean_up.error is error
+    check_given_up(world)
+
+
+@many
+@given(rule, limits, st.lists(message, min_size=5, max_size=40), st.booleans(), st.data())
+def test_after_failed_work_only_ready_commits_of_others_begin_and_state_stays_true(
+    rule, limits, script, overwrite, data
+):
+    world = World(pipeline(rule, overwrite=overwrite, **limits), overwrite=overwrite)
+    play(world, script)
+    if not world.works:
+        return
+    error = RecordError("x")
+    work = data.draw(st.sampled_from(list(world.works)))
+    action = world.works[work]
+    world.fail_work(error, work)
+    assert not world.core.wants_input
+    begun = len(world.log)
+    play_out(world, data)
+    if overwrite:
+        assert not [a for a in world.log[begun:] if isinstance(a, ev.Commit | ev.Activate)]
+    if not isinstance(action, ev.Convert):
+        name = World.stream_of(action)
+        later = [a for a in world.log[begun:] if isinstance(a, ev.Commit | ev.Activate)]
+        assert name not in [World.stream_of(a) for a in later]
+    assert world.clean_up.error is error
+    check_given_up(world)
+
+
+@many
+@given(rule, limits, st.lists(message, max_size=60))
+def test_bad_input_loses_nothing_that_came_before_it(rule, limits, script):
+    world = World(pipeline(rule, **limits))
+    play(world, script)
+    error = MessageError("x")
+    world.bad_input(error)
+    assert not world.core.wants_input
+    world.finish_all()
+    world.check_complete(error)
+
+
+@many
+@given(rule, limits, st.lists(message, max_size=40), st.data())
+def test_work_that_fails_after_bad_input_leaves_state_true(rule, limits, script, data):
+    world = World(pipeline(rule, **limits))
+    play(world, script)
+    error = MessageError("x")
+    world.bad_input(error)
+    play_out(world, data)
+    assert world.clean_up.error is error
+    check_given_up(world)
+
+
+@many
+@given(limits, st.lists(message, max_size=40), st.data())
+def test_bad_input_never_replaces_a_table(limits, script, data):
+    world = World(pipeline(SizeAndAge(rows=2), overwrite=True, **limits), overwrite=True)
+    play(world, script)
+    error = MessageError("x")
+    world.bad_input(error)
+    play_out(world, data)
+    assert world.finished == set()
+    assert world.clean_up.error is error
 
 
 class AnotherError(Exception):
@@ -127,6 +197,10 @@ def test_a_message_before_its_schema_stops_the_run(script, kind):
     error = world.clean_up.error
     assert isinstance(error, MessageError)
     assert (error.where.stream, error.where.line) == ("unknown", line)
+    world.received = [
+        i for i in world.received if not (isinstance(i, Item) and i.stream == "unknown")
+    ]
+    world.check_complete(error)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from shared.encodings import Encoding
 from shared.errors import MessageError
 from target_spark import events as ev
-from target_spark.lines import first_lines
 from target_spark.reader import Reader
 
 COMPACT = '{"type":"RECORD","stream":"%s","record":{"id":%d}}'
@@ -408,12 +407,3 @@ def test_state_text_is_the_text_of_the_value(value, first):
     if first:
         line = b'{"value":' + text + b',"type":"STATE"}'
     assert read(line + b"\n") == [ev.StateSeen(text, 1)]
-
-
-@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 500, 999])
-@pytest.mark.parametrize("kind", [bytes, memoryview])
-def test_cutting_at_a_line(count, kind):
-    lines = [b"x" * (n % 7) + b"\n" for n in range(1000)]
-    head, rest = first_lines(kind(b"".join(lines)), count)
-    assert bytes(head) == b"".join(lines[:count])
-    assert bytes(rest) == b"".join(lines[count:])

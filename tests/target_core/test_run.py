@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ from shared.errors import (
 )
 from shared.spark_settings import SparkSettings
 from shared.stdout import MessageOutput
-from target_spark import run as run_module
 from target_spark.run import run, run_with
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {}}, "key_properties": []}
@@ -233,6 +233,37 @@ def test_a_bad_line_keeps_what_was_committed_with_its_state(tmp_path):
     result.check_nothing_left()
 
 
+@pytest.mark.parametrize(
+    "last", ["not json", '{"type":"RECORD","stream":"t","record":{}}', '{"type":"RECORD","str']
+)
+def test_what_came_before_a_bad_line_is_loaded_and_its_state_goes_out(tmp_path, last):
+    result = Result(tmp_path)
+    data = lines(SCHEMA, record(1), state(1), record(2), state(2), record(3))
+    with pytest.raises(MessageError) as caught:
+        result.load(data + last.encode())
+    assert caught.value.where.line == 7
+    assert result.ids() == [1, 2, 3]
+    assert result.output.states == [2]
+    assert result.loader.aborted == []
+    assert result.spark.calls == ["start"]
+    result.check_nothing_left()
+
+
+def test_bad_input_never_replaces_a_table(tmp_path):
+    result = Result(tmp_path, load_method="overwrite")
+    with pytest.raises(MessageError):
+        result.load(lines(SCHEMA, record(1), state(1), "not json"))
+    assert ("finish", "s") not in result.loader.acts
+    assert result.output.written == []
+
+
+def test_thousands_of_tiny_batches_in_one_block(tmp_path):
+    messages = [SCHEMA, *(record(n) for n in range(2000)), state(1)]
+    result = Result(tmp_path, batch_size_rows=1).load(lines(*messages))
+    assert result.ids() == list(range(2000))
+    assert result.output.states == [1]
+
+
 def test_a_bad_record_is_named_by_its_line_of_stdin(tmp_path):
     bad = '{"type":"RECORD","stream":"s","record":{"id":}}'
     result = Result(tmp_path)
@@ -335,10 +366,10 @@ def test_no_threads_and_descriptors_stay_behind(tmp_path):
 
 def test_a_cluster_needs_a_shared_staging_root(tmp_path, monkeypatch):
     given = config(tmp_path)
-    given = run_module.replace(
+    given = replace(
         given,
         spark=SparkSettings(master="spark://somewhere:7077"),
-        staging=run_module.replace(given.staging, root=None),
+        staging=replace(given.staging, root=None),
     )
     with pytest.raises(SettingsError, match=r"staging\.root"):
         run(given, 0, Output())

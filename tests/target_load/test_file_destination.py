@@ -20,8 +20,11 @@ from target_spark import load_tasks
 from target_spark.destinations import DESTINATIONS, Flush, TableWrite, local_folder
 from target_spark.destinations.evolution import TableSchema, arrow_schema, merge_columns
 from target_spark.destinations.files import FileDestination, FileSettings, file_settings
+from target_spark.destinations.folders import Change
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.plans import Part
+from target_spark.rewrite_tasks import RewritePlan, rewrite
+from target_spark.version_edit import VersionEdit
 
 ALL = tuple(DESTINATIONS)
 
@@ -46,11 +49,19 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
 
 
-def rewrite_here(pairs: Sequence[tuple[str, str]], write: TableWrite) -> None:
+def rewrite_here(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None = None
+) -> dict[str, int]:
     columns = arrow_schema(write.struct, write.encoding.format)
-    plan = load_tasks.WritePlan(write.pending, write.encoding, columns)
+    parts = load_tasks.WritePlan(write.pending, write.encoding, columns)
     numbers = pa.record_batch({"id": list(range(len(pairs)))})
-    assert list(load_tasks.rewrite(pairs, plan, [numbers])) == []
+    rows = [
+        row
+        for batch in rewrite(RewritePlan(pairs, parts, edit), [numbers])
+        for row in batch.to_pylist()
+    ]
+    assert {row["kind"] for row in rows} <= {"part"}
+    return {row["url"]: row["rows"] for row in rows}
 
 
 class Table:
@@ -297,7 +308,7 @@ def test_a_commit_that_fails_shows_nothing_and_may_be_repeated(
 def settings(**more: Any) -> Any:
     base = {
         "path": "/p", "format": "parquet", "options": {}, "default_target_schema": None,
-        "table_prefix": "", "load_method": "append-only", "partition_by": (),
+        "table_prefix": "", "load_method": "append-only",
     }  # fmt: skip
     return file_settings(SimpleNamespace(**{**base, **more}))
 
@@ -318,7 +329,6 @@ def test_settings_of_files() -> None:
         ({"options": {"compression": "rar"}}, "'rar' is not one of snappy, zstd"),
         ({"options": {"delimiter": ";"}}, "options.delimiter"),
         ({"path": ""}, "setting 'path'"),
-        ({"partition_by": ("a",)}, "partition_by"),
     ):
         with pytest.raises(SettingsError, match=match):
             settings(**wrong)
@@ -333,6 +343,7 @@ def test_object_stores(form: str) -> None:
     assert len(folder.files()) == 2
     t.destination.finish("s")
     over = Table(path, form, overwrite=True)
+    over.flushes = 10  # tokens are never those of another run
     over.destination.commit(over.flush(AB, [(3, "z")]))
     over.destination.abort(over.flush(AB, [(4, "z")]))
     assert len(folder.files()) == 2
@@ -340,3 +351,37 @@ def test_object_stores(form: str) -> None:
     assert len(folder.files()) == 1
     assert TableSchema.from_bytes(folder.side() or b"").format == form
     folder.close()
+
+
+@pytest.mark.parametrize("failing", ["cp_file", "rm_file"])
+def test_a_commit_to_an_object_store_may_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    t = Table(f"memory://repeated-{failing}/out")
+    flush = t.flush(AB, [(1, "x")], [(2, "y")])
+    filesystem = RemoteFolder(t.settings.table("s"), "look")._place[0]
+    works, calls = getattr(filesystem, failing), []
+
+    def fails_once(*args: Any, **more: Any) -> None:
+        calls.append(args)
+        if len(calls) == 2:
+            raise ConnectionResetError(104, "reset")
+        works(*args, **more)
+
+    monkeypatch.setattr(type(filesystem), failing, lambda self, *a, **m: fails_once(*a, **m))
+    with pytest.raises(DestinationError, match="cannot write to") as caught:
+        t.destination.commit(flush)
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+    t.destination.commit(flush)
+    urls = [f"{t.settings.table('s')}/{name}" for name in t.destination._folder("s").files()]
+    assert sum(table.num_rows for url in urls for table in FORMATS["parquet"].read(url)) == 2
+
+
+def test_failures_that_are_no_os_errors_name_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: Any, **more: Any) -> None:
+        raise RuntimeError("no credentials")
+
+    folder = RemoteFolder("memory://odd/out/s", "look")
+    monkeypatch.setattr(type(folder._place[0]), "pipe_file", missing)
+    with pytest.raises(DestinationError, match="memory://odd/out/s': RuntimeError: no credentials"):
+        folder.publish(Change({}, side=b"{}"))

@@ -336,3 +336,19 @@ def test_types_with_no_name_in_parquet(bench: Any, spark: Any) -> None:
         text = part.read_text()
         assert "P1Y2M" in text, text
         assert "4.5" in text, text
+
+
+def test_without_validation_values_are_converted(bench: Any, spark: Any) -> None:
+    b = bench(validate_records=False, add_record_metadata=False)
+    schema = {
+        "properties": {"id": {"type": "integer"}, "n": {"type": "string"}, "r": {"type": "number"}},
+        "required": ["id", "n"],
+    }
+    b.load(
+        b.staged([{"id": 1, "n": "x", "r": 1}, {"id": "2", "n": 3, "r": "2.5"}, {"id": 3}]),
+        schema=schema,
+    )
+    rows = [tuple(row) for row in spark.read.parquet(b.table).orderBy("id").collect()]
+    assert rows == [(1, "x", 1.0), (2, "3", 2.5), (3, None, None)]
+    with pytest.raises(RecordError, match=r"line 11: .*id"):
+        b.loader.convert(b.batch(b.staged([{"id": 1}, {"id": "two"}]), schema=schema))

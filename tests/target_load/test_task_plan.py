@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shared.encodings import Encoding
-from target_spark.load_tasks import MAX_REJECTS, Piece, Rejects, _lines_before, line_of
-from target_spark.plans import InputFile
+from shared.format_columnar import group_sizes, read_groups
+from shared.storage import open_output
+from target_spark.plans import InputFile, Reject
+from target_spark.read_rows import Piece, ReadPlan, _lines_before, line_of, read_task
+from target_spark.reject_files import MAX_REJECTS, Rejects
+from target_spark.rejects import read_rejects
 from target_spark.task_plan import plan_tasks
 
 LINES = Encoding("singer")
@@ -34,16 +40,42 @@ def test_large_files_are_split() -> None:
     assert plan(150) == [[("0", 0, None)]]
 
 
-@pytest.mark.parametrize("encoding", [Encoding("jsonl", "gzip"), Encoding("parquet")])
-def test_what_cannot_be_split(encoding: Encoding) -> None:
-    assert plan(1000, encoding=encoding) == [[("0", 0, None)]]
+def test_what_cannot_be_split(tmp_path: Path) -> None:
+    assert plan(1000, encoding=Encoding("csv")) == [[("0", 0, None)]]
+    with pytest.raises(FileNotFoundError):
+        plan(1000, encoding=Encoding("parquet"))
 
 
-def test_mislabelled_compressed_file_is_not_split(tmp_path: Path) -> None:
+def test_parquet_is_split_by_row_groups(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    table = pa.table({"a": list(range(1000)), "b": [str(n) * 9 for n in range(1000)]})
+    pq.write_table(table, path, row_group_size=100)
+    file = InputFile(path, Encoding("parquet"))
+    size = Path(path).stat().st_size
+    tasks = plan_tasks([file], lambda _: size, task_bytes=size // 3)
+    pieces = [piece for task in tasks for piece in task]
+    assert len(tasks) in {3, 4}
+    assert sum(piece.length or 0 for piece in pieces) == 10
+    for piece in pieces:
+        groups = range(piece.start, piece.start + (piece.length or 0))
+        found = pa.concat_tables(read_groups(path, groups))
+        assert found.column("a")[0].as_py() == piece.rows_before == piece.start * 100
+    assert sum(rows for _, rows in group_sizes(path)) == 1000
+    Path(path).write_bytes(b"PAR1" + b"0" * 1000)
+    assert plan_tasks([file], lambda _: size, task_bytes=size // 3) == ((Piece(file),),)
+
+
+def test_compressed_lines_are_shared(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    path.write_bytes(b"\x1f\x8b" + b"0" * 300)
-    [task] = plan_tasks([InputFile(str(path), LINES)], lambda _: 302, task_bytes=100)
-    assert task == (Piece(InputFile(str(path), LINES)),)
+    path.write_bytes(b"\x1f\x8b" + b"0" * 998)
+    for label in ("none", "gzip"):
+        file = InputFile(str(path), Encoding("jsonl", label))
+        tasks = plan_tasks([file], lambda _: 1000, task_bytes=100)
+        assert [(p.start, p.length) for task in tasks for p in task] == [
+            (0, 250), (250, 250), (500, 250), (750, 250),
+        ]  # fmt: skip
+        assert len(tasks) == 4
+    assert len(plan_tasks([file], lambda _: 40, task_bytes=100)) == 1
 
 
 def test_line_of_stdin() -> None:
@@ -56,15 +88,44 @@ def test_lines_before_a_range(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"aa\nbb\ncc\n")
     file = InputFile(str(path), LINES)
-    assert [_lines_before(Piece(file, start, 1)) for start in range(9)] == [
+    assert [_lines_before(Piece(file, start, 1), None) for start in range(9)] == [
         0, 1, 1, 1, 2, 2, 2, 3, 3,
     ]  # fmt: skip
 
 
-def test_rejects_are_bounded() -> None:
+def test_rejects_are_bounded(tmp_path: Path) -> None:
     rejects = Rejects()
+    assert rejects.rows() == []
     for line in range(MAX_REJECTS + 5):
-        rejects.add("x", line, "bad")
+        rejects.add(Reject("x", line, "bad"), b"")
     rows = rejects.rows()
     assert len(rows) == MAX_REJECTS + 1
-    assert rows[-1] == {"kind": "more", "rows": 5}
+    assert rows[-1] == {"kind": "rejected", "rows": MAX_REJECTS + 5}
+
+
+def test_all_rejects_are_in_the_file(tmp_path: Path) -> None:
+    rejects = Rejects(str(tmp_path))
+    for line in range(MAX_REJECTS + 5):
+        rejects.add(Reject("x", line, "bad"), b'{"a":%d}' % line)
+    [file] = [row["url"] for row in rejects.rows() if row["kind"] == "reject file"]
+    found = list(read_rejects(file))
+    assert len(found) == MAX_REJECTS + 5
+    assert found[7] == (Reject("x", 7, "bad"), b'{"a":7}')
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_lines_of_rejects_in_shares(tmp_path: Path, codec: str) -> None:
+    url = str(tmp_path / "x")
+    lines = [b'{"a":%d}' % n for n in range(200_000)]
+    lines[7] = lines[150_001] = b'{"a":"x"}'
+    with open_output(url, codec) as sink:
+        sink.write(b"\n".join(lines))
+    size = Path(url).stat().st_size
+    file, rejects, rows = InputFile(url, Encoding("jsonl")), Rejects(), 0
+    schema = {"properties": {"a": {"type": "integer"}}}
+    plan = ReadPlan((), schema, pa.schema([("a", pa.int64())]))
+    for start in range(0, size, size // 3 + 1):
+        for table in read_task(plan, [Piece(file, start, size // 3 + 1)], rejects):
+            rows += table.num_rows
+    assert rows == 199_998
+    assert [reject.line for reject in rejects.found] == [8, 150_002]

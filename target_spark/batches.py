@@ -1,0 +1,253 @@
+"""Open batches: what belongs to which flush, and when one is closed. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from target_spark import events as ev
+from target_spark.flushes import Flush, StagedPiece, Stream
+from target_spark.lines import Lines
+from target_spark.plans import Batch, InputFile
+from target_spark.policies import BatchSize, FlushRule
+from target_spark.schedule import Conversion, Schedule
+from target_spark.state import StateTracker
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the run may use.
+
+    Attributes:
+        parallel: Pieces of work (Spark jobs, commits) at a time.
+        converts: Conversions at a time; None for as many as `parallel`.
+        file_bytes: Size at which a staging file is complete.
+        file_runs: Runs of consecutive lines at which it is, which bounds its line map.
+        staged_bytes: Bytes in staging files at which no more input is read.
+        waiting: Closed batches not yet durable at which no more input is read.
+        probe: The first BATCH file of a stream is converted alone, so that the flush rule knows
+            what the next ones hold; else it learns of all of them after they were taken.
+    """
+
+    parallel: int = 2
+    converts: int | None = None
+    file_bytes: int = 64 * 1024 * 1024
+    file_runs: int = 50_000
+    staged_bytes: int = 1024 * 1024 * 1024
+    waiting: int = 8
+    probe: bool = False
+
+
+class Batches:
+    """All flushes that are not durable.
+
+    Args:
+        rule: When a batch is closed.
+        limits: How much may be under way.
+        tracker: Told when a flush begins.
+        schedule: Given what is complete.
+        act: Takes what is to be done.
+        run_id: Makes the tokens of this run's flushes unlike those of any other run.
+        alone: A batch is closed without those of other streams that hold STATE back.
+    """
+
+    def __init__(
+        self,
+        rule: FlushRule,
+        limits: Limits,
+        *,
+        tracker: StateTracker,
+        schedule: Schedule,
+        act: Callable[[ev.Action], None],
+        run_id: str,
+        alone: bool = False,
+    ) -> None:
+        self._rule = rule
+        self._limits = limits
+        self._tracker = tracker
+        self._schedule = schedule
+        self._act = act
+        self._run_id = run_id
+        self._alone = alone
+        self._streams: dict[int, Stream] = {}  # of open flushes, by position in the tracker
+        self._flushes: dict[int, Flush] = {}
+        self._staged_bytes = 0
+        self._last_flush = 0
+        self._last_file = 0
+
+    @property
+    def have_room(self) -> bool:
+        """Whether more may be received."""
+        waiting = len(self._flushes) - len(self._streams)
+        return waiting < self._limits.waiting and self._staged_bytes < self._limits.staged_bytes
+
+    @property
+    def deadline(self) -> float:
+        """When an open batch is due; `math.inf` for never."""
+        return min((self._due(flush) for flush in self._open()), default=math.inf)
+
+    def left(self) -> tuple[tuple[int, Batch], ...]:
+        """Numbers and headers of the flushes that are not durable."""
+        return tuple((flush.number, flush.header) for flush in self._flushes.values())
+
+    def stage(
+        self, stream: Stream, lines: Lines, first_line: int, version: int | None, now: float
+    ) -> int:
+        """Stage as many lines as the open batch takes, and close it where it is full then.
+
+        Returns:
+            How many it took, at least 1.
+        """
+        flush = self.opened(stream, version, now)
+        rows, size = self._rule.room(flush.stream, flush.size)
+        taken = lines.count if rows is None else min(rows, lines.count)
+        if size is not None:
+            taken = min(taken, lines.until(size))
+        data = lines.take(taken)
+        piece = flush.staging
+        if piece is None:
+            self._last_file += 1
+            piece = flush.add_staging(self._last_file)
+        self._act(ev.Stage(piece.file, data, taken, first_line))
+        self._count_staged(flush, len(data))
+        piece.grow(taken, len(data), first_line)
+        flush.size.rows += taken
+        flush.size.size += len(data)
+        flush.size.idle = False
+        if piece.size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
+            self._complete_file(stream, flush)
+        self.close_if_full(flush, now)
+        return taken
+
+    def add_files(
+        self, stream: Stream, files: Sequence[InputFile], version: int | None, now: float
+    ) -> int:
+        """Add as many files of a BATCH message as the open batch takes, by what is known of them.
+
+        What a file holds is known once it is converted; the next ones are taken for as large.
+
+        Returns:
+            How many it took; 0 where they have to wait.
+        """
+        if stream.is_probing:
+            return 0
+        flush = self.opened(stream, version, now)
+        self._complete_file(stream, flush)
+        trial, taken = replace(flush.size), 0
+        rows, size = stream.file_size or (0, 0)
+        is_probing = self._limits.probe and stream.file_size is None
+        most = 1 if is_probing else len(files)
+        while taken < most and not (taken and self._rule.is_full(flush.stream, trial)):
+            trial = replace(
+                trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
+            )
+            taken += 1
+        flush.size, flush.last_file = trial, self._tracker.position
+        piece = flush.add_files(tuple(files[:taken]), rows * taken, size * taken)
+        stream.is_probing = is_probing
+        self._schedule.add_piece(stream, flush, piece)
+        self.close_if_full(flush, now)
+        return taken
+
+    def opened(self, stream: Stream, version: int | None, now: float) -> Flush:
+        """The open batch of a stream; a new one where there is none of this version."""
+        if stream.open is not None and stream.open.header.version != version:
+            self.close(stream, now)
+        if stream.open is None:
+            self._last_flush += 1
+            number = self._last_flush
+            header = Batch(stream.schema, (), f"{self._run_id}-{number:06d}", version, now)
+            flush = Flush(number, header, self._tracker.begin(), BatchSize(opened_at=now))
+            stream.open = self._flushes[number] = flush
+            stream.has_flushes = True
+            self._streams[flush.position] = stream
+        return stream.open
+
+    def close(self, stream: Stream, now: float) -> None:
+        """Close a stream's batch, and those that would still hold the newest STATE back."""
+        if stream.open is None:
+            return
+        self._close_one(stream.open, now)
+        if self._alone:
+            return
+        for position in self._tracker.holders():
+            held = self._streams.get(position)
+            if held is not None and held.open is not None:
+                self._close_one(held.open, now)
+
+    def input_is_idle(self, now: float) -> None:
+        """Note that nothing waits on the input, and close what need not wait then."""
+        for flush in list(self._open()):
+            flush.size.idle = True
+            self.close_if_full(flush, now)
+
+    def close_due(self, now: float) -> None:
+        """Close what has waited long enough."""
+        for flush in [flush for flush in self._open() if self._due(flush) <= now]:
+            self._close_if(flush, True, now)
+
+    def make_way(self, now: float) -> None:
+        """Staging is full: unless conversions will empty it, close the largest batch."""
+        full = self._staged_bytes >= self._limits.staged_bytes
+        if full and self._streams and not self._schedule.is_converting:
+            self._close_if(max(self._open(), key=_bytes_staged), True, now)
+
+    def converted(self, job: Conversion, event: ev.WorkDone, now: float) -> None:
+        """Note that a piece has been converted."""
+        flush, piece = job.flush, job.piece
+        flush.unconverted -= 1
+        flush.convert_seconds = now - job.began_at
+        if isinstance(piece, StagedPiece):
+            self._count_staged(flush, -piece.size)
+            self._act(ev.RemoveFile(piece.file))
+        else:
+            flush.size.rows += event.rows + event.rejected - piece.rows
+            flush.size.size += event.size - piece.size
+            count = len(piece.files)
+            job.stream.file_size = (event.rows + event.rejected) // count, event.size // count
+            job.stream.is_probing = False
+
+    def committed(self, flush: Flush, began_at: float, now: float) -> None:
+        """Note that a flush is durable."""
+        del self._flushes[flush.number]
+        closed_at = now if flush.closed_at is None else flush.closed_at
+        seconds = flush.convert_seconds + now - began_at
+        self._rule.flushed(flush.stream, flush.size, seconds)
+        self._act(ev.Forget(flush.number, flush.header, now - closed_at))
+
+    def close_if_full(self, flush: Flush, now: float) -> None:
+        """Close a batch that the rule calls full."""
+        self._close_if(flush, self._rule.is_full(flush.stream, flush.size), now)
+
+    def _open(self) -> Iterator[Flush]:
+        return (stream.open for stream in self._streams.values() if stream.open is not None)
+
+    def _due(self, flush: Flush) -> float:
+        return self._rule.deadline(flush.stream, flush.size)
+
+    def _close_if(self, flush: Flush, wanted: bool, now: float) -> None:
+        stream = self._streams.get(flush.position)
+        if wanted and stream is not None:
+            self.close(stream, now)
+
+    def _close_one(self, flush: Flush, now: float) -> None:
+        stream = self._streams.pop(flush.position)
+        self._complete_file(stream, flush)
+        flush.closed_at = now
+        stream.open = None
+        self._schedule.add_step(stream, flush)
+
+    def _complete_file(self, stream: Stream, flush: Flush) -> None:
+        piece, flush.staging = flush.staging, None
+        if piece is not None:
+            self._act(ev.CloseFile(piece.file))
+            self._schedule.add_piece(stream, flush, piece)
+
+    def _count_staged(self, flush: Flush, size: int) -> None:
+        flush.bytes_staged += size
+        self._staged_bytes += size
+
+
+def _bytes_staged(flush: Flush) -> int:
+    return flush.bytes_staged

@@ -1,0 +1,64 @@
+"""What tasks told the driver, as results and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shared.errors import MessageError, RecordError, Where
+from shared.storage import shown
+from target_spark.destinations.trouble import write_error
+from target_spark.plans import Batch, LoadResult, Part, Reject
+from target_spark.reject_files import MAX_REJECTS
+
+Row = Mapping[str, Any]
+
+
+def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
+    """The result of a job, rejected records in the order of their lines."""
+    parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in _of("part", rows))
+    order = {file.url: position for position, file in enumerate(batch.files)}
+    rejects = [Reject(row["url"], row["rows"], row["text"]) for row in _of("reject", rows)]
+    rejects.sort(key=lambda reject: (order.get(reject.file, 0), reject.line))
+    return LoadResult(
+        parts=parts,
+        rows=sum(part.rows for part in parts),
+        rejects=tuple(rejects[:MAX_REJECTS]),
+        rejected=sum(row["rows"] for row in _of("rejected", rows)),
+        reject_files=tuple(row["url"] for row in _of("reject file", rows)),
+    )
+
+
+def raise_failure(rows: Iterable[Row], where: Where) -> None:
+    """Raises what a task failed with for good, if one has.
+
+    Raises:
+        DestinationError: A part could not be written; its cause is an OSError.
+        MessageError: A file could not be read.
+    """
+    for row in rows:
+        if row["kind"] == "error":
+            cause = OSError(row["rows"], row["text"])
+            raise write_error(row["url"], cause) from cause
+        if row["kind"] == "unreadable":
+            raise MessageError(
+                f"the file '{shown(row['url'])}' cannot be read: {row['text']}", where=where
+            )
+
+
+def record_error(batch: Batch, result: LoadResult) -> RecordError:
+    """The error for the first record that does not fit, with the number of others."""
+    first = result.rejects[0]
+    staged = any(file.url == first.file and file.line_map for file in batch.files)
+    where = Where(
+        stream=batch.stream.stream,
+        file=None if staged else shown(first.file),
+        line=first.line,
+    )
+    many = result.rejected > 1
+    hint = f"{result.rejected} records of this batch do not fit" if many else ""
+    return RecordError(first.reason, where=where, hint=hint)
+
+
+def _of(kind: str, rows: Iterable[Row]) -> Iterable[Row]:
+    return (row for row in rows if row["kind"] == kind)

@@ -1,0 +1,196 @@
+"""How executors read the files of a batch: rows of the stream, and those that do not fit."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from shared.conform import conform
+from shared.encodings import FORMATS, ContentError, bare_lines, packed_lines, read_lines
+from shared.json_lines import LineReader
+from shared.row_values import plain_rows, row_text
+from shared.storage import StorageOptions, codec_of, local_path, open_random
+from shared.transforms.record_metadata import DELETED_AT, RecordMetadata
+from shared.typed_rows import RowReader
+from target_spark.plans import InputFile, Reject
+from target_spark.reject_files import Rejects
+
+_COUNTED = 1 << 20
+
+
+class UnreadableInputError(Exception):
+    """A file to load cannot be opened or is not what it should be: its URL and why."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file to read, the lines that begin within a range of its bytes, or some row groups.
+
+    Attributes:
+        file: The file.
+        start: First byte, or first row group of a Parquet file.
+        length: Bytes or row groups; None for all.
+        rows_before: Rows of a Parquet file that come before the piece.
+    """
+
+    file: InputFile
+    start: int = 0
+    length: int | None = None
+    rows_before: int = 0
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How rows are read.
+
+    Attributes:
+        tasks: The pieces of each task, in order.
+        schema: JSON Schema that rows are read with.
+        columns: Columns and types that leave the reader.
+        metadata: Values of the `_sdc_*` columns, or None for none.
+        strict: Check every record against the schema.
+        options: Of the storage that BATCH messages name files of.
+        rejects: Folder for files of rejected records; None for none.
+    """
+
+    tasks: tuple[tuple[Piece, ...], ...]
+    schema: Mapping[str, Any]
+    columns: pa.Schema
+    metadata: RecordMetadata | None = None
+    strict: bool = True
+    options: StorageOptions = field(default_factory=StorageOptions)
+    rejects: str | None = None
+
+
+def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
+    """The completed rows of some pieces, in bounded tables with the columns of the plan.
+
+    Raises:
+        UnreadableInputError: A file is missing, cut or of another format.
+    """
+    for piece in pieces:
+        lines = piece.file.encoding.format in {"singer", "jsonl"}
+        tables = (_read_lines if lines else _read_rows)(read, piece, rejects)
+        yield from _readable(piece.file.url, tables, read.options)
+
+
+def line_of(file: InputFile, line: int) -> int:
+    """The line of stdin (both 1-based) that a line of a staged file was; else the line itself."""
+    if not file.line_map:
+        return line
+    run = bisect.bisect_right(file.line_map, line, key=lambda pair: pair[0]) - 1
+    first, origin = file.line_map[max(0, run)]
+    return origin + line - first
+
+
+def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Iterator[Any]:
+    """Tables of one file; failures to read it are told from those of whoever takes them."""
+    while True:
+        try:
+            table = next(tables, None)
+        except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UnreadableInputError(url, _reason(error, options)) from error
+        except Exception as error:
+            if local_path(url) is not None:
+                raise
+            # Packages of object stores have exceptions of their own.
+            raise UnreadableInputError(url, _reason(error, options)) from error
+        if table is None:
+            return
+        yield table
+
+
+def _reason(error: BaseException, options: StorageOptions) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return options.without_secrets(text)
+
+
+def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    staged = piece.file.encoding.format == "singer"
+    reader = LineReader(read.schema, envelope=staged, strict=read.strict)
+    url, options = piece.file.url, None if staged else read.options
+    for block, before in _blocks(piece, options):
+        found = reader.read(block)
+        if found.rejects:
+            first = before + _lines_before(piece, options)
+            texts = block.split(b"\n")
+            for position, reason in found.rejects:
+                line = line_of(piece.file, first + position + 1)
+                rejects.add(Reject(url, line, reason), texts[position])
+        yield _completed(read, found.table, found.extracted_at, found.versions)
+
+
+def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
+    """Blocks of lines, each with the number of lines before it in what is read of the file."""
+    url, staged = piece.file.url, piece.file.encoding.format == "singer"
+    if piece.length is not None and _is_packed(piece, options):
+        yield from packed_lines(url, piece.start, piece.length, options=options)
+        return
+    lines = 0
+    for block in (read_lines if staged else bare_lines)(
+        url, piece.start, piece.length, options=options
+    ):
+        yield block, lines
+        lines += block.count(b"\n")
+
+
+def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
+    return piece.file.encoding.format == "jsonl" and codec_of(piece.file.url, options) is not None
+
+
+def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    name = piece.file.encoding.format
+    reader = RowReader(read.schema, strict=read.strict, texts=name == "csv")
+    rows = piece.rows_before
+    for table in _tables(piece, read.options):
+        if not reader.fits(table.column_names):
+            raise ContentError("none of its columns is one of the stream's")
+        found = reader.read(table)
+        for row, reason in found.rejects:
+            original = row_text(plain_rows(table.slice(row, 1))[0]) if read.rejects else b""
+            rejects.add(Reject(piece.file.url, rows + row + 1, reason), original)
+        rows += table.num_rows
+        yield _completed(read, found.table)
+
+
+def _tables(piece: Piece, options: StorageOptions) -> Iterator[pa.Table]:
+    form = FORMATS[piece.file.encoding.format]
+    if piece.length is None:
+        return form.read(piece.file.url, options)
+    from shared.format_columnar import read_groups  # noqa: PLC0415
+
+    return read_groups(piece.file.url, range(piece.start, piece.start + piece.length), options)
+
+
+def _lines_before(piece: Piece, options: StorageOptions | None) -> int:
+    """Lines of the file that begin before the piece does; read only where a record is rejected."""
+    if piece.start == 0 or _is_packed(piece, options):
+        return 0
+    with open_random(piece.file.url, options) as source:
+        left, count, last = piece.start, 0, b"\n"
+        while left and (chunk := source.read(min(left, _COUNTED))):
+            left, count, last = left - len(chunk), count + chunk.count(b"\n"), chunk[-1:]
+    return count if last == b"\n" else count + 1
+
+
+def _completed(
+    read: ReadPlan,
+    table: pa.Table,
+    extracted_at: pa.ChunkedArray | None = None,
+    versions: pa.ChunkedArray | None = None,
+) -> pa.Table:
+    """The rows with their metadata columns, as the table stores them."""
+    if read.metadata is not None:
+        deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
+        added = read.metadata.columns(table.num_rows, extracted_at, deleted, versions)
+        for name, column in added.items():
+            position = table.schema.get_field_index(name)
+            if position < 0:
+                table = table.append_column(name, column)
+            else:
+                table = table.set_column(position, name, column)
+    return conform(table, read.columns)

@@ -1,0 +1,74 @@
+"""Tells of records that were left out: the first ones one by one, all of them in numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from shared.errors import Where
+from shared.metrics import Counter
+from shared.storage import shown
+from target_spark.events import LineRejected
+from target_spark.plans import Batch, LoadResult, Reject
+
+FIRST = 10
+"""Records of a stream that are named in the log."""
+
+RECORD_REJECTED = "record_rejected"
+
+_logger = logging.getLogger(__name__)
+
+
+class Rejections:
+    """Logs and counts; used by one thread.
+
+    Args:
+        kept_in: Folder or URL of the dead letters; None where they are not kept.
+    """
+
+    def __init__(self, kept_in: str | None = None) -> None:
+        self._kept_in = kept_in
+        self._counters: dict[str | None, Counter] = {}
+        self._named: dict[str | None, int] = {}
+
+    def of_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
+        """Tell of the rejected records of a flush that is durable."""
+        staged = {file.url for file in batch.files if file.encoding.format == "singer"}
+        stream = batch.stream.stream
+        for result in results:
+            for reject in result.rejects[:FIRST]:
+                self._name(stream, _place(stream, reject, staged), reject.reason)
+            self._count(stream, result.rejected)
+
+    def of_line(self, line: LineRejected) -> None:
+        """Tell of a line that is no message."""
+        self._name(line.stream, Where(stream=line.stream, line=line.line), line.reason)
+        self._count(line.stream, 1)
+
+    def close(self) -> None:
+        """Log the totals and write the counters."""
+        kept = f"; they are kept in '{shown(self._kept_in)}'" if self._kept_in else ""
+        for stream, counter in self._counters.items():
+            what = "lines" if stream is None else f"stream '{stream}': records"
+            _logger.warning("%s left out: %d%s", what, counter.total, kept)
+            counter.close()
+        self._counters.clear()
+
+    def _name(self, stream: str | None, where: Where, reason: str) -> None:
+        named = self._named[stream] = self._named.get(stream, 0) + 1
+        if named <= FIRST:
+            _logger.warning("%s: left out: %s", where, reason)
+        elif named == FIRST + 1:
+            _logger.warning("%s: left out; further ones are only counted", where)
+
+    def _count(self, stream: str | None, count: int) -> None:
+        if not count:
+            return
+        if stream not in self._counters:
+            self._counters[stream] = Counter(RECORD_REJECTED, stream)
+        self._counters[stream].increment(count)
+
+
+def _place(stream: str, reject: Reject, staged: set[str]) -> Where:
+    file = None if reject.file in staged else shown(reject.file)
+    return Where(stream=stream, file=file, line=reject.line)

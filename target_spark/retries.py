@@ -1,0 +1,114 @@
+"""Which failures may pass by themselves, and how long to wait before work is done again. Pure."""
+
+from __future__ import annotations
+
+import errno
+import random
+import re
+from collections.abc import Callable, Iterator
+
+from shared.errors import RecordError, SettingsError
+
+LONGEST_PAUSE = 300.0
+
+_PASSING = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ESTALE,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ENETRESET,
+        errno.ENOLCK,
+    }
+)
+_NEVER = (RecordError, SettingsError)
+_LASTING_NAMES = re.compile(
+    r"AccessDenied|AccessControlException|Forbidden|PermissionError|Permission denied|NoCredentials"
+    r"|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|AnalysisException|ParseException"
+    r"|CommitStateUnknown|_SCHEMA|SCHEMA_|TypeError|AttributeError"
+)
+_PASSING_NAMES = re.compile(
+    r"Concurrent\w*Exception|DELTA_CONCURRENT|CommitFailedException|CommitConflict"
+    r"|SlowDown|Throttl|TooManyRequests|RequestLimitExceeded|RequestTimeout|ServiceUnavailable"
+    r"|InternalError|OperationAborted|EndpointConnectionError|ConnectionClosedError"
+    r"|ConnectTimeout|ReadTimeout|IncompleteRead|ClientConnect|ClientOSError|ServerDisconnected"
+    r"|TimeoutError|SocketTimeoutException|ConnectException|UnknownHostException"
+    r"|NoRouteToHost|Connection reset|Connection refused|timed out"
+    r"|No space left on device|Disk quota exceeded"
+    r"|Python worker exited unexpectedly|Python worker failed to connect back"
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether a failure may pass by itself: network, throttling, full disk, conflict.
+
+    Judged by the innermost cause that tells: the number of an `OSError`, else the class and text.
+    What nothing is known of has not failed for a passing reason.
+    """
+    if isinstance(error, _NEVER):
+        return False
+    verdicts = [_verdict(cause) for cause in _causes(error)]
+    return next((verdict for verdict in reversed(verdicts) if verdict is not None), False)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _verdict(error: BaseException) -> bool | None:
+    """Judge one error by itself; None where it tells nothing."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _PASSING
+    if _LASTING_NAMES.search(text):
+        return False
+    return True if _PASSING_NAMES.search(text) else None
+
+
+class Backoff:
+    """Do work again that failed for a passing reason: exponential pauses, full jitter.
+
+    The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
+    most five minutes, so that several writers do not collide again.
+
+    Args:
+        retries: How often at most.
+        seconds: Longest pause before the first retry.
+        chance: Gives numbers from 0 to 1.
+    """
+
+    def __init__(
+        self, retries: int, seconds: float, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._retries = retries
+        self._seconds = seconds
+        self._chance = chance
+
+    def pause(self, error: BaseException, failures: int) -> float | None:
+        """See `RetryRule`."""
+        if failures > self._retries or not may_pass(error):
+            return None
+        longest = min(LONGEST_PAUSE, self._seconds * 2.0 ** min(failures - 1, 60))
+        return self._chance() * longest

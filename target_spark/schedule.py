@@ -1,0 +1,227 @@
+"""Which work runs, and in which order: no I/O and no clock of its own."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from target_spark import events as ev
+from target_spark.flushes import Activation, Burial, Flush, Piece, StagedPiece, Step, Stream
+
+
+class RetryRule(Protocol):
+    """Decides whether failed work is done again."""
+
+    def pause(self, error: BaseException, failures: int) -> float | None:
+        """Say how long to wait before work that has failed is done again.
+
+        Args:
+            error: Its last failure.
+            failures: How often it has failed, from 1.
+
+        Returns:
+            Seconds, or None where it must not be done again.
+        """
+        ...
+
+
+class NoRetries:
+    """Whatever fails has failed for good."""
+
+    def pause(self, error: BaseException, failures: int) -> float | None:  # noqa: ARG002
+        """See `RetryRule`."""
+        return None
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A piece of work.
+
+    Attributes:
+        failures: How often it has failed.
+        began_at: When it began the last time.
+        due: When it may begin again after a failure.
+    """
+
+    failures: int = 0
+    began_at: float = 0.0
+    due: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Conversion(Job):
+    """A piece of a flush to be converted."""
+
+    stream: Stream
+    flush: Flush
+    piece: Piece
+
+
+@dataclass(kw_only=True)
+class Turn(Job):
+    """The first step of a stream."""
+
+    stream: Stream
+    step: Step
+
+
+class Schedule:
+    """Conversions in order of arrival, steps of one stream one after the other.
+
+    Steps go before conversions. Streams do not wait for each other; a step that waits for being
+    done again holds back those behind it.
+
+    Args:
+        parallel: Pieces of work at a time.
+        converts: Conversions at a time.
+        retries: What is done again.
+    """
+
+    def __init__(
+        self, parallel: int, converts: int | None = None, retries: RetryRule | None = None
+    ) -> None:
+        self._parallel = parallel
+        self._most_converts = converts or parallel
+        self._retries = retries or NoRetries()
+        self._converts: deque[Conversion] = deque()
+        self._turns: deque[Turn] = deque()
+        self._running: dict[int, Conversion | Turn] = {}
+        self._later: list[Conversion | Turn] = []
+        self._work = 0
+        self._steps = 0
+        self._is_failing = False
+        self._is_stopped = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was added has been done."""
+        return not (self._running or self._steps or self._converts or self._later)
+
+    @property
+    def is_converting(self) -> bool:
+        """Whether conversions run or wait."""
+        begun = (*self._running.values(), *self._later)
+        return bool(self._converts) or any(isinstance(job, Conversion) for job in begun)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a step runs: something will be durable when it ends."""
+        return any(isinstance(job, Turn) for job in self._running.values())
+
+    @property
+    def deadline(self) -> float:
+        """When work may be done again; `math.inf` for never."""
+        return min((job.due for job in self._later), default=math.inf)
+
+    def add_piece(self, stream: Stream, flush: Flush, piece: Piece) -> None:
+        """Have a complete piece converted."""
+        self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
+
+    def add_step(self, stream: Stream, step: Step) -> None:
+        """Have a step done after those the stream has already."""
+        self._steps += 1
+        stream.steps.append(step)
+        self.offer(stream)
+
+    def offer(self, stream: Stream) -> None:
+        """Let the stream's first step have its turn if it can run and does not yet."""
+        if stream.running or not stream.steps:
+            return
+        step = stream.steps[0]
+        if not isinstance(step, Flush) or step.ready:
+            stream.running = True
+            self._turns.append(Turn(stream=stream, step=step))
+
+    def begin(self, now: float) -> Iterator[ev.Work]:
+        """Begin what may begin.
+
+        Yields:
+            The work to do.
+        """
+        self._wake(now)
+        while not self._is_stopped and (job := self._next()) is not None:
+            self._work += 1
+            self._running[self._work] = job
+            job.began_at = now
+            yield _work(self._work, job)
+
+    def done(self, work: int) -> Conversion | Turn:
+        """Note that work has succeeded."""
+        job = self._running.pop(work)
+        if isinstance(job, Turn):
+            job.stream.steps.popleft()
+            job.stream.running = False
+            self._steps -= 1
+        return job
+
+    def failed(self, work: int, error: BaseException, now: float) -> ev.RetryLater | None:
+        """Note that work has failed.
+
+        Returns:
+            What to say of it where it is done again; None where it has failed for good.
+        """
+        job = self._running.pop(work)
+        job.failures += 1
+        ending = self._is_stopped or self._is_failing
+        pause = None if ending else self._retries.pause(error, job.failures)
+        if pause is None:
+            return None
+        job.due = now + pause
+        self._later.append(job)
+        what = "conversion" if isinstance(job, Conversion) else "commit"
+        return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
+
+    def fail(self) -> None:
+        """Begin nothing new but steps that are ready by now, or by what still runs."""
+        self._is_failing = True
+        self._converts.clear()
+        self._later.clear()
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        self._is_stopped = True
+        self._converts.clear()
+        self._turns.clear()
+        self._later.clear()
+
+    def _next(self) -> Conversion | Turn | None:
+        if self._turns and (self._is_failing or len(self._running) < self._parallel):
+            return self._turns.popleft()
+        if not self._converts:
+            return None
+        converting = sum(isinstance(job, Conversion) for job in self._running.values())
+        free = len(self._running) < self._parallel and converting < self._most_converts
+        return self._converts.popleft() if free else None
+
+    def _wake(self, now: float) -> None:
+        """Put work whose pause is over before all other of its kind."""
+        if not self._later:
+            return
+        due = [job for job in self._later if job.due <= now]
+        self._later = [job for job in self._later if job.due > now]
+        for job in reversed(due):
+            if isinstance(job, Turn):
+                self._turns.appendleft(job)
+            else:
+                self._converts.appendleft(job)
+
+
+def _work(number: int, job: Conversion | Turn) -> ev.Work:
+    if isinstance(job, Conversion):
+        flush, piece = job.flush, job.piece
+        convert = partial(ev.Convert, number, flush.number, flush.header, piece.index)
+        if isinstance(piece, StagedPiece):
+            return convert(staged=piece.file)
+        return convert(files=piece.files)
+    step = job.step
+    if isinstance(step, Flush):
+        return ev.Commit(number, step.number, step.header)
+    if isinstance(step, Activation):
+        return ev.Activate(number, step.stream, step.version)
+    if isinstance(step, Burial):
+        return ev.Bury(number, step.position, tuple(step.lines))
+    return ev.Finish(number, step.stream)

@@ -1,0 +1,68 @@
+"""The loader over Spark Connect, in a process of its own: a session is one kind or the other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("grpc")
+pytestmark = pytest.mark.pipe
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import sys, time
+from shared.encodings import Encoding
+from shared.errors import RecordError
+from shared.spark_session import SessionStarter
+from shared.spark_settings import SparkSettings
+from target_spark.config import TargetConfig
+from target_spark.loader import Loader
+from target_spark.plans import Batch, InputFile, StreamSchema
+
+folder = sys.argv[1]
+starter = SessionStarter(SparkSettings(remote="local[2]", app_name="connect-test"))
+starter.start()
+schema = {"properties": {"id": {"type": "integer"}, "tags": {"items": {"type": "string"}}}}
+for form in ("parquet", "json"):
+    loader = Loader(TargetConfig(path=f"{folder}/{form}", format=form), starter.get)
+    def batch(name, token, version):
+        file = InputFile(f"{folder}/{name}", Encoding("singer"), line_map=((1, 5),))
+        return Batch(StreamSchema("s", schema), (file,), token, version, time.time())
+    for token, version in (("a", 1), ("b", 2)):
+        one = batch(f"good{version}", token, version)
+        loader.commit(one, [loader.convert(one)])
+    try:
+        loader.convert(batch("bad", "c", 2))
+    except RecordError as error:
+        print(error)
+    loader.activate("s", 2)
+    loader.finish("s")
+starter.stop()
+"""
+
+
+def test_loads_and_activates(tmp_path: Path) -> None:
+    for name, identity, version in (("good1", 1, 1), ("good2", 2, 2), ("bad", "x", 2)):
+        record = {"id": identity, "tags": ["a"]}
+        message = {"type": "RECORD", "stream": "s", "record": record, "version": version}
+        (tmp_path / name).write_text(json.dumps(message) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("stream 's', line 5") == 2
+    rows = pq.read_table(tmp_path / "parquet" / "s").to_pylist()
+    assert sorted(row["_sdc_deleted_at"] is None for row in rows) == [False, True]
+    text = "".join(path.read_text() for path in (tmp_path / "json" / "s").glob("part-*"))
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert sorted(line["_sdc_deleted_at"] is None for line in lines) == [False, True]
+    assert [line["tags"] for line in lines] == [["a"], ["a"]]
