@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,13 @@ TEST_SETTINGS = SparkSettings(
     master="local[2]",
     app_name="singer-spark-tests",
     conf={"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"},
+)
+# Files whose tests start both programs, or other things that keep every core busy.
+PIPE_FILES = (
+    "tests/pipes/",
+    "tests/session/test_dockerfile.py",
+    "tests/session/test_session.py",
+    "tests/tap_sync/test_tap_ends_pipe.py",
 )
 
 
@@ -39,13 +46,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Functions of test modules travel to Spark's workers whole: those cannot import the module."""
+    """Long tests come first, so that no worker is left alone with them at the end.
+
+    Functions of test modules travel to Spark's workers whole: those cannot import the module.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(PIPE_FILES))
     modules = {item.module for item in items if item.get_closest_marker("spark")}  # type: ignore[attr-defined]
     if modules:
         from pyspark.cloudpickle import register_pickle_by_value
 
         for module in modules:
             register_pickle_by_value(module)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file is one worker's, so that its tests share a session; so are all of PIPE_FILES.
+
+    Each of their tests starts two Java processes: several at a time would starve each other.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class PipesOneByOne(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "pipes" if nodeid.startswith(PIPE_FILES) else super()._split_scope(nodeid)
+
+    return PipesOneByOne(config, log)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -61,7 +61,7 @@ def test_the_second_run_reads_only_what_is_new(meltano, tmp_path):
     run()
     first = rows(project)
     assert first
-    with (project / "data" / "orders.csv").open("a") as file:
-        file.write("9001,1,2024-06-01,placed,10.50\n")
+    with (project / "data" / "orders-1.csv").open("a") as file:
+        file.write("9001,Joan,10.50,2026-06-01T08:00:00Z\n")
     run()
     assert rows(project) == [*first, 9001]

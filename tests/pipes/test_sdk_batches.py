@@ -1,0 +1,154 @@
+"""Batch files of the Meltano SDK's own batchers load here, and an SDK target reads ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shared.encodings import FORMATS
+from target_spark import process_batch_files, read_batch_tables
+
+pytestmark = pytest.mark.pipe
+
+ROOT = Path(__file__).parents[2]
+SDK = "singer-sdk[parquet]==0.54.9"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": ["number", "null"]},
+        "name": {"type": ["string", "null"]},
+        "tags": {"type": ["array", "null"], "items": {"type": "string"}},
+    },
+}
+RECORDS = [
+    {"id": n, "price": n / 4, "name": ["ü\n", "", None][n % 3], "tags": ["a"] * (n % 2)}
+    for n in range(25)
+]
+WRITE = """
+import json, sys
+from singer_sdk.batch import Batcher
+from singer_sdk.helpers._batch import BatchConfig
+
+root, form, compression, records = sys.argv[1], sys.argv[2], sys.argv[3], json.load(sys.stdin)
+config = BatchConfig.from_dict({
+    "encoding": {"format": form, "compression": compression},
+    "storage": {"root": root, "prefix": "p-"},
+    "batch_size": 10,
+})
+batcher = Batcher("tap-x", "s", config)
+print(json.dumps([list(manifest) for manifest in batcher.get_batches(iter(records))]))
+"""
+READ = """
+import json, sys
+from singer_sdk import Target, typing as th
+from singer_sdk.sinks import BatchSink
+
+class Sink(BatchSink):
+    def process_batch(self, context):
+        with open(sys.argv[3], "a") as file:
+            for record in context["records"]:
+                file.write(json.dumps(record, default=float) + "\\n")
+
+class Read(Target):
+    name = "target-read"
+    config_jsonschema = th.PropertiesList().to_dict()
+    default_sink_class = Sink
+
+Read.cli(["--config", sys.argv[1], "--input", sys.argv[2]])
+"""
+
+
+@pytest.fixture(scope="session")
+def sdk() -> str:
+    """A Python with singer-sdk, kept between runs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folder = cache / "singer-spark-tests" / f"singer-sdk-0.54.9-py{version}"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        install = [str(folder / "bin" / "pip"), "install", "-q", SDK]
+        done = subprocess.run(install, capture_output=True, text=True, check=False)
+        if done.returncode:
+            if os.environ.get("SINGER_SPARK_REQUIRE_SERVERS"):
+                pytest.fail(f"{SDK} could not be installed: {done.stderr[-500:]}")
+            pytest.skip(f"{SDK} could not be installed from PyPI")
+        (folder / "complete").touch()
+    return str(python)
+
+
+def run(python: str, script: str, *args: str, text: str = "") -> str:
+    done = subprocess.run(
+        [python, "-c", script, *args], input=text, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("form", "compression"), [("jsonl", "gzip"), ("parquet", "gzip")])
+def test_files_of_the_sdk_load_here(sdk: str, tmp_path: Path, form: str, compression: str) -> None:
+    batches = tmp_path / "sdk files"
+    batches.mkdir()
+    root = f"file://{batches}"
+    encoding = {"format": form, "compression": compression}
+    manifests = json.loads(run(sdk, WRITE, root, form, compression, text=json.dumps(RECORDS)))
+    assert len(manifests) == 3
+    urls = [url for manifest in manifests for url in manifest]
+    tables = list(read_batch_tables(encoding, None, urls, SCHEMA))
+    assert pa.concat_tables(tables).to_pylist() == RECORDS
+    assert [float(r["price"]) for r in process_batch_files(encoding, None, urls)] == [
+        n / 4 for n in range(25)
+    ]
+    messages: list[dict[str, Any]] = [
+        {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []}
+    ]
+    for manifest in manifests:
+        message = {"type": "BATCH", "stream": "s", "encoding": encoding, "manifest": manifest}
+        messages.append(message)
+    messages.append({"type": "STATE", "value": {"done": True}})
+    config = {"path": str(tmp_path / "out"), "spark": {"master": "local[2]"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = subprocess.run(
+        [sys.executable, "-m", "target_spark.cli", "--config", str(tmp_path / "config.json")],
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"done": True}
+    rows = pq.read_table(tmp_path / "out" / "s").select(list(SCHEMA["properties"])).to_pylist()
+    assert sorted(rows, key=lambda row: row["id"]) == RECORDS
+
+
+@pytest.mark.parametrize(
+    ("form", "compression"), [("jsonl", "gzip"), ("jsonl", "none"), ("parquet", "gzip")]
+)
+def test_an_sdk_target_reads_ours(sdk: str, tmp_path: Path, form: str, compression: str) -> None:
+    lines = pa.table({"value": [json.dumps(record) + "\n" for record in RECORDS]})
+    table = lines if form == "jsonl" else pa.Table.from_pylist(RECORDS)
+    ending = FORMATS[form].extension(compression)
+    path = tmp_path / f"p-tap-spark--s-0-1{ending}"
+    FORMATS[form].write(str(path), table.schema, [table], compression)
+    encoding = {"format": form, "compression": compression}
+    messages = [
+        {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []},
+        {"type": "BATCH", "stream": "s", "encoding": encoding, "manifest": [f"file://{path}"]},
+    ]
+    (tmp_path / "in").write_text("".join(json.dumps(message) + "\n" for message in messages))
+    (tmp_path / "config.json").write_text("{}")
+    run(sdk, READ, str(tmp_path / "config.json"), str(tmp_path / "in"), str(tmp_path / "found"))
+    found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert [{name: row[name] for name in RECORDS[0]} for row in found] == RECORDS
