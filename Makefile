@@ -37,21 +37,23 @@ $(ARCHIVE_STAMP): $(STAMP)
 demo: install
 	PATH="$(BIN):$$PATH" sample_configs/demo/run.sh
 
-# Grouped by file: each worker has a Spark session of its own, which the files it runs share.
+# tests/conftest.py says which worker runs what.
 test: install
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m shared.settings_docs --check
+	$(BIN)/python -m shared.batch_docs --check
 
 soak: install
 	$(BIN)/python -m pytest -m soak --seeds 50 $(PYTEST_ARGS)
 
 bench: install
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/record_path.py
+	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.record_path
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
