@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import os
-import shutil
-import socket
 import tempfile
 from array import array
 from collections import OrderedDict
@@ -19,10 +15,10 @@ from urllib.parse import unquote, urlsplit
 
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, Where
+from shared.owned_folders import OwnedFolder, remove_stale
 from target_spark.plans import InputFile
 
 PREFIX = "target-spark-"
-LOCK = ".lock"
 OPEN_FILES = 64
 BUFFER_BYTES = 128 * 1024
 STAGED = Encoding("singer")
@@ -71,8 +67,8 @@ class Staging:
     def __init__(self, root: str | None, *, open_files: int = OPEN_FILES) -> None:
         self.root = _local_path(root) if root else Path(tempfile.gettempdir())
         self._limit = open_files
+        self._owned: OwnedFolder | None = None
         self._folder = self.root
-        self._lock = -1
         self._files: dict[int, StagedFile] = {}
         self._handles: OrderedDict[int, StagedFile] = OrderedDict()
         self._paths: dict[int, Path] = {}
@@ -80,15 +76,16 @@ class Staging:
     def __enter__(self) -> Staging:
         with _named(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            remove_stale(self.root)
-            self._folder, self._lock = _private_folder(self.root)
+            remove_stale(self.root, PREFIX)
+            self._owned = OwnedFolder(self.root, PREFIX)
+            self._folder = self._owned.path
         return self
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             _abandon(file)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
+        if self._owned is not None:
+            self._owned.close()
 
     def append(self, number: int, data: bytes | memoryview, lines: int, first_line: int) -> None:
         """Append lines to a file, which is made where `number` is new.
@@ -134,36 +131,6 @@ class Staging:
         else:
             self._handles.move_to_end(number)
         return file.handle
-
-
-def remove_stale(root: Path) -> None:
-    """Remove staging folders of our own user whose run is dead: nobody holds their lock."""
-    for folder in root.glob(f"{PREFIX}{socket.gethostname()}-*"):
-        try:
-            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-                continue
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            pass
-        finally:
-            os.close(lock)
-
-
-def _private_folder(root: Path) -> tuple[Path, int]:
-    """A new folder only we can read, and the descriptor that holds its lock."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{socket.gethostname()}-", dir=root))
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Another run may have taken it for a dead one's between the two calls.
-        if (folder / LOCK).exists():
-            return folder, lock
-        os.close(lock)
 
 
 def _close(file: StagedFile) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 
 from shared.errors import SourceError, Where
+from shared.spark_errors import plain_path
 
 BEGIN, END = "[tap-spark]", "[/tap-spark]"
 _MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
@@ -93,8 +94,3 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
         where=Where(stream=stream, file=plain_path(path) if path else None),
         hint=HINTS.get(condition.split(".")[0], ""),
     )
-
-
-def plain_path(url: str) -> str:
-    """A `file:` URL as the path a user knows it by."""
-    return re.sub(r"^file:/+", "/", url)

@@ -10,10 +10,10 @@ import orjson
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from shared.spark_errors import plain_path
 from shared.storage import open_input
 from tap_spark.sources import json_documents, paths
 from tap_spark.sources.bare_values import BareValues, places_of_text
-from tap_spark.sources.failures import plain_path
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
 from tap_spark.sources.frames import CORRUPT, FILE, col, fail, file_of, tidy, without_corrupt
 from tap_spark.sources.resume import LineRules

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SourceError, Where
+from shared.spark_errors import plain_path
 from tap_spark.plans import Slice, StreamPlan
-from tap_spark.sources.failures import plain_path
 from tap_spark.sources.frames import col
 from tap_spark.sources.line_reader import LINES_SCHEMA, LineRange, cut_ranges, reader
 from tap_spark.sources.looks import FileLook

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import socket
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError
-from target_spark.staging import LOCK, PREFIX, Staging, remove_stale
+from target_spark.staging import PREFIX, Staging
 
 
 def folders(root: Path) -> list[Path]:
@@ -116,8 +115,7 @@ def test_a_full_disk_is_told_with_its_path(tmp_path, monkeypatch, when):
 def test_a_folder_that_vanished_is_told(tmp_path):
     with Staging(str(tmp_path)) as staging:
         (folder,) = folders(tmp_path)
-        (folder / LOCK).unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
         with pytest.raises(DestinationError, match="cannot be written"):
             staging.append(1, b"a\n", 1, 1)
 
@@ -144,32 +142,3 @@ def test_the_folder_of_a_living_run_stays(tmp_path):
         with Staging(str(tmp_path)):
             assert len(folders(tmp_path)) == 2
         assert first.complete(1).size == 2
-
-
-def test_other_folders_stay(tmp_path):
-    mine = f"{PREFIX}{socket.gethostname()}-"
-    (tmp_path / f"{mine}no-lock").mkdir()
-    (tmp_path / f"{PREFIX}elsewhere-x").mkdir()
-    (tmp_path / f"{PREFIX}elsewhere-x" / LOCK).touch()
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / LOCK).touch()
-    (tmp_path / f"{mine}link").symlink_to(tmp_path / "real")
-    before = sorted(tmp_path.iterdir())
-    remove_stale(tmp_path)
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_folder_taken_for_dead_before_its_lock_is_made_anew(tmp_path, monkeypatch):
-    real, stolen = fcntl.flock, []
-
-    def flock(fd, how):
-        real(fd, how)
-        if not stolen:
-            stolen.extend(folders(tmp_path))
-            (stolen[0] / LOCK).unlink()
-            stolen[0].rmdir()
-
-    monkeypatch.setattr("target_spark.staging.fcntl.flock", flock)
-    with Staging(str(tmp_path)) as staging:
-        assert folders(tmp_path) != stolen
-        staging.append(1, b"a\n", 1, 1)
