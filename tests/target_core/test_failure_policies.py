@@ -332,16 +332,17 @@ class TestRetryWithBackoff:
         monkeypatch.setattr("target_spark.run.Backoff", always)
         failure = {**self.failure, "retry_backoff": "1s"}
         result = Result(tmp_path, failure=failure, batch_size_rows=1)
-        result.loader.passing_failures = [passing()]
         lines = [json.dumps(SCHEMA), json.dumps({**SCHEMA, "stream": "t"}), record(1)]
         lines += [record(n).replace('"s"', '"t"') for n in range(5)]
         reader, writer = os.pipe()
         os.write(writer, ("\n".join(lines) + "\n").encode())
         os.close(writer)
-        done = []
+        done, failures = [], [passing()]
         commit = result.loader.commit
 
         def watched(batch, results):
+            if batch.stream.stream == "s" and failures:
+                raise failures.pop()
             commit(batch, results)
             done.append(batch.stream.stream)
 
