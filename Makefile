@@ -54,6 +54,8 @@ soak: install
 bench: install
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.record_path
+	$(BIN)/python -m benchmarks.batch_path
+	$(BIN)/python -m benchmarks.load_part
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
