@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -16,6 +15,7 @@ import click
 
 from shared.about import ABOUT_FORMATS, Program, version
 from shared.errors import (
+    DISK_FULL,
     ClosedPipeError,
     DestinationError,
     InterruptedRunError,
@@ -27,8 +27,6 @@ from shared.errors import (
 from shared.logs import is_debug, setup_logging
 from shared.settings import load_settings
 from shared.settings_check import InvalidSettingsError
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -163,7 +161,7 @@ def known_error(error: BaseException) -> SingerSparkError | None:
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return ClosedPipeError("the reader of standard output has gone away")
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         name = str(error.filename) if error.filename else None
         return DestinationError(
             f"{error.strerror}", where=Where(file=name), hint="free some disk space and run again"

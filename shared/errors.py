@@ -6,8 +6,12 @@ Exit codes are the public contract of both programs; `docs/errors.md` is generat
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import ClassVar
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What an OSError says where a disk, or the user's share of it, is full."""
 
 
 @dataclass(frozen=True)

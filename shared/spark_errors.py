@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from shared import errors
 from shared.errors import (
+    DISK_FULL,
     DestinationError,
     RecordError,
     SingerSparkError,
@@ -202,7 +203,7 @@ def _from_worker(text: str, where: Where) -> SingerSparkError | None:
 
 
 def _os_error(number: int, message: str, where: Where) -> SingerSparkError:
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    if number in DISK_FULL:
         return DestinationError(message, where=where, hint="free some space")
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return DestinationError(message, where=where, hint="check the permissions")

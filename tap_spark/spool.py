@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shared.errors import DestinationError, Where
+from shared.errors import DISK_FULL, DestinationError, Where
 from shared.owned_folders import OwnedFolder, is_locked, remove_stale
 from tap_spark.config import SpoolSettings
 from tap_spark.line_chunks import KeyMax, unpack_meta
@@ -201,7 +200,7 @@ class Spool:
 
 def spool_error(error: OSError, place: Path) -> DestinationError:
     """Explain why the spool cannot be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in DISK_FULL
     hint = (
         "free some space, or point spool.root at a larger disk"
         if full

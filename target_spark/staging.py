@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import tempfile
 from array import array
 from collections import OrderedDict
@@ -14,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shared.encodings import Encoding
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.owned_folders import OwnedFolder, remove_stale
 from target_spark.plans import InputFile
 
@@ -172,7 +171,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        full = error.errno in DISK_FULL
         what = "no space left" if full else f"cannot be written ({error.strerror or error})"
         raise DestinationError(
             f"staging: {what}",
