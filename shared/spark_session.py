@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SparkStartError, Where
 from shared.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
+from shared.package_cache import resolved
 from shared.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -157,17 +158,19 @@ class SessionStarter:
             conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             conf.setdefault("spark.connect.grpc.binding.port", "0")
             conf.setdefault("spark.connect.grpc.binding.address", "127.0.0.1")
-        jvm, connection_file = spawn_jvm(conf, environ)
-        with self._lock:
-            self._jvm = None if self._stopped else jvm
-        if self._stopped:
-            jvm.close()
-            raise SparkStartError("Spark has been stopped")
-        # Overlaps the start of Java.
-        import pyspark.sql  # noqa: F401, PLC0415
+        with resolved(conf, environ) as (known_conf, remember):
+            jvm, connection_file = spawn_jvm(known_conf, environ)
+            with self._lock:
+                self._jvm = None if self._stopped else jvm
+            if self._stopped:
+                jvm.close()
+                raise SparkStartError("Spark has been stopped")
+            # Overlaps the start of Java.
+            import pyspark.sql  # noqa: F401, PLC0415
 
-        jvm.wait_ready(connection_file)
-        classic = _classic_session(jvm, conf)
+            jvm.wait_ready(connection_file)
+            classic = _classic_session(jvm, known_conf)
+            remember(classic.conf.get("spark.jars", "") or "")
         if remote is None:
             return classic
         java: Any = classic._jvm

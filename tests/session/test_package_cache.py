@@ -1,0 +1,125 @@
+"""Jars kept from one start of Spark to the next."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+
+from shared.package_cache import resolved
+
+CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    path = tmp_path / "b.jar"
+    path.touch()
+    return path
+
+
+def conf_of(conf: dict[str, str], environ: dict[str, str]) -> dict[str, str]:
+    with resolved(conf, environ) as (found, _):
+        return found
+
+
+def remember(conf: dict[str, str], environ: dict[str, str], jars: str) -> None:
+    with resolved(conf, environ) as (_, keep):
+        keep(jars)
+
+
+def test_without_packages_nothing_is_kept(environ: dict[str, str], tmp_path: Path) -> None:
+    conf = {"spark.master": "local[2]"}
+    remember(conf, environ, "file:/x.jar")
+    assert conf_of(conf, environ) == conf
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_second_start_names_the_jars(environ: dict[str, str], jar: Path) -> None:
+    assert conf_of(CONF, environ) == CONF
+    remember(CONF, environ, f"file://{jar}")
+    assert conf_of(CONF, environ) == {"spark.master": "local[2]", "spark.jars": f"file://{jar}"}
+
+
+def test_jars_of_the_users_stay_first_and_are_not_kept(environ: dict[str, str], jar: Path) -> None:
+    mine = {**CONF, "spark.jars": "/mine.jar"}
+    remember(mine, environ, f"/mine.jar, file://{jar}")
+    assert conf_of(mine, environ)["spark.jars"] == f"/mine.jar,file://{jar}"
+    assert conf_of(CONF, environ)["spark.jars"] == f"file://{jar}"
+
+
+def test_a_jar_that_is_gone_means_another_resolution(environ: dict[str, str], jar: Path) -> None:
+    remember(CONF, environ, str(jar))
+    jar.unlink()
+    assert conf_of(CONF, environ) == CONF
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"spark.jars.packages": "a:b:2"},
+        {"spark.jars.excludes": "x:y"},
+        {"spark.jars.repositories": "https://example.com"},
+        {"spark.jars.ivy": "/elsewhere"},
+    ],
+)
+def test_other_packages_are_others(
+    environ: dict[str, str], jar: Path, other: dict[str, str]
+) -> None:
+    remember(CONF, environ, str(jar))
+    assert conf_of({**CONF, **other}, environ) == {**CONF, **other}
+
+
+def test_snapshots_are_resolved_anew(environ: dict[str, str], jar: Path) -> None:
+    conf = {"spark.jars.packages": "a:b:1-SNAPSHOT"}
+    remember(conf, environ, str(jar))
+    assert conf_of(conf, environ) == conf
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", "nonsense", '["/no/such.jar"]', "[5]"])
+def test_a_damaged_file_is_passed_over(
+    environ: dict[str, str], jar: Path, tmp_path: Path, damage: str
+) -> None:
+    remember(CONF, environ, str(jar))
+    (kept,) = (tmp_path / "cache" / "singer-spark").glob("packages-*.json")
+    kept.write_text(damage)
+    assert conf_of(CONF, environ) == CONF
+    remember(CONF, environ, str(jar))
+    assert conf_of(CONF, environ)["spark.jars"] == str(jar)
+
+
+def test_what_cannot_be_kept_is_no_error(tmp_path: Path, jar: Path) -> None:
+    (tmp_path / "file").touch()
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    remember(CONF, environ, str(jar))
+    assert conf_of(CONF, environ) == CONF
+
+
+def _hold(environ: dict[str, str], jar: str, began: str) -> None:
+    with resolved(CONF, environ) as (conf, keep):
+        Path(began).touch()
+        assert "spark.jars.packages" in conf
+        time.sleep(0.5)
+        keep(jar)
+
+
+def test_a_second_process_waits_for_the_first(
+    environ: dict[str, str], jar: Path, tmp_path: Path
+) -> None:
+    began = tmp_path / "began"
+    fork = multiprocessing.get_context("spawn")
+    first = fork.Process(target=_hold, args=(environ, str(jar), str(began)))
+    first.start()
+    while not began.exists():
+        assert first.is_alive()
+        time.sleep(0.01)
+    assert conf_of(CONF, environ)["spark.jars"] == str(jar)
+    first.join()
+    assert first.exitcode == 0
