@@ -1,27 +1,32 @@
-"""Discovery: a catalog of the streams in the settings, with everything selected by default."""
+"""Discovery: a catalog of streams and tables, with everything selected by default."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shared.errors import SingerSparkError, SourceError
+from shared.errors import SingerSparkError, SourceError, Where
 from tap_spark.catalog import build_entry
+from tap_spark.connections import connection_for
 from tap_spark.replication import all_of
 from tap_spark.sources import Source, source_for
 from tap_spark.sources.failures import source_error
+from tap_spark.table_entries import SOURCE, table_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tap_spark.config import StreamConfig, TapConfig
+    from tap_spark.config import TapConfig
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import StreamConfig
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def discover(config: TapConfig) -> dict[str, Any]:
-    """Starts Spark, describes every stream of the settings and stops Spark.
+    """Starts Spark, describes every stream and table of the settings and stops Spark.
 
     Returns:
         A catalog.
@@ -36,18 +41,18 @@ def discover(config: TapConfig) -> dict[str, Any]:
     starter = SessionStarter(config.spark)
     starter.start()
     try:
-        return _catalog(starter.get(), sources)
+        return _catalog(starter.get(), config, sources)
     finally:
         starter.stop()
 
 
 def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    """Describes every stream of the settings with a session that runs already.
+    """Describes every stream and table of the settings with a session that runs already.
 
     Raises:
         SourceError: Naming every stream that cannot be read.
     """
-    return _catalog(spark, _sources(config))
+    return _catalog(spark, config, _sources(config))
 
 
 def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
@@ -55,8 +60,43 @@ def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
     return _each(config.streams, lambda stream: (stream, source_for(stream)))
 
 
-def _catalog(spark: SparkSession, sources: Sequence[tuple[StreamConfig, Source]]) -> dict[str, Any]:
-    return {"streams": _each(sources, lambda pair: _entry(spark, *pair))}
+def _catalog(
+    spark: SparkSession, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+) -> dict[str, Any]:
+    """The streams of the settings, then the tables of the connections that are none of these."""
+    makers: list[Callable[[], list[dict[str, Any]]]] = [
+        partial(_entries_of_stream, spark, *pair) for pair in sources
+    ]
+    makers += [partial(_entries_of_connection, spark, item) for item in config.connections]
+    entries: dict[str, dict[str, Any]] = {}
+    set_by_hand = {stream.name for stream in config.streams}
+    for made in _each(makers, lambda make: make()):
+        for entry in made:
+            name = entry["tap_stream_id"]
+            if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
+                continue
+            if name in entries:
+                raise _twice(name)
+            entries[name] = entry
+    return {"streams": list(entries.values())}
+
+
+def _twice(name: str) -> SourceError:
+    return SourceError(
+        "two tables of the connections have this stream name",
+        where=Where(stream=name),
+        hint="set 'stream_prefix' for one of the connections",
+    )
+
+
+def _entries_of_connection(spark: SparkSession, config: ConnectionConfig) -> list[dict[str, Any]]:
+    return [table_entry(found) for found in connection_for(config).tables(spark)]
+
+
+def _entries_of_stream(
+    spark: SparkSession, stream: StreamConfig, source: Source
+) -> list[dict[str, Any]]:
+    return [_entry(spark, stream, source)]
 
 
 def _entry(spark: SparkSession, stream: StreamConfig, source: Source) -> dict[str, Any]:

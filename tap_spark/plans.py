@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tap_spark.config import StreamConfig
+    from tap_spark.stream_config import StreamConfig
 
 
 class Method(str, Enum):
@@ -27,6 +27,7 @@ class Resume(str, Enum):
     NOTHING = "nothing"
     REPLICATION_KEY = "replication key"
     FILE_POSITION = "file position"
+    LOG_POSITION = "log position"
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class StreamPlan:
         stream: Name on the messages.
         tap_stream_id: Name in the catalog and under `bookmarks` in the state.
         config: The stream's settings.
-        schema: JSON Schema of the selected properties, as it goes into SCHEMA.
-        columns: Selected top-level columns, in source order.
+        schema: JSON Schema of the selected properties, as it goes into SCHEMA; with LOG_BASED
+            `_sdc_deleted_at` comes last.
+        columns: Selected top-level columns, in source order (without `_sdc_deleted_at`).
         key_properties: Primary key columns; may be empty.
         method: How the stream is replicated.
         resume: What the bookmark counts.
@@ -73,12 +75,14 @@ class Slice:
     """A part of a stream that is read by one Spark job.
 
     Attributes:
-        frame: The selected columns (in plan order), filtered, still with Spark types.
+        frame: The selected columns (in plan order), filtered, still with Spark types; with
+            LOG_BASED then `_sdc_deleted_at`.
         bookmark: The stream's whole bookmark entry once this and every earlier slice have been
             written, where the source knows it (file positions); None where the writer observes it
             (replication key) or there is none.
-        ordered: Rows come in ascending order of the replication key over the whole stream
-            (nulls first), so that STATE may follow the last written row.
+        ordered: The order of the rows must be kept. With a replication key they come in its
+            ascending order over the whole stream (nulls first), so that STATE may follow the last
+            written row; with LOG_BASED in the order of the changes.
     """
 
     frame: DataFrame

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from tap_spark import catalog as catalogs
 from tap_spark.bookmarks import TEMPORAL, Json, check_state, load_state, normal_key
 from tap_spark.plans import Method, Resume, StreamPlan
+from tap_spark.stream_config import FILE_FORMATS, LOG_FORMATS
+from tap_spark.table_entries import stream_of
 
 if TYPE_CHECKING:
-    from tap_spark.config import StreamConfig, TapConfig
+    from tap_spark.config import TapConfig
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import StreamConfig
 
-FILE_FORMATS = ("csv", "json", "text", "parquet", "orc", "avro")
 __all__ = ["all_of", "load_state", "plan_streams"]
+DELETED_AT = "_sdc_deleted_at"
 START_OVER = "correct the state, or remove the stream's bookmark to read it from the start"
 
 
@@ -42,7 +46,8 @@ def plan_streams(
         if not catalogs.stream_selected(entry):
             continue
         try:
-            plans.append(_plan(entry, streams, config.start_date, state or {}, now_ms))
+            stream = _stream(entry, streams, config.connections)
+            plans.append(_plan(entry, stream, config.start_date, state or {}, now_ms))
         except SourceError as error:
             errors.append(error)
     if errors:
@@ -55,21 +60,31 @@ def all_of(errors: list[SourceError]) -> SourceError:
     return errors[0] if len(errors) == 1 else SourceError("; ".join(map(str, errors)))
 
 
-def _plan(
+def _stream(
     entry: Mapping[str, Any],
     streams: Mapping[str, StreamConfig],
-    start_date: str | None,
-    state: Mapping[str, Any],
-    now_ms: int,
-) -> StreamPlan:
+    connections: Sequence[ConnectionConfig],
+) -> StreamConfig:
     name = entry.get("tap_stream_id") or entry["stream"]
-    stream = streams.get(name)
+    root = catalogs.metadata_of(entry).get((), {})
+    stream = streams.get(name) or stream_of(name, root, connections)
     if stream is None:
         raise SourceError(
             "the catalog selects a stream that the settings do not have",
             where=Where(stream=name),
             hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
         )
+    return stream
+
+
+def _plan(
+    entry: Mapping[str, Any],
+    stream: StreamConfig,
+    start_date: str | None,
+    state: Mapping[str, Any],
+    now_ms: int,
+) -> StreamPlan:
+    name = stream.name
     root = catalogs.metadata_of(entry).get((), {})
     method = _method(entry, root, stream)
     key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
@@ -85,7 +100,7 @@ def _plan(
         stream=entry.get("stream") or name,
         tap_stream_id=name,
         config=stream,
-        schema=schema,
+        schema=_with_deletes(schema) if method is Method.LOG_BASED else schema,
         columns=columns,
         key_properties=keys,
         method=method,
@@ -114,7 +129,7 @@ def _method(entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamCon
         raise SourceError(
             f"unknown replication method '{word}'", where=where, hint="FULL_TABLE or INCREMENTAL"
         ) from None
-    if method is Method.LOG_BASED:
+    if method is Method.LOG_BASED and stream.format not in LOG_FORMATS:
         raise SourceError(
             f"format '{stream.format}' has no log to replicate from",
             where=where,
@@ -136,7 +151,14 @@ def _key_properties(
     return next((tuple(keys) for keys in found if keys), ())
 
 
+def _with_deletes(schema: Mapping[str, Any]) -> dict[str, Any]:
+    deleted = {"type": ["string", "null"], "format": "date-time"}
+    return {**schema, "properties": {**schema["properties"], DELETED_AT: deleted}}
+
+
 def _resume(method: Method, key: str | None, stream: StreamConfig) -> Resume:
+    if method is Method.LOG_BASED:
+        return Resume.LOG_POSITION
     if method is not Method.INCREMENTAL:
         return Resume.NOTHING
     if key:

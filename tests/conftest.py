@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shared.spark_packages import with_needs
 from shared.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ TEST_SETTINGS = SparkSettings(
     app_name="singer-spark-tests",
     conf={"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"},
 )
+# What the tests' session can read and write besides files.
+TEST_FORMATS = ("delta", "iceberg", "avro")
+TEST_DATABASES = ("jdbc:postgresql:", "jdbc:sqlite:", "jdbc:duckdb:")
+ICEBERG_CATALOG = "ice"
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
@@ -85,15 +92,45 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.longrepr = f"SINGER_SPARK_REQUIRE_SERVERS=1, but skipped: {report.longrepr}"
 
 
+def settings_with_packages(warehouse: str) -> SparkSettings:
+    """The tests' settings, with packages for tables and databases and an Iceberg catalog."""
+    catalog = f"spark.sql.catalog.{ICEBERG_CATALOG}"
+    conf = {
+        **TEST_SETTINGS.conf,
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "hadoop",
+        f"{catalog}.warehouse": warehouse,
+        "spark.sql.warehouse.dir": f"{warehouse}/spark",
+    }
+    databases = [(url, None) for url in TEST_DATABASES]
+    return with_needs(replace(TEST_SETTINGS, conf=conf), TEST_FORMATS, databases)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local session, started the way both programs start theirs."""
+    from shared.errors import SparkStartError
     from shared.spark_session import SessionStarter
 
-    starter = SessionStarter(TEST_SETTINGS)
-    starter.start()
-    yield starter.get()
-    starter.stop()
+    with tempfile.TemporaryDirectory() as warehouse:
+        starter = SessionStarter(settings_with_packages(warehouse))
+        starter.start()
+        try:
+            session = starter.get()
+        except SparkStartError:  # the packages cannot be had: most tests need none
+            starter = SessionStarter(TEST_SETTINGS)
+            starter.start()
+            session = starter.get()
+        yield session
+        starter.stop()
+
+
+@pytest.fixture(scope="session")
+def lake_spark(spark: SparkSession) -> SparkSession:
+    """The session, where it has the packages (tests that use this are marked `server`)."""
+    if "delta-spark" not in (spark.conf.get("spark.jars", "") or ""):
+        pytest.skip("Spark could not resolve the packages for tables and databases")
+    return spark
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.config import StreamConfig
     from tap_spark.plans import Slice, StreamPlan
+    from tap_spark.stream_config import StreamConfig
 
 FORMATS = {
     "csv": "csv_files:CsvSource",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from tap_spark.config import StreamConfig
+    from tap_spark.stream_config import StreamConfig
 
 UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 

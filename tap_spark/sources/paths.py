@@ -13,7 +13,7 @@ from shared.errors import SourceError, Where
 from shared.storage import local_path, remote, shown
 
 if TYPE_CHECKING:
-    from tap_spark.config import StreamConfig
+    from tap_spark.stream_config import StreamConfig
 
 FileSystem = Any
 """An fsspec file system."""

@@ -15,7 +15,7 @@ from tap_spark.sources.frames import bounded, col, whole
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tap_spark.config import StreamConfig
+    from tap_spark.stream_config import StreamConfig
 
 CELLS_PER_TASK = 1_000_000
 MAX_TASKS = 10_000

@@ -9,15 +9,8 @@ import pytest
 from shared.settings import environment_settings, normalize
 from shared.settings_check import InvalidSettingsError
 from shared.spark_settings import SparkSettings
-from tap_spark.config import (
-    FILE_FORMATS,
-    PROGRAM,
-    SETTINGS_SCHEMA,
-    SpoolSettings,
-    StreamConfig,
-    TapConfig,
-    tap_config,
-)
+from tap_spark.config import PROGRAM, SETTINGS_SCHEMA, SpoolSettings, TapConfig, tap_config
+from tap_spark.stream_config import FILE_FORMATS, StreamConfig
 
 CSV = {"name": "a", "format": "csv", "path": "a.csv"}
 ROWS = {"name": "r", "format": "rows", "row_count": 5}
@@ -225,7 +218,7 @@ class TestRules:
             "config['streams'][1]['surplus']",
         ]
 
-    @pytest.mark.parametrize("key", ["stream_maps", "flattening_enabled", "connections"])
+    @pytest.mark.parametrize("key", ["stream_maps", "flattening_enabled"])
     def test_settings_that_are_not_built_are_unknown(self, key: str) -> None:
         [line] = problems(CSV, **{key: {}})
         assert line.startswith(f"config['{key}']: unknown setting; ")

@@ -20,8 +20,8 @@ from tap_spark.bookmarks import (
     parse_key,
     start_stream,
 )
-from tap_spark.config import StreamConfig
 from tap_spark.plans import Method, Resume, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 PLAN = StreamPlan(
     stream="s",

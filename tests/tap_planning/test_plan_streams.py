@@ -9,9 +9,10 @@ from pyspark.sql import types as t
 
 from shared.errors import SourceError
 from tap_spark.catalog import build_entry
-from tap_spark.config import StreamConfig, TapConfig
+from tap_spark.config import TapConfig
 from tap_spark.plans import Method, Resume
 from tap_spark.replication import plan_streams
+from tap_spark.stream_config import StreamConfig
 
 STRUCT = t.StructType(
     [

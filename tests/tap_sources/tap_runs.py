@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tap_spark.catalog import metadata_of
-from tap_spark.config import StreamConfig, TapConfig
+from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
 from tap_spark.plans import Slice
 from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
 from tap_spark.sources.frames import struct_from_text
+from tap_spark.stream_config import StreamConfig
 
 
 def stream(kind: str, path: Any = None, **settings: Any) -> StreamConfig:

@@ -348,7 +348,8 @@ def test_missing_paths_are_named_without_spark(tmp_path):
 
 
 def test_all_failing_streams_are_named(spark, tmp_path, write):
-    from tap_spark.config import StreamConfig, TapConfig
+    from tap_spark.config import TapConfig
+    from tap_spark.stream_config import StreamConfig
 
     empty = write("empty.csv", "")
     streams = (

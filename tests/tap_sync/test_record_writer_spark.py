@@ -19,11 +19,12 @@ import pytest
 from shared.errors import ClosedPipeError, DestinationError
 from shared.stdout import MessageOutput
 from tap_spark import record_writer
-from tap_spark.config import SpoolSettings, StreamConfig
+from tap_spark.config import SpoolSettings
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten, write_records
 from tap_spark.spool import Spool
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

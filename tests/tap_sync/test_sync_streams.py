@@ -13,11 +13,12 @@ import pytest
 
 from shared.errors import ClosedPipeError, SourceError, SparkStartError
 from tap_spark import sync
-from tap_spark.config import SpoolSettings, StreamConfig, TapConfig
+from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.line_chunks import KeyMax
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten
 from tap_spark.state_pace import StatePace
+from tap_spark.stream_config import StreamConfig
 from tap_spark.sync import run_sync, run_test, sync_stream
 
 

@@ -1,0 +1,69 @@
+"""What the setting `connections` leads to: one module per kind, which lists its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from tap_spark.connection_config import KINDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import StreamConfig
+
+MODULES = {
+    "url": "databases:Database",
+    "catalog": "catalogs:SparkCatalog",
+    "path": "folders:TableFolder",
+}
+"""Module and class of each kind."""
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table or view that discovery lists.
+
+    Attributes:
+        stream: How to read it; its `name` is the stream's, its `key_properties` are the table's.
+        struct: Columns and exact types.
+        schema_name: Schema or namespace; None where there is none.
+        table_name: Name of the table alone.
+        is_view: Whether it is a view.
+        row_count: The source's own estimate; None where it has none.
+        replication_keys: Columns that are fit to be replication keys; None for all with an order.
+        sql_types: The source's own words for the types, by column.
+    """
+
+    stream: StreamConfig
+    struct: StructType
+    schema_name: str | None
+    table_name: str
+    is_view: bool = False
+    row_count: int | None = None
+    replication_keys: tuple[str, ...] | None = None
+    sql_types: Mapping[str, str] = field(default_factory=dict)
+
+
+class Connection(Protocol):
+    """A place that holds tables."""
+
+    def tables(self, spark: SparkSession) -> Iterable[FoundTable]:
+        """List the tables that the connection's patterns ask for, in a stable order.
+
+        Raises:
+            SourceError: The place cannot be reached or read; names the connection.
+        """
+        ...
+
+
+def connection_for(config: ConnectionConfig) -> Connection:
+    """Build the connection of an item of `connections`."""
+    kind = next(kind for kind in KINDS if getattr(config, kind) is not None)
+    module, name = MODULES[kind].split(":")
+    made: Connection = getattr(import_module(f"tap_spark.connections.{module}"), name)(config)
+    return made
