@@ -77,9 +77,23 @@ _START_OPTIONS = (
     "-XX:Tier4BackEdgeThreshold=80000",
 )
 _TOLD = re.compile(r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception")
+_PYTHON_TRACE = "Traceback (most recent call last)"
 _THROWN = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
 _KEPT_LINES = 200
 _log = logging.getLogger(__name__)
+
+
+class Tracebacks:
+    """Tells lines of Python tracebacks, which Spark's workers print beside raising the error."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def __call__(self, line: str) -> bool:
+        """Whether a line is part of one; its last line is the first that is not indented."""
+        was_inside = self._inside
+        self._inside = line.startswith(_PYTHON_TRACE) or (was_inside and line[:1] in ("", " "))
+        return was_inside or self._inside
 
 
 class Jvm:
@@ -145,10 +159,12 @@ class Jvm:
 
     def _listen(self, stream: IO[bytes]) -> None:
         """Pass on what the process prints; while it starts that is noise, kept for `last_words`."""
+        is_trace = Tracebacks()
         for raw in stream:
             line = raw.decode(errors="replace").rstrip()
             self._said.append(line)
-            _log.log(logging.INFO if self._ready else logging.DEBUG, "Spark: %s", line)
+            quiet = is_trace(line) or not self._ready
+            _log.log(logging.DEBUG if quiet else logging.INFO, "Spark: %s", line)
 
     def close(self, orderly: bool = False, seconds: float = ORDERLY_SECONDS) -> None:
         """End the process and remove its temporary files; safe to call twice.

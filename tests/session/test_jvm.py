@@ -11,7 +11,7 @@ import pytest
 
 from shared import jvm
 from shared.errors import SparkStartError
-from shared.jvm import Jvm, spawn_jvm
+from shared.jvm import Jvm, Tracebacks, spawn_jvm
 from shared.owned_folders import OwnedFolder
 
 CONF = {"spark.master": "local[1]"}
@@ -185,3 +185,18 @@ def test_a_start_removes_what_killed_ones_left(
     assert (connection_file.parent / jvm.PROPERTIES).stat().st_mode & 0o777 == 0o600
     process.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tracebacks_of_workers_are_told_from_other_lines() -> None:
+    lines = [
+        ("26/11/21 WARN something", False),
+        ("Traceback (most recent call last):", True),
+        ('  File "daemon.py", line 1, in manager', True),
+        ("    code = worker(sock)", True),
+        ("", True),
+        ("ValueError: broken", True),
+        ("26/11/21 WARN something else", False),
+        ("  indented, but by itself", False),
+    ]
+    is_trace = Tracebacks()
+    assert [(line, is_trace(line)) for line, _ in lines] == lines
