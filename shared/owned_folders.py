@@ -33,7 +33,7 @@ class OwnedFolder:
             (`pass_fds`) owns the folder as well.
 
     Raises:
-        OSError: The folder cannot be made.
+        OSError: The folder cannot be made, or the file system knows no locks.
     """
 
     def __init__(self, root: str | os.PathLike[str], prefix: str) -> None:
@@ -42,7 +42,7 @@ class OwnedFolder:
             self.lock = self.path / LOCK_NAME
             with contextlib.suppress(FileNotFoundError):
                 self.fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self.fd, fcntl.LOCK_EX)
+                self._take_lock()
                 # Somebody may have taken it for a dead one's before it was locked.
                 if self.lock.exists():
                     return
@@ -52,8 +52,21 @@ class OwnedFolder:
         """Remove the folder and let go of the lock; safe to call twice."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            gone = self.path.with_name(f"{self.path.name}.gone")
+            try:
+                # Others that still work in it must not add to it while it is being emptied.
+                self.path.rename(gone)
+            except OSError:
+                gone = self.path
+            shutil.rmtree(gone, ignore_errors=True)
             os.close(fd)
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        except OSError:
+            self.close()
+            raise
 
     def __enter__(self) -> OwnedFolder:
         return self

@@ -8,9 +8,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.arrow_types import struct_to_arrow
+from shared.encodings import FORMATS
 from shared.singer_columns import json_text, quoted, record_json, scalar_text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 LINE = "line"
@@ -23,6 +26,31 @@ _TEXT_ONLY = (
     T.NullType,
 )
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
+
+
+def laid_out(frame: DataFrame, form: str, key: str | None) -> DataFrame:
+    """Lay rows out as the files of a format hold them, with what a followed key needs."""
+    if FORMATS[form].text:
+        return line_frame(frame, key)
+    return typed_frame(frame, key, flat=form == "csv")
+
+
+def file_schema(laid: T.StructType, columns: list[str], form: str, key: str | None) -> pa.Schema:
+    """Give the columns of the files.
+
+    Args:
+        laid: Of the frame that `laid_out` gave.
+        columns: Names of the rows' own columns.
+        form: The format.
+        key: The replication key that is followed, if any.
+    """
+    text = FORMATS[form].text
+    followed = 0 if key is None else 1 if text else 2
+    fields = laid.fields[: len(laid.fields) - followed]
+    if not text:
+        named = zip(fields, columns, strict=True)
+        fields = [T.StructField(name, field.dataType, field.nullable) for field, name in named]
+    return struct_to_arrow(T.StructType(fields))
 
 
 def line_frame(frame: DataFrame, key: str | None) -> DataFrame:

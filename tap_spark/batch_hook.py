@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
@@ -65,8 +66,20 @@ def get_batches(
     for number, table in enumerate(tables, start=1):
         writer = FileWriter(encoding, names, table.schema, StorageOptions(config.options))
         url = names.url(0, number)
-        writer.write(url, [table])
+        with _as_they_are():
+            writer.write(url, [table])
         yield encoding, [url]
+
+
+@contextmanager
+def _as_they_are() -> Iterator[None]:
+    """Raise failures of the storage without the mark that executors put on them."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise error.__cause__ from None
 
 
 def _checked(given: BatchConfig | Mapping[str, Any]) -> BatchConfig:

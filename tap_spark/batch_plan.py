@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.storage import local_path
+from shared.storage import StorageOptions, local_path
 
 FILE_BYTES = 64 * 1024 * 1024
 """Uncompressed size at which a file is closed where no number of rows is asked for."""
@@ -100,11 +101,21 @@ class Piece:
 Join = tuple[Piece, ...]
 
 
-def plan_joins(rests: Iterable[Written], rows: int) -> tuple[Join, ...]:
+def piece_of(rest: Written) -> Piece:
+    """Give a left-over file as a whole."""
+    return Piece(rest.url, 0, rest.rows)
+
+
+def rows_of(join: Join) -> int:
+    """Count the rows of a file to be made."""
+    return sum(piece.stop - piece.start for piece in join)
+
+
+def plan_joins(pieces: Iterable[Piece], rows: int) -> tuple[Join, ...]:
     """Share left-over rows out to files of exactly `rows` rows; only the last may have fewer.
 
     Args:
-        rests: What is left over, in the order it is to be used.
+        pieces: What is left over, in the order it is to be used.
         rows: Rows of a file.
 
     Returns:
@@ -113,17 +124,29 @@ def plan_joins(rests: Iterable[Written], rows: int) -> tuple[Join, ...]:
     joins: list[Join] = []
     open_join: list[Piece] = []
     missing = rows
-    for rest in rests:
-        start = 0
-        while start < rest.rows:
-            stop = min(rest.rows, start + missing)
-            open_join.append(Piece(rest.url, start, stop))
+    for piece in pieces:
+        start = piece.start
+        while start < piece.stop:
+            stop = min(piece.stop, start + missing)
+            open_join.append(Piece(piece.url, start, stop))
             missing -= stop - start
             start = stop
             if not missing:
                 joins.append(tuple(open_join))
                 open_join, missing = [], rows
     return (*joins, tuple(open_join)) if open_join else tuple(joins)
+
+
+def full_joins(pieces: Iterable[Piece], rows: int) -> tuple[tuple[Join, ...], Join]:
+    """As `plan_joins`, but what fills no file is given back.
+
+    Returns:
+        The full files, and the pieces of fewer than `rows` rows that remain.
+    """
+    joins = plan_joins(pieces, rows)
+    if joins and rows_of(joins[-1]) < rows:
+        return joins[:-1], joins[-1]
+    return joins, ()
 
 
 def shares(joins: Sequence[Join], tasks: int) -> Iterator[tuple[Join, ...]]:
@@ -141,3 +164,13 @@ def note_of(written: Written) -> dict[str, Any]:
         "size": written.size,
         "is_rest": written.is_rest,
     }
+
+
+@contextmanager
+def marked(options: StorageOptions) -> Iterator[None]:
+    """Mark failures of the storage, so that they are told from those of the source."""
+    try:
+        yield
+    except OSError as error:
+        text = " ".join(options.without_secrets(error.strerror or str(error)).split())
+        raise RuntimeError(STORAGE_FAILED.format(text)) from error

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from shared.conform import conform
 from shared.encodings import FORMATS, Encoding
-from shared.storage import StorageOptions, local_path, open_output, open_random
-from tap_spark.batch_plan import FILE_BYTES, STORAGE_FAILED, FileNames, Join, Written, note_of
+from shared.storage import StorageOptions, local_path, make_durable, open_output, open_random
+from tap_spark.batch_plan import FILE_BYTES, FileNames, Join, Written, marked, note_of, rows_of
 from tap_spark.line_chunks import KeyMax, KeyWatch, pack_meta
 from tap_spark.spool_files import SpoolPlace, begun, chunk_name, leave_note, task_identity
 
 NOTE_SCHEMA = "partition int, number int, note string, meta string"
 PART_SUFFIX = ".part"
 REST_SUFFIX = ".rest"
+_COPY_BYTES = 1 << 20
 _NOTES = pa.schema(
     [
         ("partition", pa.int32()),
@@ -41,24 +45,45 @@ class FileWriter:
         names: Of the files.
         schema: Columns of the files.
         options: Of the storage.
+        work: Local folder where whole files wait for the driver, which moves them to their place;
+            None where they appear there by themselves.
     """
 
     encoding: Encoding
     names: FileNames
     schema: pa.Schema
     options: StorageOptions
+    work: str | None = None
 
     def write(self, url: str, tables: Iterable[pa.Table]) -> None:
-        """Write a file; on local disk it appears when it is whole, as on object stores."""
+        """Write a file; it is durable and whole when it appears."""
         path = local_path(url)
-        part = url if path is None else _hidden(path)
-        conformed = (conform(table, self.schema) for table in tables)
-        with _marked(self.options):
-            FORMATS[self.encoding.format].write(
-                part, self.schema, conformed, self.encoding.compression, self.options
-            )
-            if path is not None:
+        with marked(self.options):
+            if path is None:
+                self._fill(url, tables)
+            elif self.work is not None:
+                self._fill_waiting(waiting_path(self.work, url), tables)
+            else:
+                part = _hidden(path)
+                self._fill(part, tables)
+                make_durable(part)
                 os.replace(part, path)  # noqa: PTH105
+                make_durable(str(Path(path).parent))
+
+    def _fill_waiting(self, path: str, tables: Iterable[pa.Table]) -> None:
+        # Writing would make the folder anew; whoever removed it wants no more files.
+        Path(path).touch(exist_ok=False)
+        self._fill(path, tables)
+        make_durable(path)
+
+    def _fill(self, url: str, tables: Iterable[pa.Table]) -> None:
+        FORMATS[self.encoding.format].write(
+            url,
+            self.schema,
+            (conform(table, self.schema) for table in tables),
+            self.encoding.compression,
+            self.options,
+        )
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,8 @@ class BatchTask:
         rest_folder: Local folder for left-over rows; None where tasks share no disk: they then go
             where the files go.
         file_bytes: Bytes in memory of the rows of a file.
+        before: Left-over rows of earlier slices, fewer than `rows`, that go before the task's own;
+            only where a single task reads the slice.
     """
 
     def __init__(
@@ -105,6 +132,7 @@ class BatchTask:
         rows: int | None,
         rest_folder: str | None = None,
         file_bytes: int = FILE_BYTES,
+        before: Join = (),
     ) -> None:
         self._writer = writer
         self._reporter = reporter
@@ -112,6 +140,7 @@ class BatchTask:
         self._rows = rows
         self._rest_folder = rest_folder
         self._file_bytes = file_bytes
+        self._before = before
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition; yields a note on each file."""
@@ -135,31 +164,38 @@ class BatchTask:
 
     def _exact(self, url: str, rows: RowSource) -> Written:
         """Collect rows on disk first: whether they fill a file is known only then."""
+        size = self._rows or 0
+        before, self._before = self._before, ()
+        sizes: list[int] = []
+        earlier = _piece_tables(before, self._writer.options, sizes)
         rows.count = rows.size = 0
-        raw = self._raw_path(url)
-        _write_raw(raw, self._writer.schema, rows.take(self._rows, None))
-        if rows.count == self._rows:
-            self._writer.write(url, read_raw(raw))
-            Path(raw).unlink()
-            return Written(url, rows.count, rows.size)
-        return Written(self._keep(raw, url), rows.count, rows.size, is_rest=True)
+        with self._raw_file(url) as raw:
+            own = rows.take(size - rows_of(before), None)
+            _write_raw(raw, self._writer.schema, chain(earlier, own))
+            raw.seek(0)
+            written = Written(url, rows.count + rows_of(before), rows.size + sum(sizes))
+            if written.rows < size:
+                return replace(written, url=self._keep(raw, url), is_rest=True)
+            self._writer.write(url, _raw_tables(raw))
+        if self._rest_folder is not None:
+            Path(raw.name).unlink()
+        return written
 
-    def _raw_path(self, url: str) -> str:
-        folder = self._rest_folder or tempfile.gettempdir()
-        return f"{folder}/{url.rpartition('/')[2]}{REST_SUFFIX}"
+    def _raw_file(self, url: str) -> BinaryIO:
+        if self._rest_folder is None:
+            # Without a name nothing stays of it, however the task ends.
+            return tempfile.TemporaryFile()
+        name = url.rpartition("/")[2] + REST_SUFFIX
+        return Path(self._rest_folder, name).open("w+b")
 
-    def _keep(self, raw: str, url: str) -> str:
+    def _keep(self, raw: BinaryIO, url: str) -> str:
         """Give the place of left-over rows that every executor can read."""
         if self._rest_folder is not None:
-            return raw
+            return raw.name
         kept = f"{url}{REST_SUFFIX}"
-        with (
-            open_output(kept, options=self._writer.options) as sink,
-            Path(raw).open("rb") as source,
-        ):
-            while block := source.read(1 << 20):
-                sink.write(block)
-        Path(raw).unlink()
+        options = self._writer.options
+        with marked(options), open_output(kept, options=options) as sink:
+            shutil.copyfileobj(raw, sink, _COPY_BYTES)
         return kept
 
 
@@ -190,23 +226,9 @@ class JoinTask:
             for number, join in enumerate(self._shares[partition], start=1):
                 url = self._writer.names.url(task, number)
                 sizes: list[int] = []
-                self._writer.write(url, self._tables(join, sizes))
-                rows = sum(piece.stop - piece.start for piece in join)
-                written = Written(url, rows, sum(sizes))
+                self._writer.write(url, _piece_tables(join, self._writer.options, sizes))
+                written = Written(url, rows_of(join), sum(sizes))
                 yield self._reporter.tell(partition, task, number, written, None)
-
-    def _tables(self, join: Join, sizes: list[int]) -> Iterator[pa.Table]:
-        for piece in join:
-            at = 0
-            for table in read_raw(piece.url, self._writer.options):
-                first, last = max(piece.start - at, 0), min(piece.stop - at, table.num_rows)
-                if first < last:
-                    cut = table.slice(first, last - first)
-                    sizes.append(cut.nbytes)
-                    yield cut
-                at += table.num_rows
-                if at >= piece.stop:
-                    break
 
 
 class RowSource:
@@ -268,23 +290,38 @@ def read_raw(url: str, options: StorageOptions | None = None) -> Iterator[pa.Tab
     """Read left-over rows, a batch at a time."""
     # Not mapped: pages of a mapped file would count as memory of the worker.
     with open_random(url, options) as source:
-        for batch in pa.ipc.open_stream(source):
-            yield pa.Table.from_batches([batch])
+        yield from _raw_tables(source)
 
 
-def _write_raw(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+def _piece_tables(join: Join, options: StorageOptions, sizes: list[int]) -> Iterator[pa.Table]:
+    """Read pieces of left-over rows; adds the bytes of each table to `sizes`."""
+    for piece in join:
+        at = 0
+        for table in read_raw(piece.url, options):
+            first, last = max(piece.start - at, 0), min(piece.stop - at, table.num_rows)
+            if first < last:
+                cut = table.slice(first, last - first)
+                sizes.append(cut.nbytes)
+                yield cut
+            at += table.num_rows
+            if at >= piece.stop:
+                break
+
+
+def _raw_tables(source: pa.NativeFile | BinaryIO) -> Iterator[pa.Table]:
+    for batch in pa.ipc.open_stream(source):
+        yield pa.Table.from_batches([batch])
+
+
+def _write_raw(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
         for table in tables:
             writer.write_table(conform(table, schema))
 
 
-@contextmanager
-def _marked(options: StorageOptions) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        text = " ".join(options.without_secrets(error.strerror or str(error)).split())
-        raise RuntimeError(STORAGE_FAILED.format(text)) from error
+def waiting_path(work: str, url: str) -> str:
+    """Give the place where a file waits until it is shown."""
+    return f"{work}/{url.rpartition('/')[2]}"
 
 
 def _hidden(path: str) -> str:

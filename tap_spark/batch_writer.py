@@ -1,333 +1,319 @@
-"""BATCH messages of one slice: files written by the executors, announced while others follow."""
+"""BATCH messages of one stream: files written by the executors, announced while others follow."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import re
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.batch_types import BatchConfig
-from shared.errors import DestinationError, SourceError, Where
+from shared.errors import DestinationError, Where
 from shared.messages import batch_line
-from shared.spark_session import parallelism, stream_arrow
-from shared.storage import shown
-from tap_spark.batch_plan import STORAGE_FAILED, Join, Written, file_names, plan_joins, shares
-from tap_spark.line_chunks import KeyMax, greater, unpack_meta
+from shared.spark_session import parallelism
+from shared.storage import delete, shown
+from tap_spark.batch_notes import Told, told
+from tap_spark.batch_place import BatchPlace
+from tap_spark.batch_plan import (
+    STORAGE_FAILED,
+    Join,
+    Written,
+    file_names,
+    full_joins,
+    marked,
+    piece_of,
+    shares,
+)
+from tap_spark.line_chunks import KeyMax, greater
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Resume, Slice, StreamPlan
-from tap_spark.record_writer import POLL_SECONDS, ChunkInfo, OnChunk, RowsWritten
-from tap_spark.spark_job import SparkJob, tagged
-from tap_spark.spool import Spool
+from tap_spark.record_writer import ChunkInfo, OnChunk, RowsWritten
+from tap_spark.spool import Spool, SpoolFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tap_spark.batch_tasks import FileWriter, Reporter
+    from tap_spark.batch_tasks import BatchTask, FileWriter, Reporter
 
 TAP_NAME = "tap-spark"
-CLEAN_SECONDS = 2.0
 _STORAGE_FAILED = re.compile(re.escape(STORAGE_FAILED).replace(r"\{\}", "(.*)"))
-_logger = logging.getLogger(__name__)
 
-Told = tuple[Written, KeyMax | None]
-MakeTask = Callable[["Reporter"], Any]
+Bookmark = Mapping[str, Any]
 
 
-@dataclass
-class _Slice:
-    """What is known of a slice while it is being written."""
+class BatchFiles:
+    """Writes the slices of a stream as files and BATCH messages.
 
-    spark: SparkSession
-    plan: StreamPlan
-    batch: BatchConfig
-    output: LineOutput
-    spool: Spool | None
-    writer: FileWriter
-    announced: set[str] = field(default_factory=set)
-
-
-def write_batches(
-    spark: SparkSession,
-    plan: StreamPlan,
-    piece: Slice,
-    output: LineOutput,
-    *,
-    batch: BatchConfig,
-    spool: Spool | None,
-    on_chunk: OnChunk,
-) -> RowsWritten:
-    """Write a slice as files and BATCH messages.
-
-    With `batch_size`, every file has exactly so many rows, but for the slice's last one: tasks
-    write full files, and what they have left over is joined by a second, small job. An ordered
-    slice is then written by a single task.
+    With `batch_size`, every file has exactly so many rows, but for the stream's last one: tasks
+    write full files, and what they have left over is joined by a second, small job. Rows that then
+    still fill no file wait for those of the next slice, and so do the bookmarks that cover them.
+    An ordered slice is then written by a single task, which puts them before its own rows.
 
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
-        piece: What to read. Where it is ordered and a replication key is followed, files are
-            announced in its order.
         output: Standard output.
         batch: Where the files go, and how.
         spool: Where executors leave notes for this process; None where they share no disk.
-        on_chunk: Called after each BATCH message; may write STATE.
+        place: Where whole files wait to be announced; None where they appear by themselves.
 
-    Returns:
-        How much was written, and the greatest replication key in it.
-
-    Raises:
-        ClosedPipeError: The reader of standard output has gone away.
-        DestinationError: The spool or the batch files cannot be written.
-        Exception: What Spark failed with. Files that no message names have been removed.
+    Attributes:
+        written: What has been announced so far.
     """
-    key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-    ordered = piece.ordered and key is not None
-    frame = _laid_out(piece.frame, batch, key)
-    if batch.batch_size is not None:
-        frame = frame.coalesce(1 if ordered else parallelism(spark))
-    writer = _file_writer(frame, piece.frame.columns, plan, batch, key)
-    this = _Slice(spark, plan, batch, output, spool, writer)
-    written = RowsWritten()
-    done = False
-    try:
-        with _explained(this), closing(_files(this, frame, key, ordered)) as files:
-            for chunk in files:
-                written = written.plus(chunk)
-                on_chunk(chunk)
-        done = True
-    finally:
-        if not done or spool is None:
-            _remove_unannounced(this, looks=1 if done else 2)
-    return written
 
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: StreamPlan,
+        output: LineOutput,
+        *,
+        batch: BatchConfig,
+        spool: Spool | None,
+        place: BatchPlace | None = None,
+    ) -> None:
+        from shared.encodings import FORMATS  # noqa: PLC0415
+        from shared.storage import StorageOptions  # noqa: PLC0415
 
-@contextmanager
-def _explained(this: _Slice) -> Iterator[None]:
-    """Tell failures of the storage from those of the source."""
-    try:
-        yield
-    except Exception as error:
-        failed = _STORAGE_FAILED.search(str(error))
-        if failed is None:
-            raise
-        root = this.writer.names.root
-        raise DestinationError(
-            f"batch files cannot be written: {failed.group(1)}",
-            where=Where(
-                stream=this.plan.stream, file=shown(root), setting="batch_config.storage.root"
-            ),
-            hint="check that the place exists and may be written to, and storage.options",
-        ) from error
+        self.written = RowsWritten()
+        self._spark = spark
+        self._plan = plan
+        self._batch = batch
+        self._output = output
+        self._spool = spool
+        self._place = place if spool is not None else None
+        extension = FORMATS[batch.format].extension(batch.compression)
+        self._options = StorageOptions(batch.options)
+        self._names = file_names(batch.root or "", batch.prefix, TAP_NAME, plan.stream, extension)
+        self._announced: set[str] = set()
+        self._rest_folder: SpoolFolder | None = None
+        self._writer: FileWriter | None = None
+        self._on_chunk: OnChunk = lambda _: None
+        self._left: Join = ()
+        self._left_key: KeyMax | None = None
+        self._held: Bookmark | None = None
 
+    def write(self, piece: Slice, on_chunk: OnChunk) -> Bookmark | None:
+        """Write a slice.
 
-def _laid_out(frame: DataFrame, batch: BatchConfig, key: str | None) -> DataFrame:
-    from shared.encodings import FORMATS  # noqa: PLC0415
-    from tap_spark.batch_columns import line_frame, typed_frame  # noqa: PLC0415
+        Args:
+            piece: What to read. Where it is ordered, files are announced in its order.
+            on_chunk: Called after each BATCH message; may write STATE.
 
-    if FORMATS[batch.format].text:
-        return line_frame(frame, key)
-    return typed_frame(frame, key, flat=batch.format == "csv")
+        Returns:
+            The newest bookmark of a slice all of whose rows have been announced, as those of every
+            slice before it; None where there is none.
 
+        Raises:
+            ClosedPipeError: The reader of standard output has gone away.
+            DestinationError: The spool or the batch files cannot be written.
+            Exception: What Spark failed with.
+        """
+        self._on_chunk = on_chunk
+        had_left = self._left
+        with self._explained():
+            written, key = self._read(piece)
+            rests = tuple(map(piece_of, written))
+            self._left_key = greater(self._left_key, key)
+            if piece.ordered:
+                # Its task has put what was left over before its own rows, if there were any.
+                earlier_out = not self._left
+                self._left = rests or self._left
+            else:
+                earlier_out = self._join((*self._left, *rests)) or not had_left
+            if not self._left:
+                self._count(ChunkInfo(0, 0, self._left_key))
+                self._left_key = None
+            self._remove_used((*had_left, *rests))
+        return self._settled(piece.bookmark, earlier_out=earlier_out)
 
-def _file_writer(
-    frame: DataFrame, columns: list[str], plan: StreamPlan, batch: BatchConfig, key: str | None
-) -> FileWriter:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    def finish(self) -> Bookmark | None:
+        """Write what is left over to a last, short file.
 
-    from shared.arrow_types import struct_to_arrow  # noqa: PLC0415
-    from shared.encodings import FORMATS, Encoding  # noqa: PLC0415
-    from shared.storage import StorageOptions  # noqa: PLC0415
-    from tap_spark.batch_tasks import FileWriter  # noqa: PLC0415
+        Returns:
+            The bookmark that was still waiting; None where none was.
 
-    form = FORMATS[batch.format]
-    followed = 0 if key is None else 1 if form.text else 2
-    fields = frame.schema.fields[: len(frame.schema.fields) - followed]
-    if not form.text:
-        named = zip(fields, columns, strict=True)
-        fields = [T.StructField(name, field.dataType, field.nullable) for field, name in named]
-    extension = form.extension(batch.compression)
-    return FileWriter(
-        Encoding(batch.format, batch.compression),
-        file_names(batch.root or "", batch.prefix, TAP_NAME, plan.stream, extension),
-        struct_to_arrow(T.StructType(fields)),
-        StorageOptions(batch.options),
-    )
+        Raises:
+            Exception: As `write` says.
+        """
+        if self._left:
+            join, self._left = self._left, ()
+            with self._explained():
+                self._announce_joined((join,))
+                self._count(ChunkInfo(0, 0, self._left_key))
+        held, self._held = self._held, None
+        return held
 
+    def close(self, *, done: bool) -> None:
+        """Remove what no message names.
 
-def _files(
-    this: _Slice, frame: DataFrame, key: str | None, ordered: bool
-) -> Generator[ChunkInfo, None, None]:
-    """Write all files and announce each as soon as it is there."""
-    from tap_spark.batch_tasks import BatchTask  # noqa: PLC0415
+        Args:
+            done: Whether the stream came to its end; else tasks may still be finishing files.
+        """
+        if self._rest_folder is not None:
+            self._rest_folder.remove()
+        if not done or self._spool is None:
+            from tap_spark.batch_cleaning import remove_unannounced  # noqa: PLC0415
 
-    rows = this.batch.batch_size
-    folder = None if rows is None or this.spool is None else this.spool.new_folder()
-    rest_folder = None if folder is None else str(folder.path)
+            # What tasks are still writing into the place's folder is removed with it.
+            looks = 1 if done or self._work() is not None else 2
+            remove_unannounced(
+                self._plan.stream, self._names, self._options, self._announced, looks
+            )
 
-    def make(reporter: Reporter) -> BatchTask:
-        return BatchTask(this.writer, reporter, key, rows, rest_folder)
+    def __enter__(self) -> BatchFiles:
+        return self
 
-    rests: list[Written] = []
-    rest_key: KeyMax | None = None
-    try:
-        with closing(_told(this, frame, make, ordered)) as files:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(done=kind is None)
+
+    def _work(self) -> str | None:
+        return None if self._place is None else self._place.work
+
+    def _read(self, piece: Slice) -> tuple[list[Written], KeyMax | None]:
+        """Write and announce the full files of a slice; give what is left over."""
+        from tap_spark.batch_columns import laid_out  # noqa: PLC0415
+
+        plan, rows = self._plan, self._batch.batch_size
+        key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
+        frame = laid_out(piece.frame, self._batch.format, key)
+        if rows is not None:
+            frame = frame.coalesce(1 if piece.ordered else parallelism(self._spark))
+        writer = self._writer = self._file_writer(frame, piece.frame.columns, key)
+        folder = self._folder_of_rests()
+        before = self._left if piece.ordered else ()
+
+        def make(reporter: Reporter) -> BatchTask:
+            from tap_spark.batch_tasks import BatchTask  # noqa: PLC0415
+
+            return BatchTask(writer, reporter, key, rows, folder, before=before)
+
+        rests: list[Written] = []
+        greatest: KeyMax | None = None
+        # Closed at once: an error in `on_chunk` would otherwise keep the job running.
+        with closing(told(self._spark, frame, make, self._spool, ordered=piece.ordered)) as files:
             for written, found in files:
                 if written.is_rest:
                     rests.append(written)
-                    rest_key = greater(rest_key, found)
-                else:
-                    yield _announce(this, written, found)
-        if rows is not None and rests:
-            with closing(_joined(this, plan_joins(rests, rows))) as files:
+                    greatest = greater(greatest, found)
+                    continue
+                if before:
+                    # The first file holds them.
+                    self._left, before = (), ()
+                self._announce(written, found)
+        return rests, greatest
+
+    def _file_writer(self, frame: DataFrame, columns: list[str], key: str | None) -> FileWriter:
+        from shared.encodings import Encoding  # noqa: PLC0415
+        from tap_spark.batch_columns import file_schema  # noqa: PLC0415
+        from tap_spark.batch_tasks import FileWriter  # noqa: PLC0415
+
+        with marked(self._options):
+            work = self._work()
+        return FileWriter(
+            Encoding(self._batch.format, self._batch.compression),
+            self._names,
+            file_schema(frame.schema, columns, self._batch.format, key),
+            self._options,
+            work,
+        )
+
+    def _folder_of_rests(self) -> str | None:
+        if self._spool is None or self._batch.batch_size is None:
+            return None
+        if self._rest_folder is None:
+            self._rest_folder = self._spool.new_folder()
+        return str(self._rest_folder.path)
+
+    def _join(self, pieces: Join) -> bool:
+        """Make full files of left-over rows.
+
+        Returns:
+            Whether there was one: then it holds all rows that earlier slices left over.
+        """
+        if not pieces:
+            return False
+        full, left = full_joins(pieces, self._batch.batch_size or 1)
+        # Nothing is left over if this fails: some of it may have been announced.
+        self._left, held, self._held = (), self._held, None
+        self._announce_joined(full)
+        self._left, self._held = left, held
+        return bool(full)
+
+    def _announce_joined(self, joins: tuple[Join, ...]) -> None:
+        if joins:
+            with closing(self._joined(joins)) as files:
                 for written, _ in files:
-                    yield _announce(this, written, None)
-            yield ChunkInfo(0, 0, rest_key)
-    finally:
-        if folder is not None:
-            folder.remove()
+                    self._announce(written, None)
 
+    def _joined(self, joins: tuple[Join, ...]) -> Generator[Told, None, None]:
+        from tap_spark.batch_tasks import JoinTask  # noqa: PLC0415
 
-def _announce(this: _Slice, written: Written, key: KeyMax | None) -> ChunkInfo:
-    encoding = {"format": this.batch.format, "compression": this.batch.compression}
-    line = batch_line(this.plan.stream, encoding, [written.url], this.plan.version)
-    # Known before it is written: a reader may have got the line even if writing it fails.
-    this.announced.add(written.url)
-    this.output.write(line)
-    return ChunkInfo(written.rows, written.size, key)
+        writer = self._writer
+        assert writer is not None  # noqa: S101
+        dealt = tuple(shares(joins, parallelism(self._spark)))
+        frame = self._spark.range(0, len(dealt), 1, len(dealt))
 
+        def make(reporter: Reporter) -> JoinTask:
+            return JoinTask(writer, reporter, dealt)
 
-def _joined(this: _Slice, joins: tuple[Join, ...]) -> Generator[Told, None, None]:
-    from tap_spark.batch_tasks import JoinTask  # noqa: PLC0415
+        # In order, as the short file is the last one.
+        return told(self._spark, frame, make, self._spool, ordered=True)
 
-    dealt = tuple(shares(joins, parallelism(this.spark)))
-    frame = this.spark.range(0, len(dealt), 1, len(dealt))
-    # In order, as the short file is the last one.
-    return _told(this, frame, lambda reporter: JoinTask(this.writer, reporter, dealt), True)
+    def _remove_used(self, pieces: Iterable[Any]) -> None:
+        """Free the room of left-over rows that are in files now."""
+        used = {piece.url for piece in pieces} - {piece.url for piece in self._left}
+        for url in used:
+            # Removed at the end of the stream at the latest.
+            with contextlib.suppress(OSError):
+                delete(url, self._options)
 
+    def _settled(self, bookmark: Bookmark | None, *, earlier_out: bool) -> Bookmark | None:
+        """Say which bookmark is true after a slice, and hold the others back."""
+        newest = self._held if bookmark is None else bookmark
+        if not self._left:
+            self._held = None
+            return newest
+        true = self._held if earlier_out else None
+        self._held = newest
+        return true
 
-def _told(
-    this: _Slice, frame: DataFrame, make: MakeTask, ordered: bool
-) -> Generator[Told, None, None]:
-    """Run a task over a frame and yield what it tells of its files."""
-    if this.spool is None:
-        return _by_result(this.spark, frame, make, ordered)
-    return _by_notes(this.spark, frame, make, this.spool, ordered)
+    def _announce(self, written: Written, key: KeyMax | None) -> None:
+        encoding = {"format": self._batch.format, "compression": self._batch.compression}
+        line = batch_line(self._plan.stream, encoding, [written.url], self._plan.version)
+        self._show(written.url)
+        # Known before it is written: a reader may have got the line even if writing it fails.
+        self._announced.add(written.url)
+        self._output.write(line)
+        self._count(ChunkInfo(written.rows, written.size, key))
 
+    def _show(self, url: str) -> None:
+        from tap_spark.batch_tasks import waiting_path  # noqa: PLC0415
 
-def _by_notes(
-    spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool, ordered: bool
-) -> Generator[Told, None, None]:
-    from tap_spark.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
+        work = self._work()
+        if self._place is not None and work is not None:
+            with marked(self._options):
+                self._place.show(waiting_path(work, url), url)
 
-    folder = spool.new_folder(ordered=ordered)
-    task = make(Reporter(folder.place))
-    job = SparkJob(spark, frame.mapInArrow(task, NOTE_SCHEMA).collect)
-    told = 0
-    try:
-        ended = False
-        while not ended:
-            ended = job.wait(POLL_SECONDS)
-            for chunk in folder.ready(ended=ended):
-                note = _written(chunk.path.read_text(encoding="utf-8"))
-                chunk.remove()
-                told += 1
-                yield note, chunk.key
-        _check_notes(told, len(job.result()))
-    finally:
-        job.cancel()
-        folder.remove()
+    def _count(self, chunk: ChunkInfo) -> None:
+        self.written = self.written.plus(chunk)
+        self._on_chunk(chunk)
 
-
-def _check_notes(told: int, expected: int) -> None:
-    if told < expected:
-        raise SourceError(
-            f"notes on {expected - told} of {expected} batch files got lost in the spool folder",
-            where=Where(setting="spool.root"),
-            hint="nothing else may remove files there; run again",
-        )
-
-
-def _by_result(
-    spark: SparkSession, frame: DataFrame, make: MakeTask, ordered: bool
-) -> Generator[Told, None, None]:
-    from tap_spark.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
-
-    with tagged(spark):
-        rows = _rows(frame.mapInArrow(make(Reporter(None)), NOTE_SCHEMA))
-        if ordered:
-            rows = iter(sorted(rows, key=lambda row: (row["partition"], row["number"])))
-        for row in rows:
-            yield _written(row["note"]), unpack_meta(row["meta"])[1]
-
-
-def _rows(frame: DataFrame) -> Iterator[dict[str, Any]]:
-    for batch in stream_arrow(frame):
-        yield from batch.to_pylist()
-
-
-def _written(note: str) -> Written:
-    return Written(**json.loads(note))
-
-
-def _remove_unannounced(this: _Slice, looks: int) -> None:
-    """Remove files of this slice that no message names; what cannot be removed is told.
-
-    Args:
-        this: The slice.
-        looks: How often in a row there must be none: tasks that have been told to stop may be
-            finishing a file.
-    """
-    options = this.writer.options
-    until = time.monotonic() + CLEAN_SECONDS
-    clean = 0
-    try:
-        while clean < looks and time.monotonic() < until:
-            clean = 0 if _removed(this) else clean + 1
-            if clean < looks:
-                time.sleep(CLEAN_SECONDS / 10)
-    except Exception as error:
-        _logger.warning(
-            "stream '%s': batch files that no message names could not be removed: %s",
-            this.plan.stream,
-            options.without_secrets(str(error)),
-        )
-
-
-def _removed(this: _Slice) -> int:
-    from shared.storage import delete  # noqa: PLC0415
-
-    names, options = this.writer.names, this.writer.options
-    folder, _, start = f"{names.root}/{names.start}".rpartition("/")
-    left = [url for url in _listed(folder, start, options) if url not in this.announced]
-    for url in left:
-        delete(url, options)
-    return len(left)
-
-
-def _listed(folder: str, start: str, options: Any) -> Iterator[str]:
-    """List files whose name begins so, hidden or not."""
-    from shared.storage import local_path, remote  # noqa: PLC0415
-
-    path = local_path(folder)
-    if path is not None:
-        with contextlib.suppress(FileNotFoundError):
-            names = [entry.name for entry in Path(path).iterdir()]
-            yield from (f"{folder}/{name}" for name in names if _is_ours(name, start))
-        return
-    filesystem, inside = remote(folder, options)
-    with contextlib.suppress(FileNotFoundError):
-        for found in filesystem.ls(inside, detail=False, refresh=True):
-            name = str(found).rpartition("/")[2]
-            if _is_ours(name, start):
-                yield f"{folder}/{name}"
-
-
-def _is_ours(name: str, start: str) -> bool:
-    return name.lstrip(".").startswith(start)
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Tell failures of the storage from those of the source."""
+        try:
+            yield
+        except Exception as error:
+            failed = _STORAGE_FAILED.search(str(error))
+            if failed is None:
+                raise
+            raise DestinationError(
+                f"batch files cannot be written: {failed.group(1)}",
+                where=Where(
+                    stream=self._plan.stream,
+                    file=shown(self._names.root),
+                    setting="batch_config.storage.root",
+                ),
+                hint="check that the place exists and may be written to, and storage.options",
+            ) from error

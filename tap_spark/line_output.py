@@ -15,6 +15,10 @@ SEGMENT_BYTES = 1024 * 1024
 CLOSE_SECONDS = 1.0
 
 
+class OutputClosedError(RuntimeError):
+    """A line came after `LineOutput.close`."""
+
+
 class LineOutput:
     """Passes lines to the message stream and waits until they are written.
 
@@ -31,6 +35,7 @@ class LineOutput:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], None], Future[None]] | None]
         self._jobs = queue.SimpleQueue()
         self._stopped = threading.Event()
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="stdout", daemon=True)
         self._thread.start()
 
@@ -39,6 +44,7 @@ class LineOutput:
 
         Raises:
             ClosedPipeError: The reader has gone away.
+            OutputClosedError: `close` has been called.
             OSError: Any other failure of the descriptor.
         """
         self._submit(lambda: self._write_segments(memoryview(lines)))
@@ -48,20 +54,28 @@ class LineOutput:
 
         Raises:
             ClosedPipeError: The reader has gone away.
+            OutputClosedError: `close` has been called.
             OSError: The file cannot be read, or the descriptor not written.
         """
         self._submit(lambda: self._copy_segments(path))
 
     def close(self) -> None:
         """End after the segment being written, or after a second; nothing is written later."""
-        self._stopped.set()
-        self._jobs.put(None)
+        with self._closing:
+            self._stopped.set()
+            self._jobs.put(None)
         self._thread.join(CLOSE_SECONDS)
 
     def _submit(self, job: Callable[[], None]) -> None:
         future: Future[None] = Future()
-        self._jobs.put((job, future))
+        with self._closing:
+            self._check_open()
+            self._jobs.put((job, future))
         future.result()
+
+    def _check_open(self) -> None:
+        if self._stopped.is_set():
+            raise OutputClosedError("standard output takes no more lines: the run is ending")
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -83,7 +97,8 @@ class LineOutput:
 
     def _write_segments(self, lines: memoryview) -> None:
         start = 0
-        while start < len(lines) and not self._stopped.is_set():
+        while start < len(lines):
+            self._check_open()
             stop = segment_end(lines, start, SEGMENT_BYTES)
             self._output.write(lines[start:stop])
             start = stop

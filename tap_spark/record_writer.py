@@ -91,8 +91,7 @@ def write_records(
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
-        piece: What to read. Where it is ordered and a replication key is followed, lines are
-            written in its order; nothing else needs one.
+        piece: What to read; where it is ordered, lines are written in its order.
         output: Standard output.
         spool: Where executors leave lines for this process; None where they share no disk.
         on_chunk: Called after each chunk has been written; may write STATE.
@@ -111,7 +110,7 @@ def write_records(
     if spool is None:
         chunks = _fetch(spark, lines, key, output)
     else:
-        folder = spool.new_folder(ordered=piece.ordered and key is not None)
+        folder = spool.new_folder(ordered=piece.ordered)
         chunks = _drain(spark, lines, key, output, folder)
     written = RowsWritten()
     # Closed at once: an error in `on_chunk` would otherwise keep the job running.

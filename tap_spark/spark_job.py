@@ -36,9 +36,18 @@ def tagged(spark: SparkSession) -> Iterator[str]:
 def interrupt(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag, without waiting long for a session that no longer answers."""
 
+    _ask(lambda: spark.interruptTag(tag))
+
+
+def interrupt_all(spark: SparkSession) -> None:
+    """Cancel everything that runs in the session, without waiting long for an answer."""
+    _ask(spark.interruptAll)
+
+
+def _ask(action: Callable[[], object]) -> None:
     def ask() -> None:
         with contextlib.suppress(Exception):
-            spark.interruptTag(tag)
+            action()
 
     thread = threading.Thread(target=ask, name="spark-cancel", daemon=True)
     thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -155,20 +156,22 @@ class Spool:
 
     Args:
         settings: Where the folder is made, and how much may wait in it.
+        jobs: How many jobs share it at the same time.
 
     Raises:
         DestinationError: The folder cannot be made.
     """
 
-    def __init__(self, settings: SpoolSettings) -> None:
+    def __init__(self, settings: SpoolSettings, jobs: int = 1) -> None:
         root = Path(settings.root or tempfile.gettempdir())
-        self._jobs = 0
+        self._numbers = itertools.count(1)
         with _explained(root):
             root.mkdir(parents=True, exist_ok=True)
             remove_stale(root, PREFIX)
             self._owned = OwnedFolder(root, PREFIX)
             # A disk smaller than the setting would fill up before anybody waits.
-            self.room = min(settings.bytes, shutil.disk_usage(root).free // 2)
+            room = min(settings.bytes, shutil.disk_usage(root).free // 2)
+            self.room = room // jobs
         self.path = self._owned.path
 
     def new_folder(self, *, ordered: bool = False) -> SpoolFolder:
@@ -180,8 +183,7 @@ class Spool:
         Raises:
             DestinationError: It cannot be made.
         """
-        self._jobs += 1
-        path = self.path / str(self._jobs)
+        path = self.path / str(next(self._numbers))
         with _explained(path):
             path.mkdir(mode=0o700)
         place = SpoolPlace(str(path), str(self._owned.lock), self.room, ordered)

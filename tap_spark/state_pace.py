@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 from shared.messages import state_line
 
 Clock = Callable[[], float]
+State = Mapping[str, Any]
+Change = Callable[[State], State]
+"""Makes the next state of the latest one; streams that run at the same time share it."""
 
 
 class StatePace:
-    """Holds the state of the run and writes it.
+    """Holds the state of the run and writes it. Safe for several threads.
 
     Args:
         state: State the run began with.
@@ -23,7 +27,7 @@ class StatePace:
 
     def __init__(
         self,
-        state: Mapping[str, Any],
+        state: State,
         write: Callable[[bytes], None],
         interval: float,
         clock: Clock = time.monotonic,
@@ -34,28 +38,34 @@ class StatePace:
         self._clock = clock
         self._written_at = clock()
         self._last = state_line(self.state)
+        # Held while a line is written, too: an older state must not come after a newer one.
+        self._lock = threading.RLock()
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
-        """Take over a state without writing it."""
-        self.state = dict(state)
+    def adopt(self, change: Change) -> None:
+        """Change the state without writing it."""
+        with self._lock:
+            self.state = dict(change(self.state))
 
-    def update(self, state: Mapping[str, Any]) -> None:
-        """Take over a state whose records have been written; write it when it is time."""
-        self.state = dict(state)
-        if self._clock() - self._written_at >= self._interval:
-            self.flush()
+    def update(self, change: Change) -> None:
+        """Change the state for records that have been written; write it when it is time."""
+        with self._lock:
+            self.adopt(change)
+            if self._clock() - self._written_at >= self._interval:
+                self.flush()
 
     def flush(self) -> None:
         """Write the state now, unless it is what was written last."""
-        line = state_line(self.state)
-        if line == self._last:
-            return
-        self._write(line)
-        self._last = line
-        self._written_at = self._clock()
+        with self._lock:
+            line = state_line(self.state)
+            if line == self._last:
+                return
+            self._write(line)
+            self._last = line
+            self._written_at = self._clock()
 
-    def finish(self, state: Mapping[str, Any]) -> None:
-        """Take over a stream's final state and write it, changed or not."""
-        self.state = dict(state)
-        self._last = b""
-        self.flush()
+    def finish(self, change: Change) -> None:
+        """Change the state at a stream's end and write it, changed or not."""
+        with self._lock:
+            self.adopt(change)
+            self._last = b""
+            self.flush()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.batch_types import BatchConfig
@@ -21,10 +22,12 @@ from shared.errors import (
 from shared.logs import Progress
 from shared.messages import activate_version_line, schema_line
 from shared.metrics import BATCH_COUNT, JOB_DURATION, RECORD_COUNT, SYNC_DURATION, Counter, Timer
+from shared.spark_conf import executors_share_disk
 from shared.spark_errors import explain, explain_environment
-from shared.spark_session import SessionStarter, executors_share_disk
+from shared.spark_session import SessionStarter
 from shared.stdout import MessageOutput
-from tap_spark.batch_writer import write_batches
+from tap_spark.batch_place import BatchPlace, place_for
+from tap_spark.batch_writer import BatchFiles
 from tap_spark.bookmarks import advance, advance_positions, finish_stream, start_stream
 from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
@@ -34,8 +37,11 @@ from tap_spark.record_writer import ChunkInfo, OnChunk, write_records
 from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
 from tap_spark.sources.failures import source_error
+from tap_spark.spark_job import interrupt_all
 from tap_spark.spool import Spool
 from tap_spark.state_pace import StatePace
+from tap_spark.stream_retries import keep_trying
+from tap_spark.stream_threads import run_each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +60,7 @@ class Run:
     output: LineOutput
     spool: Spool | None
     batch: BatchConfig | None = None
+    place: BatchPlace | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -63,6 +70,23 @@ class Run:
     def batch_of(self, stream: str) -> BatchConfig | None:
         """Say how a stream goes as BATCH; None where it goes as RECORD."""
         return self.batch if self.batch is not None and self.batch.covers(stream) else None
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes plans of streams, and makes them anew."""
+
+    config: TapConfig
+    catalog: Catalog
+
+    def plans(self, state: State) -> tuple[StreamPlan, ...]:
+        """Plan every selected stream."""
+        return plan_streams(self.config, self.catalog, state, time.time_ns() // 1_000_000)
+
+    def again(self, plan: StreamPlan, state: State) -> StreamPlan:
+        """Plan a stream once more, with the state as far as it has come."""
+        wanted = plan.tap_stream_id
+        return next(new for new in self.plans(state) if new.tap_stream_id == wanted)
 
 
 def run_sync(
@@ -85,11 +109,39 @@ def run_sync(
     """
     state = state or {}
     with Timer(JOB_DURATION), ExitStack() as cleaning:
-        run, plans = _prepare(config, catalog, state, output, cleaning)
+        run, plans, planner = _prepare(config, catalog, state, output, cleaning)
         pace = StatePace(state, run.output.write, config.state_interval_seconds)
-        for plan in plans:
+
+        def attempt(plan: StreamPlan) -> None:
             with _explained(plan.stream):
                 sync_stream(run, plan, pace)
+
+        def replan(plan: StreamPlan) -> StreamPlan:
+            return planner.again(plan, pace.state)
+
+        def stop(reason: BaseException) -> None:
+            _end(run, pace, reason)
+
+        works = [partial(keep_trying, plan, attempt, replan) for plan in plans]
+        try:
+            run_each(works, config.parallel_streams, stop)
+        except SingerSparkError as error:
+            _tell_state(pace, error)
+            raise
+
+
+def _end(run: Run, pace: StatePace, reason: BaseException) -> None:
+    """Make the streams that still run fail: nothing more is written, nothing more is read."""
+    _tell_state(pace, reason)
+    run.output.close()
+    interrupt_all(run.spark)
+
+
+def _tell_state(pace: StatePace, reason: BaseException) -> None:
+    """Write the STATE of what has gone out, unless that could block."""
+    if isinstance(reason, Exception) and not isinstance(reason, ClosedPipeError):
+        with suppress(Exception):
+            pace.flush()
 
 
 def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: MessageOutput) -> None:
@@ -106,7 +158,7 @@ def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: Mess
     """
     failed: list[str] = []
     with ExitStack() as cleaning:
-        run, plans = _prepare(config, catalog, {}, output, cleaning)
+        run, plans, _ = _prepare(config, catalog, {}, output, cleaning)
         for plan in plans:
             try:
                 with _explained(plan.stream):
@@ -138,64 +190,92 @@ def sync_stream(run: Run, plan: StreamPlan, pace: StatePace) -> None:
         Counter(RECORD_COUNT, plan.stream) as counter,
         Progress(plan.stream) as progress,
     ):
-        pace.adopt(start_stream(pace.state, plan))
+        pace.adopt(lambda state: start_stream(state, plan))
         _write_schema(run, plan)
         if plan.version is not None and first_run:
             run.output.write(activate_version_line(plan.stream, plan.version))
-        for piece in source_for(plan.config).slices(run.spark, plan):
-            _sync_slice(run, plan, piece, pace, _meter(counter, progress))
+        _sync_slices(run, plan, pace, _meter(counter, progress))
         if plan.version is not None:
             run.output.write(activate_version_line(plan.stream, plan.version))
-        pace.finish(_known(finish_stream(pace.state, plan), plan))
+        pace.finish(lambda state: _known(finish_stream(state, plan), plan))
     _logger.info("stream '%s': %s records", plan.stream, counter.total)
 
 
-def _sync_slice(
-    run: Run, plan: StreamPlan, piece: Slice, pace: StatePace, meter: Callable[[ChunkInfo], None]
+def _sync_slices(
+    run: Run, plan: StreamPlan, pace: StatePace, meter: Callable[[ChunkInfo], None]
 ) -> None:
+    slices = source_for(plan.config).slices(run.spark, plan)
+    batch = run.batch_of(plan.stream)
+    if batch is not None:
+        _write_files(run, batch, plan, slices, pace, meter)
+        return
+    for piece in slices:
+        on_chunk = _on_chunk(plan, piece, pace, meter)
+        write_records(run.spark, plan, piece, run.output, spool=run.spool, on_chunk=on_chunk)
+        if piece.bookmark is not None:
+            pace.update(partial(_reached, plan, piece.bookmark))
+
+
+def _on_chunk(
+    plan: StreamPlan, piece: Slice, pace: StatePace, meter: Callable[[ChunkInfo], None]
+) -> OnChunk:
     def on_chunk(chunk: ChunkInfo) -> None:
         meter(chunk)
         if chunk.key is not None:
             value = chunk.key.value
-            pace.update(advance(pace.state, plan, value, ordered=piece.ordered))
+            pace.update(lambda state: advance(state, plan, value, ordered=piece.ordered))
 
-    batch = run.batch_of(plan.stream)
-    if batch is None:
-        write_records(run.spark, plan, piece, run.output, spool=run.spool, on_chunk=on_chunk)
-    else:
-        _write_files(run, batch, plan, piece, pace, on_chunk)
-    if piece.bookmark is not None:
-        pace.update(advance_positions(pace.state, plan, piece.bookmark))
-        if batch is not None:
-            pace.flush()
+    return on_chunk
 
 
 def _write_files(
     run: Run,
     batch: BatchConfig,
     plan: StreamPlan,
-    piece: Slice,
+    slices: Iterator[Slice],
     pace: StatePace,
-    on_chunk: OnChunk,
+    meter: Callable[[ChunkInfo], None],
 ) -> None:
-    """Write a slice as BATCH; each message is followed by the STATE it makes true, if any."""
-    with Counter(BATCH_COUNT, plan.stream) as counter:
+    """Write slices as BATCH; each message is followed by the STATE it makes true, if any."""
+    with (
+        Counter(BATCH_COUNT, plan.stream) as counter,
+        BatchFiles(
+            run.spark, plan, run.output, batch=batch, spool=run.spool, place=run.place
+        ) as files,
+    ):
 
-        def on_file(chunk: ChunkInfo) -> None:
-            counter.increment(1 if chunk.rows else 0)
-            on_chunk(chunk)
-            if piece.ordered:
-                pace.flush()
+        def on_file(piece: Slice) -> OnChunk:
+            on_chunk = _on_chunk(plan, piece, pace, meter)
 
-        write_batches(
-            run.spark,
-            plan,
-            piece,
-            run.output,
-            batch=batch,
-            spool=run.spool,
-            on_chunk=on_file,
-        )
+            def told(chunk: ChunkInfo) -> None:
+                counter.increment(1 if chunk.rows else 0)
+                on_chunk(chunk)
+                if piece.ordered:
+                    pace.flush()
+
+            return told
+
+        try:
+            for piece in slices:
+                _settle(plan, files.write(piece, on_file(piece)), pace)
+        except (ClosedPipeError, DestinationError):
+            raise
+        except Exception:
+            # What earlier slices left over is sound, and so is the STATE that waits for it.
+            with suppress(Exception):
+                _settle(plan, files.finish(), pace)
+            raise
+        _settle(plan, files.finish(), pace)
+
+
+def _settle(plan: StreamPlan, bookmark: Mapping[str, Any] | None, pace: StatePace) -> None:
+    if bookmark is not None:
+        pace.update(partial(_reached, plan, bookmark))
+        pace.flush()
+
+
+def _reached(plan: StreamPlan, bookmark: Mapping[str, Any], state: State) -> State:
+    return advance_positions(state, plan, bookmark)
 
 
 def _meter(counter: Counter, progress: Progress) -> Callable[[ChunkInfo], None]:
@@ -238,25 +318,26 @@ def _prepare(
     state: State,
     output: MessageOutput,
     cleaning: ExitStack,
-) -> tuple[Run, tuple[StreamPlan, ...]]:
+) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
     """Plan, and start what is needed where there is something to read."""
-    now_ms = time.time_ns() // 1_000_000
-    known = None if catalog is None else plan_streams(config, catalog, state, now_ms)
+    known = None if catalog is None else Planner(config, catalog).plans(state)
     starter = SessionStarter(config.spark)
     cleaning.callback(starter.stop)
     if known != ():
         starter.start()
-    spool = None
+    spool = place = None
     if executors_share_disk(config.spark):
-        spool = cleaning.enter_context(Spool(config.spool))
+        spool = cleaning.enter_context(Spool(config.spool, jobs=config.parallel_streams))
+        place = place_for(config.batch)
+        if place is not None:
+            cleaning.enter_context(place)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool, config.batch)
+    run = Run(starter, lines, spool, config.batch, place)
     if known == ():
         _logger.warning("no stream is selected: nothing is read")
-    if known is not None:
-        return run, known
-    return run, plan_streams(config, catalog_for(run.spark, config), state, now_ms)
+    planner = Planner(config, catalog if catalog is not None else catalog_for(run.spark, config))
+    return run, planner.plans(state) if known is None else known, planner
 
 
 @contextmanager

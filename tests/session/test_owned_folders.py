@@ -196,3 +196,21 @@ def test_a_killed_owner_and_its_child(tmp_path: Path, shared: bool) -> None:
             )
         finally:
             os.kill(int(child), signal.SIGKILL)
+
+
+def test_nobody_adds_to_a_folder_that_is_being_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = OwnedFolder(tmp_path, PREFIX)
+    real = shutil.rmtree
+
+    def rmtree(path: Path, *, ignore_errors: bool) -> None:
+        with pytest.raises(FileNotFoundError):
+            (folder.path / "late").touch()
+        assert remove_stale(tmp_path, PREFIX) == []
+        real(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(owned_folders.shutil, "rmtree", rmtree)
+    folder.close()
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []

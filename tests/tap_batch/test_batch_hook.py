@@ -124,6 +124,12 @@ def test_a_record_that_breaks_the_schema_is_named(tmp_path: Path) -> None:
         list(tap_spark.get_batches(wrong, SCHEMA, config(tmp_path, "parquet")))
 
 
+def test_a_root_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        list(tap_spark.get_batches(records(1), SCHEMA, config(tmp_path / "file", "csv")))
+
+
 def test_jsonl_keeps_what_no_schema_asks_for(tmp_path: Path) -> None:
     huge = 10**30
     record = {"id": huge, "more": b"\x00\xff", "exact": Decimal("0.10"), "nan": Decimal("NaN")}

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from tap_spark.batch_plan import (
     FileNames,
+    Join,
     Piece,
     Written,
     absolute_url,
     file_names,
+    full_joins,
+    piece_of,
     plan_joins,
+    rows_of,
     shares,
 )
 
@@ -79,7 +83,7 @@ def test_a_name_is_made_of_its_parts() -> None:
 
 @given(ROWS, st.integers(1, 40))
 def test_every_row_is_in_one_file_and_only_the_last_is_short(rows: list[int], size: int) -> None:
-    joins = plan_joins(rests(rows), size)
+    joins = plan_joins(map(piece_of, rests(rows)), size)
     taken = [(piece.url, n) for join in joins for piece in join for n in range(*ends(piece))]
     assert taken == [(rest.url, n) for rest in rests(rows) for n in range(rest.rows)]
     counts = [sum(piece.stop - piece.start for piece in join) for join in joins]
@@ -92,10 +96,27 @@ def ends(piece: Piece) -> tuple[int, int]:
 
 
 def test_joins_by_example() -> None:
-    assert plan_joins(rests([3, 0, 4]), 5) == (
+    assert plan_joins(map(piece_of, rests([3, 0, 4])), 5) == (
         (Piece("r0", 0, 3), Piece("r2", 0, 2)),
         (Piece("r2", 2, 4),),
     )
+
+
+@given(st.lists(ROWS, max_size=5), st.integers(1, 40))
+def test_what_fills_no_file_waits_for_the_next_slice(slices: list[list[int]], size: int) -> None:
+    left: Join = ()
+    taken: list[tuple[str, int]] = []
+    given_rows: list[tuple[str, int]] = []
+    for number, rows in enumerate(slices):
+        pieces = [Piece(f"{number}-{rest.url}", 0, rest.rows) for rest in rests(rows)]
+        given_rows += [(piece.url, n) for piece in pieces for n in range(piece.stop)]
+        full, left = full_joins((*left, *pieces), size)
+        assert all(rows_of(join) == size for join in full)
+        assert rows_of(left) < size
+        # Else a bookmark of an earlier slice could not be true once there was a full file.
+        assert not full or all(piece.url.startswith(f"{number}-") for piece in left)
+        taken += [(p.url, n) for join in full for p in join for n in range(*ends(p))]
+    assert taken + [(p.url, n) for p in left for n in range(*ends(p))] == given_rows
 
 
 @given(st.integers(0, 30), st.integers(1, 8))

@@ -13,11 +13,12 @@ from shared.batch_types import BatchConfig
 from shared.errors import SettingsError
 from shared.messages import batch_line
 from tap_spark import sync
-from tap_spark.config import StreamConfig, tap_config
+from tap_spark.config import tap_config
 from tap_spark.line_chunks import KeyMax
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten
 from tap_spark.state_pace import StatePace
+from tap_spark.stream_config import StreamConfig
 from tap_spark.sync import Run, sync_stream
 
 BY_KEY = {
@@ -27,6 +28,42 @@ BY_KEY = {
     "key_type": "long",
 }
 BY_FILE = {"method": Method.INCREMENTAL, "resume": Resume.FILE_POSITION}
+
+
+class FakeFiles:
+    """Writes a file of ten rows for each number of a slice."""
+
+    HOLDS = False
+
+    def __init__(self, _: Any, plan: StreamPlan, output: Any, **more: Any) -> None:
+        batch: BatchConfig = more["batch"]
+        self.encoding = {"format": batch.format, "compression": batch.compression}
+        self.plan = plan
+        self.output = output
+        self.held: Any = None
+
+    def write(self, piece: Slice, on_chunk: Any) -> Any:
+        for number in piece.frame:  # type: ignore[attr-defined]
+            if number < 0:
+                raise ValueError("the source is broken")
+            line = batch_line(self.plan.stream, self.encoding, [f"f{number}"], self.plan.version)
+            self.output.write(line)
+            on_chunk(
+                ChunkInfo(10, 100, KeyMax(number, number) if self.plan.replication_key else None)
+            )
+        if self.HOLDS:
+            self.held, settled = piece.bookmark, self.held
+            return settled
+        return piece.bookmark
+
+    def finish(self) -> Any:
+        return self.held
+
+    def __enter__(self) -> FakeFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
 
 
 @dataclass
@@ -49,17 +86,6 @@ class Bench:
         self.write(b'{"type":"RECORD"}\n')
         return RowsWritten(1)
 
-    def write_batches(
-        self, spark: Any, plan: StreamPlan, piece: Slice, output: Any, **more: Any
-    ) -> RowsWritten:
-        batch: BatchConfig = more["batch"]
-        encoding = {"format": batch.format, "compression": batch.compression}
-        for number in piece.frame:  # type: ignore[attr-defined]
-            output.write(batch_line(plan.stream, encoding, [f"f{number}"], plan.version))
-            key = KeyMax(number, number) if plan.replication_key else None
-            more["on_chunk"](ChunkInfo(10, 100, key))
-        return RowsWritten(10)
-
     def sync(self, plan: StreamPlan, batch: BatchConfig | None, interval: float = 1e9) -> list[str]:
         pace = StatePace({}, self.write, interval)
         sync_stream(Run(self, self, None, batch), plan, pace)  # type: ignore[arg-type]
@@ -81,7 +107,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     source = type("Source", (), {"slices": bench.slices_of})()
     monkeypatch.setattr(sync, "source_for", lambda _: source)
     monkeypatch.setattr(sync, "write_records", bench.write_records)
-    monkeypatch.setattr(sync, "write_batches", bench.write_batches)
+    monkeypatch.setattr(sync, "BatchFiles", FakeFiles)
     return bench
 
 
@@ -147,6 +173,35 @@ def test_positions_follow_the_files_of_their_slice(bench: Bench) -> None:
         "BATCH f2",
         'STATE {"files": "b"}',
         'STATE {"files": "b"}',
+    ]
+
+
+def test_state_waits_for_rows_that_are_left_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeFiles, "HOLDS", True)
+    bench.slices = [piece(n, bookmark={"files": str(n)}) for n in (1, 2)]
+    assert bench.sync(plan_of(**BY_FILE), BatchConfig(root="/x"), 1e9) == [
+        "SCHEMA",
+        "BATCH f1",
+        "BATCH f2",
+        'STATE {"files": "1"}',
+        'STATE {"files": "2"}',
+        'STATE {"files": "2"}',
+    ]
+
+
+def test_a_failure_does_not_hold_back_what_is_sound(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeFiles, "HOLDS", True)
+    bench.slices = [piece(n, bookmark={"files": str(n)}) for n in (1, 2, -1)]
+    with pytest.raises(ValueError, match="broken"):
+        bench.sync(plan_of(**BY_FILE), BatchConfig(root="/x"), 1e9)
+    assert [bench.short(json.loads(line)) for line in bench.lines][2:] == [
+        "BATCH f2",
+        'STATE {"files": "1"}',
+        'STATE {"files": "2"}',
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from shared.encodings import FORMATS, Encoding
 from shared.storage import StorageOptions
 from tap_spark import batch_tasks
-from tap_spark.batch_plan import FileNames, Join, Written, file_names, plan_joins
-from tap_spark.batch_tasks import BatchTask, FileWriter, JoinTask, Reporter, RowSource, read_raw
+from tap_spark.batch_plan import FileNames, Join, Written, file_names, piece_of, plan_joins
+from tap_spark.batch_tasks import (
+    BatchTask,
+    FileWriter,
+    JoinTask,
+    Reporter,
+    RowSource,
+    read_raw,
+    waiting_path,
+)
 from tap_spark.line_chunks import KeyMax, unpack_meta
 from tap_spark.spool_files import SpoolPlace
 
@@ -176,12 +184,103 @@ def test_rests_go_where_the_files_go_without_a_shared_disk(
     assert list((bench.path / "notes").iterdir()) == []
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What has been forced to disk, in order."""
+    done: list[str] = []
+
+    def make_durable(path: str) -> None:
+        assert Path(path).exists()
+        done.append(path)
+
+    monkeypatch.setattr(batch_tasks, "make_durable", make_durable)
+    return done
+
+
+def test_a_file_is_on_disk_before_it_appears_and_its_name_before_it_is_told(
+    bench: Bench, synced: list[str]
+) -> None:
+    ((written, _),) = told(bench.task(None)(batches(5)))
+    path = Path(written.url.removeprefix("file://"))
+    assert synced == [str(path.with_name(f".{path.name}.part")), str(path.parent)]
+
+
+def test_a_file_waits_whole_and_durable_for_the_driver(bench: Bench, synced: list[str]) -> None:
+    work = bench.path / "work"
+    work.mkdir()
+    task = BatchTask(
+        replace(bench.writer(), work=str(work)), bench.reporter(), None, 10, str(work / "..")
+    )
+    full, (rest, _) = (pair for pair in told(task(batches(13))))
+    waiting = waiting_path(str(work), full[0].url)
+    assert bench.files() == []
+    assert synced == [waiting]
+    assert ids(waiting) == list(range(10))
+    assert [str(path) for path in work.iterdir()] == [waiting]
+    assert rest.is_rest
+
+
+def test_nobody_makes_a_removed_folder_anew(bench: Bench) -> None:
+    work = bench.path / "gone"
+    writer = replace(bench.writer(), work=str(work))
+    with pytest.raises(RuntimeError, match="No such file"):
+        writer.write(writer.names.url(0, 1), [pa.Table.from_batches([batch(0, 5)])])
+    assert not work.exists()
+    assert bench.files() == []
+
+
+def failing(*counts: int) -> Iterator[pa.RecordBatch]:
+    yield from batches(*counts)
+    raise ValueError("the source is broken")
+
+
+def test_a_failing_task_leaves_no_raw_rows(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = bench.path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(batch_tasks.tempfile, "tempdir", str(scratch))
+    task = BatchTask(bench.writer(), Reporter(None), None, 10)
+    running = iter(task(failing(10, 4)))
+    with pytest.raises(ValueError, match="broken"):
+        for _ in running:
+            # Nor would a killed one: what is being collected has no name.
+            assert list(scratch.iterdir()) == []
+    assert list(scratch.iterdir()) == []
+    assert len(bench.files()) == 1
+
+
+def test_a_root_that_fails_while_rests_are_kept_is_marked(bench: Bench) -> None:
+    task = BatchTask(bench.writer(), Reporter(None), None, 10)
+    (bench.path / "root").rmdir()
+    (bench.path / "root").touch()
+    with pytest.raises(RuntimeError, match=r"\[tap-spark batch files: "):
+        list(task(batches(3)))
+
+
+def test_left_over_rows_go_before_those_of_an_ordered_slice(bench: Bench) -> None:
+    *_, (left, _) = told(bench.task(10)(batches(17)))
+    before = (replace(piece_of(left), start=3),)
+    rests = str(bench.path / "rests")
+    task = BatchTask(bench.writer(), bench.reporter(), "id", 10, rests, before=before)
+    found = told(task(batches(9, 10, keyed=True)))
+    assert [(w.rows, w.is_rest) for w, _ in found] == [(10, False), (10, False), (3, True)]
+    assert ids(found[0][0].url) == [13, 14, 15, 16, 0, 1, 2, 3, 4, 5]
+    assert [key.value for _, key in found if key] == [5, 15, 18]
+
+    task = BatchTask(bench.writer(), bench.reporter(), None, 10, rests, before=before)
+    ((rest, _),) = told(task(batches(2)))
+    assert (rest.rows, rest.is_rest) == (6, True)
+    assert [n for t in read_raw(rest.url) for n in t["id"].to_pylist()] == [13, 14, 15, 16, 0, 1]
+    assert (
+        told(BatchTask(bench.writer(), bench.reporter(), None, 10, rests, before=before)([])) == []
+    )
+
+
 def test_left_over_rows_are_joined(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     rests = []
     for task, counts in enumerate([(3, 3), (2,), (7,)]):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda task=task: (task, task))
         rests += [w for w, _ in told(bench.task(10)(batches(*counts)))]
-    joins = plan_joins(rests, 10)
+    joins = plan_joins(map(piece_of, rests), 10)
     dealt: tuple[tuple[Join, ...], ...] = ((joins[0],), (joins[1],))
     found = []
     for share in (0, 1):

@@ -6,7 +6,9 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +23,14 @@ from shared.stdout import MessageOutput
 from shared.storage import codec_of
 from shared.typed_rows import RowReader
 from tap_spark import batch_tasks
-from tap_spark.batch_writer import write_batches
-from tap_spark.config import SpoolSettings, StreamConfig
+from tap_spark.batch_place import BatchPlace
+from tap_spark.batch_writer import BatchFiles
+from tap_spark.config import SpoolSettings
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten, write_records
 from tap_spark.spool import Spool
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,6 +89,9 @@ class Bench:
     shares_disk: bool = True
     on_chunk: Callable[[ChunkInfo], None] | None = None
     url: str | None = None
+    bookmark: dict[str, Any] | None = None
+    later: list[Slice] = field(default_factory=list)
+    settled: list[tuple[Any, int]] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -105,32 +112,32 @@ class Bench:
         version: int | None = None,
         batch: bool = True,
     ) -> RowsWritten:
-        source, sink = os.pipe()
-        reader = threading.Thread(target=self.read, args=(source,), daemon=True)
-        reader.start()
-        output = LineOutput(MessageOutput(sink))
-        plan, piece = plan_of(frame, key, version), Slice(frame, ordered=ordered)
+        plan = plan_of(frame, key, version)
+        piece = Slice(frame, bookmark=self.bookmark, ordered=ordered)
         told = self.on_chunk or self.chunks.append
-        try:
-            with Spool(SpoolSettings(root=str(self.path / "spool"))) as spool:
-                if not batch:
-                    return write_records(
-                        self.spark, plan, piece, output, spool=spool, on_chunk=told
-                    )
-                return write_batches(
+        with (
+            closing(Pipe(self)) as pipe,
+            Spool(SpoolSettings(root=str(self.path / "spool"))) as spool,
+        ):
+            if not batch:
+                return write_records(
+                    self.spark, plan, piece, pipe.output, spool=spool, on_chunk=told
+                )
+            with (
+                BatchPlace(str(self.root), "pre/") as place,
+                BatchFiles(
                     self.spark,
                     plan,
-                    piece,
-                    output,
+                    pipe.output,
                     batch=self.config(form, codec, rows),
                     spool=spool if self.shares_disk else None,
-                    on_chunk=told,
-                )
-        finally:
-            output.close()
-            os.close(sink)
-            reader.join(30)
-            os.close(source)
+                    place=place if self.shares_disk and self.url is None else None,
+                ) as files,
+            ):
+                for one in (piece, *self.later):
+                    self.settled.append((files.write(one, told), files.written.rows))
+                self.settled.append((files.finish(), files.written.rows))
+            return files.written
 
     def read(self, source: int) -> None:
         while part := os.read(source, 1 << 16):
@@ -148,6 +155,22 @@ class Bench:
     def files(self) -> set[str]:
         found = self.root.rglob("*") if self.root.is_dir() else ()
         return {f"file://{path}" for path in found if path.is_file()}
+
+
+class Pipe:
+    """Standard output, read into what a bench got."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._source, self._sink = os.pipe()
+        self._reader = threading.Thread(target=bench.read, args=(self._source,), daemon=True)
+        self._reader.start()
+        self.output = LineOutput(MessageOutput(self._sink))
+
+    def close(self) -> None:
+        self.output.close()
+        os.close(self._sink)
+        self._reader.join(30)
+        os.close(self._source)
 
 
 @pytest.fixture
@@ -248,6 +271,94 @@ def test_sizes_are_exact(
 
 
 @pytest.mark.parametrize("shares_disk", [True, False])
+@pytest.mark.parametrize(
+    ("counts", "settled"),
+    [
+        # Nothing left over by the second slice; some by the others.
+        ([23, 7, 0, 38], [(None, 20), (2, 30), (3, 30), (None, 60), (4, 68)]),
+        # Slices that are smaller than a file.
+        ([3, 3, 3, 3], [(None, 0), (None, 0), (None, 0), (3, 10), (4, 12)]),
+        ([10, 0, 5], [(1, 10), (2, 10), (None, 10), (3, 15)]),
+    ],
+)
+def test_sizes_are_exact_over_all_slices(
+    bench: Bench, counts: list[int], settled: list[Any], shares_disk: bool
+) -> None:
+    bench.shares_disk = shares_disk
+    ends = [sum(counts[: n + 1]) for n in range(len(counts))]
+    pieces = [
+        Slice(bench.spark.range(end - count, end, 1, 2), bookmark={"n": n})
+        for n, (count, end) in enumerate(zip(counts, ends, strict=True), start=1)
+    ]
+    bench.later, bench.bookmark = pieces[1:], {"n": 1}
+    written = bench.write(pieces[0].frame, rows=10)
+    assert written.rows == ends[-1]
+    found = [ids(url) for url in bench.urls]
+    assert [len(part) for part in found[:-1]] == [10] * (len(found) - 1)
+    assert sorted(n for part in found for n in part) == list(range(ends[-1]))
+    assert bench.files == set(bench.urls)
+    # A bookmark is told once all its rows have been announced, and not before.
+    assert [(b and b["n"], rows) for b, rows in bench.settled] == settled
+    announced = [0]
+    for size in map(len, found):
+        announced.append(announced[-1] + size)
+    for bookmark, rows in bench.settled:
+        if bookmark is not None:
+            seen = {n for part in found[: announced.index(rows)] for n in part}
+            assert seen >= set(range(ends[bookmark["n"] - 1]))
+
+
+@pytest.mark.parametrize("shares_disk", [True, False])
+@pytest.mark.parametrize("key", ["id", None])
+def test_ordered_slices_keep_their_order_and_exact_sizes(
+    bench: Bench, key: str | None, shares_disk: bool
+) -> None:
+    bench.shares_disk = shares_disk
+    ends = [0, 15, 15, 17, 42]
+    pieces = [
+        Slice(bench.spark.range(start, stop, 1, 2), bookmark={"n": n}, ordered=True)
+        for n, (start, stop) in enumerate(pairwise(ends), start=1)
+    ]
+    bench.later, bench.bookmark = pieces[1:], {"n": 1}
+    bench.write(pieces[0].frame, rows=10, key=key, ordered=True)
+    assert [ids(url) for url in bench.urls] == [
+        list(range(start, min(start + 10, 42))) for start in range(0, 50, 10)
+    ]
+    assert [(b and b["n"], rows) for b, rows in bench.settled] == [
+        (None, 10), (None, 10), (None, 10), (3, 40), (4, 42),
+    ]  # fmt: skip
+    keys = [chunk.key.value for chunk in bench.chunks if chunk.key]
+    assert keys == ([9, 19, 29, 39, 41] if key else [])
+    assert bench.files == set(bench.urls)
+
+
+def test_what_earlier_slices_left_over_survives_a_failure(bench: Bench) -> None:
+    bad = bench.spark.range(15, 30, 1, 1).selectExpr("if(id = 29, raise_error('bad row'), id) id")
+    with (
+        Spool(SpoolSettings(root=str(bench.path / "spool"))) as spool,
+        BatchPlace(str(bench.root), "pre/") as place,
+        closing(Pipe(bench)) as pipe,
+        BatchFiles(
+            bench.spark,
+            plan_of(bad, None, None),
+            pipe.output,
+            batch=bench.config("parquet", "snappy", 10),
+            spool=spool,
+            place=place,
+        ) as files,
+    ):
+        good = Slice(bench.spark.range(0, 15), bookmark={"n": 1})
+        assert files.write(good, bench.chunks.append) is None
+        with pytest.raises(Exception, match="bad row"):
+            files.write(Slice(bad, bookmark={"n": 2}), bench.chunks.append)
+        assert files.finish() == {"n": 1}
+        assert files.finish() is None
+    found = [ids(url) for url in bench.urls]
+    assert {n for part in found for n in part} >= set(range(15))
+    assert bench.files == set(bench.urls)
+
+
+@pytest.mark.parametrize("shares_disk", [True, False])
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 @pytest.mark.parametrize("size", [None, 30])
 def test_an_ordered_slice_keeps_its_order(
@@ -280,7 +391,7 @@ def test_the_replication_key_is_no_column_of_its_own(bench: Bench) -> None:
 
 
 def test_files_by_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 50_000))
+    monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 50_000, ()))
     frame = bench.spark.range(0, 30_000, 1, 1).selectExpr("id", "repeat('x', 40) as x")
     assert bench.write(frame).rows == 30_000
     assert len(bench.urls) > 1
@@ -318,16 +429,17 @@ def test_a_reader_that_goes_away(spark: SparkSession, tmp_path: Path) -> None:
     with (
         Spool(SpoolSettings(root=str(tmp_path / "spool"))) as spool,
         pytest.raises(ClosedPipeError),
-    ):
-        write_batches(
+        BatchPlace(str(bench.root), "pre/") as place,
+        BatchFiles(
             spark,
             plan_of(frame, None, None),
-            Slice(frame),
             output,
             batch=bench.config("parquet", "snappy", 10),
             spool=spool,
-            on_chunk=bench.chunks.append,
-        )
+            place=place,
+        ) as files,
+    ):
+        files.write(Slice(frame), bench.chunks.append)
     output.close()
     os.close(sink)
     # The one whose message may have reached the reader.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shared.errors import ClosedPipeError
 from shared.stdout import MessageOutput
 from tap_spark import line_output
-from tap_spark.line_output import LineOutput, segment_end
+from tap_spark.line_output import LineOutput, OutputClosedError, segment_end
 
 LINE = b"x" * 999 + b"\n"
 
@@ -122,7 +122,15 @@ def test_a_missing_file_is_raised(pipe: Pipe, tmp_path: Path) -> None:
 def test_close_lets_the_line_finish(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_output, "SEGMENT_BYTES", 3000)
     data = LINE * 20_000
-    thread = threading.Thread(target=lambda: pipe.output.write(data), daemon=True)
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            pipe.output.write(data)
+        except OutputClosedError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=write, daemon=True)
     thread.start()
     time.sleep(0.1)
     got: list[bytes] = []
@@ -135,6 +143,8 @@ def test_close_lets_the_line_finish(pipe: Pipe, monkeypatch: pytest.MonkeyPatch)
     read = b"".join(got) + pipe.read_all()
     assert 0 < len(read) < len(data)
     assert read.endswith(b"\n")
+    thread.join(5)
+    assert len(failures) == 1  # whoever wrote must not believe that all of it is out
 
 
 def test_close_does_not_wait_for_a_reader_that_has_stopped(pipe: Pipe) -> None:
@@ -144,3 +154,40 @@ def test_close_does_not_wait_for_a_reader_that_has_stopped(pipe: Pipe) -> None:
     started = time.monotonic()
     pipe.output.close()
     assert time.monotonic() - started < 2
+
+
+def test_nothing_is_taken_after_close(pipe: Pipe, tmp_path: Path) -> None:
+    pipe.output.close()
+    with pytest.raises(OutputClosedError):
+        pipe.output.write(LINE)
+    with pytest.raises(OutputClosedError):
+        pipe.output.copy_file(tmp_path / "lines")
+    assert pipe.read_all() == b""
+
+
+def test_lines_of_several_threads_stay_whole(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(line_output, "SEGMENT_BYTES", 100)
+    path = tmp_path / "lines"
+    path.write_bytes(b"file" * 50 + b"\n")
+
+    def write(text: bytes) -> None:
+        for _ in range(50):
+            pipe.output.write(text * 60 + b"\n")
+            pipe.output.copy_file(path)
+
+    threads = [threading.Thread(target=write, args=(text,)) for text in (b"a", b"b", b"c")]
+    reading: list[bytes] = []
+    reader = threading.Thread(target=lambda: reading.append(pipe.read_all()))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pipe.output.close()
+    reader.start()
+    reader.join()
+    lines = reading[0].splitlines()
+    assert sorted(lines) == sorted(
+        [text * 60 for text in (b"a", b"b", b"c")] * 50 + [b"file" * 50] * 150
+    )

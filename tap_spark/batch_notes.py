@@ -1,0 +1,99 @@
+"""What tasks that write batch files tell the driver: one note per file, while others follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SourceError, Where
+from shared.spark_session import stream_arrow
+from tap_spark.batch_plan import Written
+from tap_spark.line_chunks import KeyMax, unpack_meta
+from tap_spark.record_writer import POLL_SECONDS
+from tap_spark.spark_job import SparkJob, tagged
+from tap_spark.spool import Spool
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark.batch_tasks import Reporter
+
+Told = tuple[Written, KeyMax | None]
+MakeTask = Callable[["Reporter"], Any]
+
+
+def told(
+    spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool | None, *, ordered: bool
+) -> Generator[Told, None, None]:
+    """Run a task over a frame and yield what it tells of its files, and their greatest key.
+
+    Args:
+        spark: The session.
+        frame: What the task is run on.
+        make: Makes the task.
+        spool: Where notes are left; None where executors share no disk: they then come at the end.
+        ordered: Whether files are to come in the order of the frame's rows.
+
+    Raises:
+        SourceError: Notes got lost.
+        Exception: What Spark failed with.
+    """
+    if spool is None:
+        return _by_result(spark, frame, make, ordered)
+    return _by_notes(spark, frame, make, spool, ordered)
+
+
+def _by_notes(
+    spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool, ordered: bool
+) -> Generator[Told, None, None]:
+    from tap_spark.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
+
+    folder = spool.new_folder(ordered=ordered)
+    task = make(Reporter(folder.place))
+    job = SparkJob(spark, frame.mapInArrow(task, NOTE_SCHEMA).collect)
+    told = 0
+    try:
+        ended = False
+        while not ended:
+            ended = job.wait(POLL_SECONDS)
+            for chunk in folder.ready(ended=ended):
+                note = _written(chunk.path.read_text(encoding="utf-8"))
+                chunk.remove()
+                told += 1
+                yield note, chunk.key
+        _check_notes(told, len(job.result()))
+    finally:
+        job.cancel()
+        folder.remove()
+
+
+def _check_notes(told: int, expected: int) -> None:
+    if told < expected:
+        raise SourceError(
+            f"notes on {expected - told} of {expected} batch files got lost in the spool folder",
+            where=Where(setting="spool.root"),
+            hint="nothing else may remove files there; run again",
+        )
+
+
+def _by_result(
+    spark: SparkSession, frame: DataFrame, make: MakeTask, ordered: bool
+) -> Generator[Told, None, None]:
+    from tap_spark.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
+
+    with tagged(spark):
+        rows = _rows(frame.mapInArrow(make(Reporter(None)), NOTE_SCHEMA))
+        if ordered:
+            rows = iter(sorted(rows, key=lambda row: (row["partition"], row["number"])))
+        for row in rows:
+            yield _written(row["note"]), unpack_meta(row["meta"])[1]
+
+
+def _rows(frame: DataFrame) -> Iterator[dict[str, Any]]:
+    for batch in stream_arrow(frame):
+        yield from batch.to_pylist()
+
+
+def _written(note: str) -> Written:
+    return Written(**json.loads(note))
