@@ -29,9 +29,9 @@ from shared.batch_fields import (
 from shared.batch_kinds import redacted
 from shared.batch_reading import Reading, read_document, split_prefix
 from shared.batch_rules import (
-    COMMIT_SECONDS,
     compression,
     cost_warnings,
+    effect_warnings,
     needs_order,
     rule_problems,
 )
@@ -55,7 +55,6 @@ from shared.settings_check import INVALID, Json, place
 from shared.settings_check import Problem as SettingProblem
 
 __all__ = [
-    "COMMIT_SECONDS",
     "DOTTED_KEYS",
     "AdaptiveSize",
     "BatchConfig",
@@ -83,7 +82,7 @@ _NEAR_TOP_LEVEL = 0.85
 
 
 def validate(
-    config: Mapping[str, Any], side: Side | None = None, *, commit_seconds: float = COMMIT_SECONDS
+    config: Mapping[str, Any], side: Side | None = None, *, commit_seconds: float | None = None
 ) -> Validated:
     """Check the batch settings of a document; other settings are passed over.
 
@@ -91,7 +90,8 @@ def validate(
         config: The settings, nested or dotted. An empty block counts as not given.
         side: The program that reads them. None for a document that may be for either: it is
             checked for both, and the values are those that target-spark reads.
-        commit_seconds: What one commit was measured to cost, for warnings.
+        commit_seconds: What one commit was measured to cost, for warnings of strategies that are
+            too fine for it; None for no such warnings.
 
     Returns:
         The values, or all problems; `check()` raises them.
@@ -105,9 +105,10 @@ def validate(
     if problems:
         return Validated(side, problems=tuple(dict.fromkeys(problems)), warnings=tuple(warnings))
     strategy = _strategy(target)
-    if strategy is not None:
+    if strategy is not None and commit_seconds is not None:
         paths = {field.key: target.path(field) for field in BATCH.variants[strategy.name]}
         warnings += cost_warnings(strategy, commit_seconds, paths)
+    warnings += effect_warnings(target)
     return Validated(
         side, _batch_config(target), strategy, _failure(target), warnings=tuple(warnings)
     )

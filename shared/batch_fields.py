@@ -260,7 +260,7 @@ _LIST: dict[str, tuple[tuple[str, str, Kind, str, Any, str], ...]] = {
             Flag(),
             "reuse_buffer",
             True,
-            "Reuse buffers from flush to flush.",
+            "Accepted, without effect: no flush has a buffer of its own.",
         ),
     ),
 }

@@ -38,9 +38,6 @@ from shared.batch_types import (
 from shared.settings_check import nearest, place
 from shared.units import size_text
 
-COMMIT_SECONDS = 0.4
-"""A commit of 100 rows to Parquet in a warm local session on 2 cores (median of 7 runs)."""
-
 ROWS_PER_SECOND = 10_000
 BYTES_PER_SECOND = 10 * 1024 * 1024
 """A strategy that cannot load this fast, because of its commits alone, gets a warning."""
@@ -56,6 +53,7 @@ def _strategy_field(strategy: str, key: str) -> Field:
 MIN_SIZE = _strategy_field("adaptive_size", "min_size")
 MAX_SIZE = _strategy_field("adaptive_size", "max_size")
 PARALLEL = _strategy_field("mega_batch", "parallel")
+REUSE_BUFFER = _strategy_field("mega_batch", "reuse_buffer")
 
 
 def rule_problems(reading: Reading) -> Iterator[Problem]:
@@ -178,6 +176,15 @@ def _bounds(strategy: Strategy) -> tuple[_Bound, ...]:
             return (_Bound("max_size", rows=strategy.max_size), wait)
         case MegaBatch():
             return (_Bound("size", rows=strategy.size),)
+
+
+def effect_warnings(reading: Reading) -> Iterator[str]:
+    """Yield a line for each setting that is given and changes nothing here."""
+    if REUSE_BUFFER in reading.found and reading.side == "target":
+        yield (
+            f"{place(reading.path(REUSE_BUFFER))}: has no effect, as no flush has a buffer of its "
+            "own that could be reused: lines go from the pipe straight to disk"
+        )
 
 
 def cost_warnings(

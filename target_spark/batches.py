@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from target_spark import events as ev
+from target_spark.commit_cost import CommitCost
 from target_spark.flushes import Flush, StagedPiece, Stream
 from target_spark.lines import Lines
 from target_spark.plans import Batch, InputFile
@@ -50,6 +51,7 @@ class Batches:
         act: Takes what is to be done.
         run_id: Makes the tokens of this run's flushes unlike those of any other run.
         alone: A batch is closed without those of other streams that hold STATE back.
+        cost: Watches the flushes that the rule has closed.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class Batches:
         act: Callable[[ev.Action], None],
         run_id: str,
         alone: bool = False,
+        cost: CommitCost | None = None,
     ) -> None:
+        self._cost = cost
         self._rule = rule
         self._limits = limits
         self._tracker = tracker
@@ -215,6 +219,10 @@ class Batches:
         seconds = flush.convert_seconds + now - began_at
         self._rule.flushed(flush.stream, flush.size, seconds)
         self._act(ev.Forget(flush.number, flush.header, now - closed_at))
+        if self._cost is not None and flush.by_rule:
+            warning = self._cost.committed(flush.size, flush.convert_seconds, began_at, now)
+            if warning is not None:
+                self._act(ev.Warn(warning))
 
     def close_if_full(self, flush: Flush, now: float) -> None:
         """Close a batch that the rule calls full."""
@@ -229,6 +237,7 @@ class Batches:
     def _close_if(self, flush: Flush, wanted: bool, now: float) -> None:
         stream = self._streams.get(flush.position)
         if wanted and stream is not None:
+            flush.by_rule = True
             self.close(stream, now)
 
     def _close_one(self, flush: Flush, now: float) -> None:

@@ -124,6 +124,7 @@ class Doer:
             ev.Bury: self._bury,
             ev.ReportLine: lambda action: self._rejections.of_line(action.line),
             ev.RetryLater: _log_retry,
+            ev.Warn: lambda action: _logger.warning("%s", action.text),
             ev.RemoveFile: self._remove_file,
             ev.Forget: self._forget,
             ev.EmitState: self._emit_state,

@@ -242,6 +242,13 @@ class ReportLine:
 
 
 @dataclass(frozen=True)
+class Warn:
+    """Log a warning."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class RetryLater:
     """Log that work has failed and is done again.
 
@@ -304,6 +311,6 @@ class CleanUp:
 
 
 Work = Convert | Commit | Activate | Finish | Bury
-Report = ReportLine | RetryLater
+Report = ReportLine | RetryLater | Warn
 Done = RemoveFile | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

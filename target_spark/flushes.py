@@ -71,6 +71,8 @@ class Flush:
         last_file: The tracker's position when the last file of a BATCH message came; None where
             none did.
         closed_at: When it was closed, or None while it is open.
+        by_rule: Whether the flush rule had it closed: not its schema, its version, another
+            stream or the end of the input.
         convert_seconds: How long the last conversion took.
     """
 
@@ -84,6 +86,7 @@ class Flush:
     unconverted: int = 0
     last_file: int | None = None
     closed_at: float | None = None
+    by_rule: bool = False
     convert_seconds: float = 0.0
 
     @property

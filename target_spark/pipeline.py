@@ -31,6 +31,7 @@ from typing import Any
 from shared.errors import MessageError, Where
 from target_spark import events as ev
 from target_spark.batches import Batches, Limits
+from target_spark.commit_cost import CommitCost
 from target_spark.flushes import Activation, Burial, Flush, Stream, Swap
 from target_spark.lines import Lines
 from target_spark.plans import InputFile, StreamSchema
@@ -65,6 +66,7 @@ class Pipeline:
         overwrite: Streams become visible only at the end of the input, as a whole.
         retries: Which failed work is done again; none where left out.
         bury: Keep lines that are no messages as dead letters, durable like everything else.
+        cost: Warns where commits take most of the run.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Pipeline:
         overwrite: bool = False,
         retries: RetryRule | None = None,
         bury: bool = False,
+        cost: CommitCost | None = None,
     ) -> None:
         self._bury = bury
         self._dead = Stream(StreamSchema("dead letters", {}))
@@ -92,6 +95,7 @@ class Pipeline:
             act=self._act,
             run_id=run_id,
             alone=overwrite,
+            cost=cost,
         )
         self._streams: dict[str, Stream] = {}
         self._rest: _Rest | None = None

@@ -10,13 +10,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.batch_types import MegaBatch
+from shared.batch_fields import BATCH
+from shared.batch_rules import cost_warnings
+from shared.batch_types import FixedSize, KeyPath, MegaBatch, MemoryBased
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.logs import Progress
 from shared.metrics import JOB_DURATION, Timer
+from shared.storage import StorageOptions
 from target_spark import events as ev
+from target_spark.commit_cost import CommitCost
 from target_spark.dead_letter import DeadLetters
 from target_spark.doing import Doer, Loads, Spark
 from target_spark.pipeline import Limits, Pipeline
@@ -36,6 +41,11 @@ MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
 _LENIENT = ("LogAndContinue", "SendToDLQ")
+_OWN_BOUNDS: dict[str, KeyPath] = {
+    "size": ("batch_size_rows",),
+    "timeout": ("batch_wait_limit_seconds",),
+    "memory_size": ("batch_size_bytes",),
+}
 _NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
@@ -52,7 +62,8 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
     """
-    from shared.spark_session import SessionStarter, executors_share_disk  # noqa: PLC0415
+    from shared.spark_conf import executors_share_disk  # noqa: PLC0415
+    from shared.spark_session import SessionStarter  # noqa: PLC0415
     from target_spark.loader import Loader  # noqa: PLC0415
 
     if config.staging.root is None and not executors_share_disk(config.spark):
@@ -92,7 +103,7 @@ def run_with(
                 output=output,
                 # In a pipe the tap before us shows one, on the same terminal.
                 progress=progress if stat.S_ISREG(os.fstat(input_fd).st_mode) else None,
-                dead_letters=DeadLetters(letters, run_id) if letters else None,
+                dead_letters=_dead_letters(config, run_id),
                 rejections=Rejections(letters),
             )
             loop = _Loop(
@@ -110,6 +121,12 @@ def run_with(
                 doer.close()
     finally:
         wakeup.close()
+
+
+def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
+    path = config.failure.dead_letter_path
+    options = StorageOptions(config.storage_options)
+    return DeadLetters(path, run_id, options=options) if path else None
 
 
 def _pipeline(config: TargetConfig, run_id: str) -> Pipeline:
@@ -135,7 +152,22 @@ def _pipeline(config: TargetConfig, run_id: str) -> Pipeline:
         overwrite=config.load_method == "overwrite",
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         bury=failure.dead_letter_path is not None,
+        cost=CommitCost(partial(_advice, config)),
     )
+
+
+def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
+    """Which bounds of a flush are too fine where a commit takes so long."""
+    strategy = config.strategy
+    if strategy is not None:
+        known = BATCH.variants[strategy.name]
+        paths: dict[str, KeyPath] = {setting.key: setting.path for setting in known}
+        yield from cost_warnings(strategy, seconds, paths)
+        return
+    if config.batch_size_rows is not None:
+        bounds = FixedSize(config.batch_size_rows, config.batch_wait_limit_seconds)
+        yield from cost_warnings(bounds, seconds, _OWN_BOUNDS)
+    yield from cost_warnings(MemoryBased(config.batch_size_bytes), seconds, _OWN_BOUNDS)
 
 
 def _widen(fd: int) -> None:

@@ -206,9 +206,12 @@ def test_a_strategy_decides_instead_of_the_bounds(strategy, setting, is_wrong) -
     assert line.startswith(f"config['{setting}']: does not go with the strategy '{strategy}'")
 
 
-def test_a_strategy_too_fine_for_spark_is_warned_about(caplog) -> None:
-    target_config({"path": "out", "batch": {"strategy": "fixed_size"}})
-    assert "100 rows a flush" in caplog.text
-    caplog.clear()
-    target_config({"path": "out", "batch": {"strategy": "memory_based", "memory_size": "256 MiB"}})
+def test_a_setting_without_effect_is_warned_about(caplog) -> None:
+    target_config({"path": "out", "batch": {"strategy": "mega_batch", "reuse_buffer": True}})
+    assert "config['batch']['reuse_buffer']: has no effect" in caplog.text
+
+
+@pytest.mark.parametrize("strategy", ["fixed_size", "mega_batch"])
+def test_the_cost_of_commits_is_not_guessed(caplog, strategy) -> None:
+    target_config({"path": "out", "batch": {"strategy": strategy}})
     assert caplog.text == ""

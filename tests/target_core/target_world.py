@@ -9,6 +9,7 @@ from typing import Any
 
 from shared.encodings import Encoding
 from target_spark import events as ev
+from target_spark.commit_cost import CommitCost
 from target_spark.pipeline import Limits, Pipeline
 from target_spark.policies import FlushRule, SizeAndAge
 from target_spark.schedule import RetryRule
@@ -40,6 +41,7 @@ def pipeline(
     overwrite: bool = False,
     retries: RetryRule | None = None,
     bury: bool = False,
+    cost: CommitCost | None = None,
     **limits: Any,
 ) -> Pipeline:
     return Pipeline(
@@ -49,6 +51,7 @@ def pipeline(
         overwrite=overwrite,
         retries=retries,
         bury=bury,
+        cost=cost,
     )
 
 
@@ -82,6 +85,7 @@ class World:
         self.stopped = False
         self.forgotten: list[int] = []
         self.reported: list[int] = []
+        self.warnings: list[str] = []
         self.deleted: list[int] = []
 
     # Input
@@ -216,6 +220,8 @@ class World:
             self.forgotten.append(action.flush)
         elif isinstance(action, ev.ReportLine):
             self.reported.append(action.line.line)
+        elif isinstance(action, ev.Warn):
+            self.warnings.append(action.text)
         elif isinstance(action, ev.RetryLater):
             assert action.seconds >= 0
         elif isinstance(action, ev.DeleteConsumed):

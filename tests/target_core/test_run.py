@@ -373,3 +373,13 @@ def test_a_cluster_needs_a_shared_staging_root(tmp_path, monkeypatch):
     )
     with pytest.raises(SettingsError, match=r"staging\.root"):
         run(given, 0, Output())
+
+
+def test_flushes_too_small_for_a_commit_are_warned_of_once(tmp_path, caplog):
+    result = Result(tmp_path, batch={"strategy": "fixed_size", "size": 2, "timeout": "1m"})
+    result.loader.delay = 0.02
+    result.load(lines(SCHEMA, *map(record, range(40))))
+    assert result.ids() == list(range(40))
+    [warning] = [text for text in caplog.messages if text.startswith("commits take")]
+    assert "of the time since the first one, 0.0" in warning
+    assert "config['batch']['size']: 2 rows a flush load at most" in warning
