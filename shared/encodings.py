@@ -23,7 +23,14 @@ from shared.format_base import (
 )
 from shared.format_columnar import OrcFormat, ParquetFormat
 from shared.format_csv import CsvFormat
-from shared.format_lines import LineFormat, bare_lines, packed_lines, read_lines, text_bytes
+from shared.format_lines import (
+    LineFormat,
+    bare_lines,
+    check_lines,
+    packed_lines,
+    read_lines,
+    text_bytes,
+)
 
 __all__ = [
     "BATCH_FORMATS",
@@ -35,6 +42,7 @@ __all__ = [
     "Encoding",
     "Format",
     "bare_lines",
+    "check_lines",
     "grouped",
     "looks_like",
     "packed_lines",

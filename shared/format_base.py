@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,11 @@ LINE_COMPRESSIONS = ("none", *COMPRESSIONS)
 LOOKED_AT = 512
 """Bytes at the beginning of a file that tell what it is."""
 
+BLANKS = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before the first value of a text."""
+
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_TAR_MARK = slice(257, 262)
 _LOOKS = {
     b"PAR1": "a Parquet file",
     b"PARE": "an encrypted Parquet file",
@@ -36,7 +42,11 @@ _LOOKS = {
     b"PK\x03\x04": "a zip file",
     b"ARROW1": "an Arrow file",
     b"SQLite format 3": "an SQLite file",
+    b"\x1f\x8b": "gzip data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"7z\xbc\xaf\x27\x1c": "a 7z file",
 }
+_BYTE_ORDERS = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_STARTS = {b"{": "JSON lines", b"[": "a JSON array", b"<": "XML or HTML"}
 
 
@@ -106,17 +116,31 @@ def content_of(head: bytes) -> str:
     """What plain bytes are the beginning of, in words."""
     if not head:
         return "an empty file"
-    for mark, name in _LOOKS.items():
-        if head.startswith(mark):
-            return name
+    name = _binary_name(head)
+    if name:
+        return name
     if b"\0" in head:
         return "binary data"
-    return _TEXT_STARTS.get(head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1], "text")
+    return _TEXT_STARTS.get(head.lstrip(BLANKS)[:1], "text")
 
 
 def is_binary(head: bytes, *, nulls: bool = True) -> bool:
     """Whether bytes begin a file of a known format that is no text, or (`nulls`) hold a NUL."""
-    return any(head.startswith(mark) for mark in _LOOKS) or (nulls and b"\0" in head)
+    return _binary_name(head) is not None or (nulls and b"\0" in head)
+
+
+def _binary_name(head: bytes) -> str | None:
+    """The format of a file that is no text, in words; None where none is known.
+
+    Words may begin as a mark does (`PARENT_ID,...` in a CSV file), but hold no control characters.
+    """
+    if head.startswith(_BYTE_ORDERS):
+        return "UTF-16 text"
+    if not _CONTROLS.search(head):
+        return None
+    if head[_TAR_MARK] == b"ustar":
+        return "a tar file"
+    return next((name for mark, name in _LOOKS.items() if head.startswith(mark)), None)
 
 
 def check_mark(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shared.format_base import (
+    BLANKS,
     BLOCK_BYTES,
     COMPRESSED_SUFFIX,
     LINE_COMPRESSIONS,
@@ -19,6 +20,8 @@ from shared.format_base import (
 from shared.storage import StorageOptions, codec_of, open_input, open_output, open_random
 
 _LINE_STEP = 64 * 1024
+_LOOKED_AT_TEXT = 64 * 1024
+_LINES_LOOKED_AT = 100
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,13 @@ def bare_lines(
     """As `read_lines`, for a file that a label says to be JSON lines.
 
     Raises:
-        ContentError: Its beginning is that of something else than text.
+        ContentError: Its beginning is that of something else.
         OSError: As `read_lines`.
     """
     first = start == 0
     for block in read_lines(url, start, length, options=options):
-        if first and is_binary(block[:LOOKED_AT]):
-            raise ContentError(f"labelled jsonl, but it looks like {content_of(block[:LOOKED_AT])}")
+        if first:
+            check_lines(block)
         first = False
         yield block
 
@@ -146,6 +149,36 @@ def packed_lines(
             if start <= at < start + length:
                 yield block, lines
             lines += block.count(b"\n")
+
+
+def check_lines(block: bytes) -> None:
+    """Refuses a file whose first block tells that it holds no JSON lines at all.
+
+    Raises:
+        ContentError: Says what it looks like.
+    """
+    head = block[:LOOKED_AT]
+    found = content_of(head) if is_binary(head) else _other_text(block)
+    if found:
+        raise ContentError(f"labelled jsonl, but it looks like {found}")
+
+
+def _other_text(block: bytes) -> str | None:
+    """What text without JSON objects in its first lines is, in words; None where that is open."""
+    start = block[:_LOOKED_AT_TEXT].lstrip(BLANKS)
+    if start.startswith(b"{"):
+        opens = start.split(b"\n", 1)[0].rstrip() == b"{"
+        return "a JSON document of several lines" if opens else None
+    lines = [line.strip() for line in start.split(b"\n", _LINES_LOOKED_AT) if line.strip()]
+    if not lines:
+        return None
+    if lines[0].startswith(b"["):
+        is_array = len(lines) == 1 or not lines[0].endswith(b"]")
+        return content_of(start) if is_array else None
+    if any(line.startswith(b"{") for line in lines):
+        return None
+    found = content_of(start)
+    return found if len(lines) > 1 or found != "text" else None
 
 
 def text_bytes(texts: pa.Array) -> pa.Buffer:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import Any
 
 import pyarrow as pa
 
 from shared.conform import conform
-from shared.encodings import FORMATS, ContentError, bare_lines, packed_lines, read_lines
+from shared.encodings import (
+    FORMATS,
+    ContentError,
+    bare_lines,
+    check_lines,
+    packed_lines,
+    read_lines,
+)
+from shared.format_columnar import read_groups
+from shared.format_csv import RefusedRow, read_csv, row_numbers
 from shared.json_lines import LineReader
 from shared.row_values import plain_rows, row_text
 from shared.storage import StorageOptions, codec_of, local_path, open_random
+from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import DELETED_AT, RecordMetadata
 from shared.typed_rows import RowReader
 from target_spark.plans import InputFile, Reject
@@ -24,6 +35,14 @@ _COUNTED = 1 << 20
 
 class UnreadableInputError(Exception):
     """A file to load cannot be opened or is not what it should be: its URL and why."""
+
+
+class StorageTroubleError(UnreadableInputError):
+    """The storage of a file does not answer, or refuses: the file's URL, why, and the number."""
+
+    def __init__(self, url: str, reason: str, number: int) -> None:
+        super().__init__(url, reason)
+        self.number = number
 
 
 @dataclass(frozen=True)
@@ -55,6 +74,7 @@ class ReadPlan:
         strict: Check every record against the schema.
         options: Of the storage that BATCH messages name files of.
         rejects: Folder for files of rejected records; None for none.
+        reject_options: Of the storage of that folder.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -64,6 +84,7 @@ class ReadPlan:
     strict: bool = True
     options: StorageOptions = field(default_factory=StorageOptions)
     rejects: str | None = None
+    reject_options: StorageOptions = field(default_factory=StorageOptions)
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
@@ -71,6 +92,7 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
 
     Raises:
         UnreadableInputError: A file is missing, cut or of another format.
+        StorageTroubleError: Its storage does not answer, or refuses.
     """
     for piece in pieces:
         lines = piece.file.encoding.format in {"singer", "jsonl"}
@@ -93,6 +115,9 @@ def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Itera
         try:
             table = next(tables, None)
         except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if local_path(url) is None and isinstance(error, OSError) and is_trouble(error):
+                number = error.errno or 0
+                raise StorageTroubleError(url, error.strerror or "", number) from error
             raise UnreadableInputError(url, _reason(error, options)) from error
         except Exception as error:
             if local_path(url) is not None:
@@ -105,7 +130,8 @@ def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Itera
 
 
 def _reason(error: BaseException, options: StorageOptions) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    told = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = " ".join(told.split()) or type(error).__name__
     return options.without_secrets(text)
 
 
@@ -128,7 +154,10 @@ def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[byte
     """Blocks of lines, each with the number of lines before it in what is read of the file."""
     url, staged = piece.file.url, piece.file.encoding.format == "singer"
     if piece.length is not None and _is_packed(piece, options):
-        yield from packed_lines(url, piece.start, piece.length, options=options)
+        for block, before in packed_lines(url, piece.start, piece.length, options=options):
+            if before == 0:
+                check_lines(block)
+            yield block, before
         return
     lines = 0
     for block in (read_lines if staged else bare_lines)(
@@ -145,25 +174,46 @@ def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
 def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     name = piece.file.encoding.format
     reader = RowReader(read.schema, strict=read.strict, texts=name == "csv")
-    rows = piece.rows_before
-    for table in _tables(piece, read.options):
+    before = piece.rows_before
+    for table, refused in _tables(piece, read.options):
         if not reader.fits(table.column_names):
             raise ContentError("none of its columns is one of the stream's")
         found = reader.read(table)
-        for row, reason in found.rejects:
-            original = row_text(plain_rows(table.slice(row, 1))[0]) if read.rejects else b""
-            rejects.add(Reject(piece.file.url, rows + row + 1, reason), original)
-        rows += table.num_rows
+        if refused or found.rejects:
+            number = row_numbers(before, refused)
+            # A generator: the texts of many rows are not held at once.
+            others = (
+                RefusedRow(number(place), reason, _row_text(table, place) if read.rejects else b"")
+                for place, reason in found.rejects
+            )
+            for row in merge(refused, others, key=_number):
+                rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
+        before += table.num_rows + len(refused)
         yield _completed(read, found.table)
 
 
-def _tables(piece: Piece, options: StorageOptions) -> Iterator[pa.Table]:
-    form = FORMATS[piece.file.encoding.format]
-    if piece.length is None:
-        return form.read(piece.file.url, options)
-    from shared.format_columnar import read_groups  # noqa: PLC0415
+def _number(row: RefusedRow) -> int:
+    return row.number
 
-    return read_groups(piece.file.url, range(piece.start, piece.start + piece.length), options)
+
+def _row_text(table: pa.Table, place: int) -> bytes:
+    return row_text(plain_rows(table.slice(place, 1))[0])
+
+
+def _tables(
+    piece: Piece, options: StorageOptions
+) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
+    """Tables of a file, each with the rows that came with it and are none."""
+    url, name = piece.file.url, piece.file.encoding.format
+    if name == "csv":
+        yield from read_csv(url, options)
+        return
+    if piece.length is None:
+        tables = FORMATS[name].read(url, options)
+    else:
+        tables = read_groups(url, range(piece.start, piece.start + piece.length), options)
+    for table in tables:
+        yield table, ()
 
 
 def _lines_before(piece: Piece, options: StorageOptions | None) -> int:

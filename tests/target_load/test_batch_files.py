@@ -113,7 +113,10 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("parquet as csv", "csv", parquet, "Parquet"),
     ("zip as jsonl", "jsonl", lambda _: b"PK\x03\x04....", "a zip file"),
     ("csv of something else", "csv", lambda _: b"a,b\n1,2\n", "none of its columns"),
-    ("ragged csv", "csv", lambda _: b"id,name\n1,2,3\n", "Expected 2 columns"),
+    ("csv as jsonl", "jsonl", lambda _: b"id,name\n1,x\n2,y\n", "labelled jsonl.*text"),
+    ("array as jsonl", "jsonl", lambda _: b'[{"id":1},\n{"id":2}]\n', "labelled jsonl.*array"),
+    ("gzipped parquet as jsonl", "jsonl", lambda p: gzip.compress(parquet(p)), "jsonl.* Parquet"),
+    ("open quotes", "csv", lambda _: b'id,name\n1,"x\n' + b"2,y\n" * 2**22, "never closed"),
     ("unknown format", "xml", lambda _: b"<a/>", "format 'xml'"),
 ]  # fmt: skip
 
@@ -163,6 +166,7 @@ def test_files_outside_of_the_allowed_roots(bench: Any, tmp_path: Path) -> None:
 BAD = {
     "jsonl": b'{"id":1}\n\n{"id":"x"}\n{"name":"n"}\n{"id":2}\nnot json\n',
     "csv": b"id,name\n1,\nx,\n,n\n2,\nnot json,\n",
+    "ragged.csv": b'id,name\n1,"a\nb"\n2\n3,b\n4,c,d\nx,\n5,J\xfcrgen\n',
 }
 BAD_ROWS = pa.table(
     {"id": ["1", "x", None, "2", "not json"], "name": [None, None, "n", None, None]}
@@ -204,6 +208,26 @@ class TestRejects:
         b.loader.commit(batch, [result])
         assert [row[0] for row in found(spark, b) if row[0]] == [1, 2]
         assert not any(Path(url).exists() for url in result.reject_files)
+
+
+def test_ragged_rows_of_csv(bench: Any, spark: Any, tmp_path: Path) -> None:
+    file = given(tmp_path / "ragged.csv", BAD["ragged.csv"], "csv")
+    with pytest.raises(
+        RecordError, match=r"stream 's', file '.*/ragged.csv', line 2: 1 field where the header"
+    ):
+        bench().loader.convert(bench().batch(file, schema=SCHEMA))
+    b = bench(failure=FailurePolicy("SendToDLQ", dead_letter_path="x"))
+    batch = b.batch(file, schema=SCHEMA)
+    result = b.loader.convert(batch)
+    assert [reject.line for reject in result.rejects] == [2, 4, 5, 6]
+    assert (result.rejected, result.rows) == (4, 2)
+    letters = [pair for url in result.reject_files for pair in read_rejects(url)]
+    assert [reject for reject, _ in letters] == list(result.rejects)
+    assert [text for _, text in letters] == [
+        b"2", b"4,c,d", b'{"id":"x","name":null}', b'"5","J\xfcrgen"',
+    ]  # fmt: skip
+    b.loader.commit(batch, [result])
+    assert found(spark, b) == [(1, "a\nb"), (3, "b")]
 
 
 def test_left_out_of_json_tables_too(bench: Any, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ JSONL = {"format": "jsonl", "compression": "gzip", "odd": True}
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "a").write_bytes(gzip.compress(b'{"id":1,"n":1.10}\n\n{"id":2}'))
     (tmp_path / "b").write_bytes(b'{"id":123456789012345678901234567890}\n')
+    (tmp_path / "bad").write_bytes(b'{"id":1}\nnot JSON\n')
+    (tmp_path / "ragged").write_bytes(b"id,m\n1,2,3\n")
     rows = pa.table({"id": ["4"], "at": ["2026-01-01 00:00:00Z"], "m": [""]})
     for form in ("csv", "parquet", "avro"):
         FORMATS[form].write(str(tmp_path / form), rows.schema, [rows], "none")
@@ -56,7 +58,9 @@ def test_tables(folder: Path) -> None:
         ("jsonl", "gone", MessageError, "gone"),
         ("parquet", "csv", MessageError, "csv'.*labelled parquet"),
         ("jsonl", "parquet", MessageError, "looks like a Parquet"),
-        ("jsonl", "csv", RecordError, r"csv', line 1: not JSON"),
+        ("jsonl", "csv", MessageError, "labelled jsonl, but it looks like text"),
+        ("jsonl", "bad", RecordError, r"bad', line 2: not JSON"),
+        ("csv", "ragged", MessageError, "ragged'.* row 1: 3 fields where the header has 2"),
         ("xml", "a", MessageError, "'xml' are unknown"),
     ],
 )
