@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,14 @@ import json, sys
 from singer_sdk import Target, typing as th
 from singer_sdk.sinks import BatchSink
 
+def plain(value):
+    return value.isoformat() if hasattr(value, "isoformat") else float(value)
+
 class Sink(BatchSink):
     def process_batch(self, context):
         with open(sys.argv[3], "a") as file:
             for record in context["records"]:
-                file.write(json.dumps(record, default=float) + "\\n")
+                file.write(json.dumps(record, default=plain) + "\\n")
 
 class Read(Target):
     name = "target-read"
@@ -152,3 +156,75 @@ def test_an_sdk_target_reads_ours(sdk: str, tmp_path: Path, form: str, compressi
     run(sdk, READ, str(tmp_path / "config.json"), str(tmp_path / "in"), str(tmp_path / "found"))
     found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
     assert [{name: row[name] for name in RECORDS[0]} for row in found] == RECORDS
+
+
+SOURCE = """id bigint, price double, exact decimal(12,2), name string, at timestamp, flag boolean,
+tags array<string>, place struct<x: int, y: string>"""
+
+
+def sources(count: int) -> list[dict[str, Any]]:
+    """Rows as Spark reads them from JSON lines."""
+    rows = []
+    for n in range(count):
+        row = {
+            "id": n,
+            "price": n / 8,
+            "exact": float(f"{n}.25"),
+            "name": ['ü\n"', "", None][n % 3],
+            "at": f"2026-11-21T10:00:{n % 60:02d}.000001Z",
+            "flag": [True, False, None][n % 3],
+            "tags": ["a"] * (n % 2),
+            "place": {"x": n, "y": "here"} if n % 5 else None,
+        }
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("form", "compression"), [("jsonl", "gzip"), ("jsonl", "none"), ("parquet", "gzip")]
+)
+def test_tap_spark_into_an_sdk_target(
+    sdk: str, programs: Any, tmp_path: Path, form: str, compression: str
+) -> None:
+    """`tap-spark | target of the SDK`: what our program prints is all that the target gets."""
+    wanted = sources(250)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wanted))
+    stream = {"name": "s", "format": "json", "path": "rows.jsonl", "schema": SOURCE}
+    config = {
+        "streams": [{**stream, "key_properties": ["id"]}],
+        "batch_config": {
+            "encoding": {"format": form, "compression": compression},
+            "storage": {"root": f"file://{tmp_path}/batches", "prefix": "p-"},
+            "batch_size": 100,
+        },
+    }
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "in").symlink_to("/dev/stdin")
+    with (tmp_path / "tap.log").open("wb") as log:
+        tap = subprocess.Popen(
+            programs.tap_command(config), stdout=subprocess.PIPE, stderr=log, cwd=tmp_path
+        )
+        target = subprocess.run(
+            [sdk, "-c", READ, *(str(tmp_path / name) for name in ("config.json", "in", "found"))],
+            stdin=tap.stdout,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert tap.stdout is not None
+        tap.stdout.close()
+        assert tap.wait(timeout=300) == 0, (tmp_path / "tap.log").read_text()
+    assert target.returncode == 0, target.stderr
+    files = sorted((tmp_path / "batches").iterdir())
+    assert len(files) == 3
+    found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert [_plain(row) for row in sorted(found, key=lambda row: row["id"])] == wanted
+    [state] = {line for line in target.stdout.splitlines() if line}
+    assert json.loads(state)["bookmarks"]["s"] is not None
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the source, instants in its spelling."""
+    at = datetime.fromisoformat(row["at"].replace("Z", "+00:00"))
+    return {name: row[name] for name in sources(1)[0]} | {"at": f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"}
