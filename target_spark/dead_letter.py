@@ -9,6 +9,7 @@ both.
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -19,7 +20,17 @@ import orjson
 
 from shared.errors import DestinationError, Where
 from shared.messages import schema_line
-from shared.storage import join, local_path, make_durable, open_output, shown
+from shared.storage import (
+    NO_OPTIONS,
+    StorageOptions,
+    delete,
+    join,
+    local_path,
+    make_durable,
+    open_output,
+    shown,
+)
+from target_spark.destinations.trouble import hint_of, reason_of
 from target_spark.events import LineRejected
 from target_spark.parsing import loads
 from target_spark.plans import Batch, LoadResult, Reject
@@ -52,10 +63,18 @@ class DeadLetters:
         path: Folder or URL.
         run_id: Makes names unlike those of other runs.
         clock: Seconds since the epoch.
+        options: Of the storage, as of that of the tables.
     """
 
-    def __init__(self, path: str, run_id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: str,
+        run_id: str,
+        clock: Callable[[], float] = time.time,
+        options: StorageOptions = NO_OPTIONS,
+    ) -> None:
         self._path = path
+        self._options = options
         self._run_id = run_id
         self._clock = clock
 
@@ -67,7 +86,7 @@ class DeadLetters:
         """
         urls = [url for result in results for url in result.reject_files]
         if urls:
-            found = (pair for url in urls for pair in read_rejects(url))
+            found = (pair for url in urls for pair in read_rejects(url, self._options))
             self._write(batch.token, _batch_lines(batch, found, self._now()))
 
     def bury(self, number: int, lines: Iterable[LineRejected]) -> None:
@@ -95,8 +114,7 @@ class DeadLetters:
         try:
             path = local_path(url)
             if path is None:
-                with open_output(url) as sink:
-                    _fill(sink, lines)
+                self._upload(url, lines)
                 return
             hidden = join(str(Path(path).parent), f".{name}.part")
             with open_output(hidden) as sink:
@@ -105,11 +123,22 @@ class DeadLetters:
             Path(hidden).rename(path)
             make_durable(str(Path(path).parent))
         except Exception as error:
-            reason = error.strerror if isinstance(error, OSError) else None
+            reason = reason_of(error) if isinstance(error, OSError) else error
             raise DestinationError(
-                f"dead letters cannot be written to '{shown(url)}': {reason or error}",
+                f"dead letters cannot be written to '{shown(url)}': {reason}",
                 where=Where(setting="failure.dead_letter_path"),
+                hint=hint_of(url, error) if isinstance(error, OSError) else "",
             ) from error
+
+    def _upload(self, url: str, lines: Iterable[bytes]) -> None:
+        try:
+            with open_output(url, options=self._options) as sink:
+                _fill(sink, lines)
+        except BaseException:
+            # Closing has put there what had been written.
+            with contextlib.suppress(OSError):
+                delete(url, self._options)
+            raise
 
 
 def _fill(sink: Any, lines: Iterable[bytes]) -> None:
@@ -143,7 +172,12 @@ def _with_schema(letters: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _message(stream: str, record: bytes, version: int | None) -> bytes:
-    """A bare record of a batch file as a RECORD message, its text unchanged."""
+    """A bare record of a batch file as a RECORD message, its text unchanged.
+
+    Text that is no object comes back as it is: it could close the message and go on with another.
+    """
+    if not isinstance(loads(record), dict):
+        return record
     head = b'{"type":"RECORD","stream":' + orjson.dumps(stream) + b',"record":'
     tail = b"}" if version is None else b',"version":%d}' % version
     return head + record.strip() + tail

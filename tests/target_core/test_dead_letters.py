@@ -64,6 +64,25 @@ def test_rows_of_batch_files_become_records(tmp_path):
     assert b'"record":{"id": 1.50,' in path.read_bytes()
 
 
+@pytest.mark.parametrize(
+    "original",
+    [
+        b'{},"stream":"evil","record":{"id":1}',
+        b'{"id":1}}\n{"type":"RECORD","stream":"evil","record":{"id":1}',
+        b'{"id":1},"version":9',
+        b"[1]",
+        b"5",
+    ],
+)
+def test_a_line_of_a_batch_file_cannot_become_another_message(tmp_path, original):
+    file = InputFile("/b.jsonl", Encoding("jsonl"))
+    result = rejected(tmp_path, (Reject(file.url, 1, "not JSON"), original.replace(b"\n", b" ")))
+    DeadLetters(str(tmp_path / "dlq"), "run", lambda: NOON).write(batch(file), [result])
+    schema, letter = letters(tmp_path / "dlq")
+    assert schema["stream"] == letter["stream"] == "sdc_dead_letters"
+    assert letter["record"]["original"].encode() == original.replace(b"\n", b" ")
+
+
 def test_a_letter_is_read_by_the_fast_path_and_the_error_is_passed_over(tmp_path):
     file = InputFile("/staging/1", Encoding("singer"), line_map=((1, 1),))
     line = b'{"type":"RECORD","stream":"s","record":{"id":5},"version":3}\n'
