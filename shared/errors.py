@@ -88,10 +88,13 @@ class RecordError(SingerSparkError):
 
 
 class DestinationError(SingerSparkError):
-    """Staging or destination cannot be written."""
+    """Staging or destination cannot be written, or a storage refuses or does not answer."""
 
     exit_code = 6
-    meaning = "staging or destination cannot be written (permission, full disk, conflict)"
+    meaning = (
+        "a storage cannot be used: staging, destination, batch files "
+        "(permission, full disk, network, conflict)"
+    )
     retryable = True
 
 

@@ -22,6 +22,7 @@ from shared.errors import (
     SparkStartError,
     Where,
 )
+from shared.storage_errors import storage_hint
 
 SHOWN = 400
 
@@ -205,6 +206,8 @@ def _from_worker(text: str, where: Where) -> SingerSparkError | None:
 def _os_error(number: int, message: str, where: Where) -> SingerSparkError:
     if number in DISK_FULL:
         return DestinationError(message, where=where, hint="free some space")
+    if "://" in message:
+        return DestinationError(message, where=where, hint=storage_hint(number))
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return DestinationError(message, where=where, hint="check the permissions")
     return DestinationError(f"{message or os.strerror(number)}", where=where)

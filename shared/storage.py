@@ -17,6 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from shared.storage_errors import storage_error
+
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 COMPRESSIONS = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
 S3_PART_BYTES = 16 * 1024 * 1024
@@ -105,6 +107,8 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
         return fsspec.core.url_to_fs(url, **options.for_url(url))  # type: ignore[no-any-return]
     except (ImportError, ValueError, TypeError) as error:
         raise OSError(f"{options.without_secrets(str(error))} (for {shown(url)})") from None
+    except Exception as error:
+        raise _explained(error, url, options) from None
 
 
 def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
@@ -137,7 +141,7 @@ def head_of(url: str, count: int, options: StorageOptions | None = None) -> byte
     filesystem, inside = remote(url, options)
     # s3fs would fetch tens of megabytes ahead.
     alone = {"cache_type": "none"} if url.startswith(_S3) else {}
-    with _without_secrets(options), filesystem.open(inside, "rb", **alone) as source:
+    with failures(url, options), filesystem.open(inside, "rb", **alone) as source:
         return bytes(source.read(count))
 
 
@@ -147,8 +151,8 @@ def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFil
     if path is not None:
         return pa.OSFile(path, "rb")
     filesystem, inside = remote(url, options)
-    with _without_secrets(options):
-        return pa.PythonFile(filesystem.open(inside, "rb"), mode="r")
+    with failures(url, options):
+        return pa.PythonFile(_Explained(filesystem.open(inside, "rb"), url, options), mode="r")
 
 
 @contextmanager
@@ -180,8 +184,9 @@ def open_output(
         sink = pa.OSFile(path, "wb")
     else:
         filesystem, inside = remote(url, options)
-        with _without_secrets(options):
-            sink = pa.PythonFile(filesystem.open(inside, "wb", **_part_size(url)), mode="w")
+        with failures(url, options):
+            file = filesystem.open(inside, "wb", **_part_size(url))
+            sink = pa.PythonFile(_Explained(file, url, options), mode="w")
     return (
         sink
         if compression == "none"
@@ -195,7 +200,7 @@ def size_of(url: str, options: StorageOptions | None = None) -> int:
     if path is not None:
         return Path(path).stat().st_size
     filesystem, inside = remote(url, options)
-    with _without_secrets(options):
+    with failures(url, options):
         return int(filesystem.size(inside))
 
 
@@ -206,7 +211,7 @@ def delete(url: str, options: StorageOptions | None = None) -> None:
         Path(path).unlink(missing_ok=True)
         return
     filesystem, inside = remote(url, options)
-    with _without_secrets(options):
+    with failures(url, options):
         try:
             filesystem.rm_file(inside)
         except FileNotFoundError:
@@ -226,21 +231,66 @@ def make_durable(url: str) -> None:
 
 
 @contextmanager
-def _without_secrets(options: StorageOptions | None) -> Iterator[None]:
-    """Failures of a file system as OSError, without the values of options."""
+def failures(url: str, options: StorageOptions | None = None) -> Iterator[None]:
+    """Failures of a remote storage as OSErrors that name the URL, without the values of options.
+
+    Raises:
+        OSError: See `shared.storage_errors.storage_error`.
+    """
     try:
         yield
-    except OSError as error:
-        if options is None:
-            raise
-        clean = options.without_secrets(str(error))
-        if clean == str(error):
-            raise
-        raise type(error)(clean) from None
     except Exception as error:
-        # The packages of object stores have exceptions of their own, such as missing credentials.
-        clean = (options or NO_OPTIONS).without_secrets(str(error))
-        raise OSError(f"{type(error).__name__}: {clean}") from None
+        # The cause is left out: it may hold secrets, and executors would print it.
+        raise _explained(error, url, options) from None
+
+
+class _Explained:
+    """An open fsspec file with its failures explained, as Arrow takes a file."""
+
+    def __init__(self, file: Any, url: str, options: StorageOptions | None) -> None:
+        self._file = file
+        self._url = url
+        self._options = options
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def read(self, count: int = -1) -> Any:
+        with failures(self._url, self._options):
+            return self._file.read(count)
+
+    def write(self, data: Any) -> Any:
+        with failures(self._url, self._options):
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with failures(self._url, self._options):
+            self._file.flush()
+
+    def close(self) -> None:
+        with failures(self._url, self._options):
+            self._file.close()
+
+
+def _explained(error: BaseException, url: str, options: StorageOptions | None) -> OSError:
+    clean = (options or NO_OPTIONS).without_secrets(str(error))
+    return storage_error(error, shown(url), clean)
 
 
 def _part_size(url: str) -> dict[str, int]:

@@ -71,6 +71,7 @@ class TargetConfig:
         hard_delete: Delete rows of older table versions instead of marking them.
         activate_version: Honour ACTIVATE_VERSION messages.
         options: Options of the writer.
+        storage_options: Passed to fsspec for `path` and the dead letters; may hold secrets.
         spark: How to start or reach Spark.
         batch_config: What concerns files of BATCH messages; None where not given.
         strategy: When a stream is flushed; None for the three bounds above.
@@ -91,6 +92,7 @@ class TargetConfig:
     hard_delete: bool = False
     activate_version: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="target-spark"))
     batch_config: BatchConfig | None = None
     strategy: Strategy | None = None
@@ -205,6 +207,15 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "default": {},
             "description": "Options of the writer for the format.",
             "examples": [{"compression": "zstd"}],
+        },
+        "storage_options": {
+            "type": "object",
+            "secret": True,
+            # Not a schema: values keep their nesting, which fsspec's options need.
+            "additionalProperties": True,
+            "default": {},
+            "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
+            "`key`, `secret` or `endpoint_url`; never shown.",
         },
         "spark": spark_schema("target-spark"),
         **settings_properties("target"),

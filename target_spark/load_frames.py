@@ -46,7 +46,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     columns, schema = _written(write)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(columns)]
-    plan = load_tasks.WritePlan(write.pending, write.encoding, schema)
+    plan = load_tasks.WritePlan(write.pending, write.encoding, schema, write.options)
     return frame.select(*numbered, F.col(load_tasks.REJECT_COLUMN)).mapInArrow(
         partial(load_tasks.write_frame, plan), load_tasks.RESULTS_DDL
     )

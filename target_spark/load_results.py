@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.errors import MessageError, RecordError, Where
 from shared.storage import shown
-from target_spark.destinations.trouble import write_error
+from target_spark.destinations.trouble import read_error, write_error
 from target_spark.plans import Batch, LoadResult, Part, Reject
 from target_spark.reject_files import MAX_REJECTS
 
@@ -33,13 +33,17 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
     """Raises what a task failed with for good, if one has.
 
     Raises:
-        DestinationError: A part could not be written; its cause is an OSError.
+        DestinationError: A part could not be written, or the storage of a file does not answer or
+            refuses; its cause is an OSError.
         MessageError: A file could not be read.
     """
     for row in rows:
         if row["kind"] == "error":
             cause = OSError(row["rows"], row["text"])
             raise write_error(row["url"], cause) from cause
+        if row["kind"] == "unreachable":
+            cause = OSError(row["rows"], row["text"])
+            raise read_error(row["url"], cause, where) from cause
         if row["kind"] == "unreadable":
             raise MessageError(
                 f"the file '{shown(row['url'])}' cannot be read: {row['text']}", where=where

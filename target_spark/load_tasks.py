@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from shared.conform import conform
 from shared.encodings import FORMATS, Encoding
-from shared.storage import join, make_durable, size_of
-from target_spark.read_rows import ReadPlan, UnreadableInputError, read_task
+from shared.storage import NO_OPTIONS, StorageOptions, join, make_durable, size_of
+from target_spark.read_rows import ReadPlan, StorageTroubleError, UnreadableInputError, read_task
 from target_spark.reject_files import Rejects
 
 REJECT_COLUMN = "__reject"
@@ -30,7 +30,7 @@ RESULTS = pa.schema(
      ("text", pa.string())]
 )  # fmt: skip
 """What tasks tell the driver: `part`, `reject` (line in rows, reason in text), `rejected` (how
-many in all), `reject file`, and failures: `error`, `unreadable`."""
+many in all), `reject file`, and failures: `error`, `unreadable`, `unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 
@@ -47,13 +47,14 @@ class WritePlan:
     pending: str
     encoding: Encoding
     columns: pa.Schema
+    options: StorageOptions = NO_OPTIONS
 
 
 def load(read: ReadPlan, write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     """`mapInArrow` function: reads and writes the tasks named by the incoming numbers."""
     pa.set_cpu_count(1)
     for number in numbers_of(batches):
-        rejects = Rejects(read.rejects)
+        rejects = Rejects(read.rejects, read.reject_options)
         try:
             rows = _write(write, read_task(read, read.tasks[number], rejects))
         except UnreadableInputError as error:
@@ -68,7 +69,7 @@ def read_frame(read: ReadPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     pa.set_cpu_count(1)
     columns = read.columns.append(pa.field(REJECT_COLUMN, pa.string()))
     for number in numbers_of(batches):
-        rejects = Rejects(read.rejects)
+        rejects = Rejects(read.rejects, read.reject_options)
         failed: list[dict[str, Any]] = []
         try:
             for table in read_task(read, read.tasks[number], rejects):
@@ -107,9 +108,9 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
             rows += table.num_rows
             yield table
 
-    form.write(url, write.columns, counted(), write.encoding.compression)
+    form.write(url, write.columns, counted(), write.encoding.compression, write.options)
     make_durable(url)
-    return [{"kind": "part", "url": url, "rows": rows, "size": size_of(url)}]
+    return [{"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}]
 
 
 def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -144,6 +145,8 @@ def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
     url, reason = error.args
+    if isinstance(error, StorageTroubleError):
+        return {"kind": "unreachable", "url": url, "rows": error.number, "text": reason}
     return {"kind": "unreadable", "url": url, "text": reason}
 
 
@@ -152,5 +155,5 @@ def failure(error: OSError, pending: str) -> dict[str, Any]:
     if error.errno not in _LASTING:
         raise error
     place = str(error.filename) if error.filename else pending
-    reason = os.strerror(error.errno or 0)
+    reason = error.strerror or os.strerror(error.errno or 0)
     return {"kind": "error", "url": place, "rows": error.errno, "text": reason}

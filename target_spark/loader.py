@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 from shared.batch_types import BatchConfig
 from shared.errors import DestinationError, MessageError, Where
 from shared.spark_errors import explain
-from shared.storage import StorageOptions, delete, shown, size_of
+from shared.storage import StorageOptions, delete, local_path, shown, size_of
+from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import RecordMetadata, record_schema, stored_columns
 from target_spark import load_frames, load_tasks
 from target_spark.destinations import DESTINATIONS, Destination, Flush, TableWrite, Versioned
 from target_spark.destinations.evolution import arrow_schema
+from target_spark.destinations.trouble import read_error
 from target_spark.load_results import raise_failure, record_error, result_of
 from target_spark.manifests import STAGED, refuse_repeated, resolve
 from target_spark.plans import Batch, InputFile, LoadResult
@@ -53,6 +55,7 @@ class Loader:
         self._started_at = time.time()
         self._batch_config = config.batch_config or BatchConfig()
         self._options = StorageOptions(self._batch_config.options)
+        self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._writes: dict[str, TableWrite] = {}
         self._lock = threading.Lock()
@@ -67,7 +70,8 @@ class Loader:
                 records out; names its line.
             MessageError: A file of a BATCH message is missing, damaged, not what its label says,
                 listed twice or outside of the allowed roots; names it.
-            DestinationError: The parts cannot be written.
+            DestinationError: The parts cannot be written, or the storage of the files refuses or
+                does not answer.
         """
         files = resolve(batch.files, batch.stream.stream, self._batch_config.allowed_roots)
         batch = replace(batch, files=files)
@@ -95,13 +99,13 @@ class Loader:
         refuse_repeated(batch.files, batch.stream.stream, "in messages that are loaded together")
         self._destination.commit(self._flush(batch, results))
         self._writes.pop(batch.token, None)
-        _delete_rejects(results)
+        _delete_rejects(results, self._own_options)
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Removes the parts of a batch that will not be committed."""
         self._destination.abort(self._flush(batch, results))
         self._writes.pop(batch.token, None)
-        _delete_rejects(results)
+        _delete_rejects(results, self._own_options)
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """Removes batch files whose rows are durable, where `batch_config.cleanup` says so.
@@ -156,11 +160,14 @@ class Loader:
         try:
             return plan_tasks(batch.files, size, options=self._options)
         except OSError as error:
+            where = Where(stream=batch.stream.stream)
+            if named and local_path(named) is None and is_trouble(error):
+                raise read_error(named, error, where) from error
             reason = error.strerror or self._options.without_secrets(str(error))
             file = shown(named) if named else None
             raise MessageError(
                 f"a file to load cannot be read: {reason}",
-                where=Where(stream=batch.stream.stream, file=file),
+                where=replace(where, file=file),
             ) from error
 
     def _prepare(self, batch: Batch) -> TableWrite:
@@ -195,11 +202,12 @@ class Loader:
             strict=self._config.validate_records,
             options=self._options,
             rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
+            reject_options=write.options,
         )
         numbers = self._numbers(len(tasks))
         if load_frames.needs_frame(write):
             return load_frames.job(numbers, read, write)
-        plan = load_tasks.WritePlan(write.pending, write.encoding, read.columns)
+        plan = load_tasks.WritePlan(write.pending, write.encoding, read.columns, write.options)
         return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
 
     def _numbers(self, count: int) -> DataFrame:
@@ -222,7 +230,7 @@ class Loader:
     ) -> dict[str, int]:
         """See `Rewrite`; one task for each file."""
         columns = arrow_schema(write.struct, write.encoding.format)
-        parts = load_tasks.WritePlan(write.pending, write.encoding, columns)
+        parts = load_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
         plan = RewritePlan(tuple(pairs), parts, edit)
         frame = self._numbers(len(pairs)).mapInArrow(partial(rewrite, plan), load_tasks.RESULTS_DDL)
         try:
@@ -233,10 +241,10 @@ class Loader:
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
-def _delete_rejects(results: Sequence[LoadResult]) -> None:
+def _delete_rejects(results: Sequence[LoadResult], options: StorageOptions) -> None:
     for result in results:
         for url in result.reject_files:
             try:
-                delete(url)
+                delete(url, options)
             except OSError as error:
                 _log.debug("a file of rejected records stays: %s", error)

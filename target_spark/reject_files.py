@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.storage import join, make_durable, open_output
+from shared.storage import NO_OPTIONS, StorageOptions, join, make_durable, open_output
 from target_spark.plans import Reject
 from target_spark.rejects import reject_line
 
@@ -22,9 +22,11 @@ class Rejects:
 
     Attributes:
         folder: Where all of them are written with their text; None for nowhere.
+        options: Of the storage of the folder.
     """
 
     folder: str | None = None
+    options: StorageOptions = NO_OPTIONS
     found: list[Reject] = field(default_factory=list)
     count: int = 0
     _url: str = ""
@@ -38,7 +40,7 @@ class Rejects:
         if self.folder is not None:
             if self._file is None:
                 self._url = join(self.folder, f"rejects-{uuid.uuid4().hex}")
-                self._file = open_output(self._url)
+                self._file = open_output(self._url, options=self.options)
             self._file.write(reject_line(reject, original))
 
     def rows(self) -> list[dict[str, Any]]:

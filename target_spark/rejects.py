@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import orjson
 
 from shared.encodings import read_lines
+from shared.storage import StorageOptions
 from target_spark.plans import Reject
 
 
@@ -31,9 +32,9 @@ def reject_line(reject: Reject, original: bytes) -> bytes:
         return orjson.dumps({**place, "original_base64": coded}) + b"\n"
 
 
-def read_rejects(url: str) -> Iterator[tuple[Reject, bytes]]:
+def read_rejects(url: str, options: StorageOptions | None = None) -> Iterator[tuple[Reject, bytes]]:
     """Yield what `reject_line` wrote into a file, in bounded memory."""
-    for block in read_lines(url):
+    for block in read_lines(url, options=options):
         for line in block.splitlines():
             found = orjson.loads(line)
             text = found.get("original")

@@ -36,6 +36,7 @@ _PASSING = frozenset(
         errno.ENOLCK,
     }
 )
+_NUMBER = re.compile(r"\w+(?:Error|Exception): \[Errno (\d+)\]")
 _NEVER = (RecordError, SettingsError)
 _LASTING_NAMES = re.compile(
     r"AccessDenied|AccessControlException|Forbidden|PermissionError|Permission denied|NoCredentials"
@@ -84,6 +85,9 @@ def _verdict(error: BaseException) -> bool | None:
         return error.errno in _PASSING
     if _LASTING_NAMES.search(text):
         return False
+    numbers = _NUMBER.findall(text)
+    if numbers:
+        return int(numbers[-1]) in _PASSING
     return True if _PASSING_NAMES.search(text) else None
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shared.conform import conform
 from shared.encodings import FORMATS
-from shared.storage import make_durable
+from shared.storage import StorageOptions, make_durable
 from target_spark.load_tasks import WritePlan, chained, failure, numbers_of, results
 from target_spark.version_edit import VersionEdit
 
@@ -46,8 +46,9 @@ def rewrite(plan: RewritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, Any]]:
     name = plan.write.encoding.format
+    options = plan.write.options
     if plan.edit is not None and (
-        plan.edit.spares(source, name) or not _changes(plan.edit, source, name)
+        plan.edit.spares(source, name, options) or not _changes(plan.edit, source, name, options)
     ):
         return []
     columns = _columns(plan.write)
@@ -55,7 +56,7 @@ def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, An
 
     def tables() -> Iterator[pa.Table]:
         nonlocal rows
-        for table in FORMATS[name].read(source):
+        for table in FORMATS[name].read(source, options):
             edited = plan.edit.apply(table, name)[0] if plan.edit else table
             rows += edited.num_rows
             yield conform(edited, columns)
@@ -63,13 +64,13 @@ def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, An
     kept = _first_rows(tables())
     if kept is None and plan.edit is not None:
         return [{"kind": "part", "url": target, "rows": 0, "size": 0}]
-    FORMATS[name].write(target, columns, kept or (), plan.write.encoding.compression)
+    FORMATS[name].write(target, columns, kept or (), plan.write.encoding.compression, options)
     make_durable(target)
     return [{"kind": "part", "url": target, "rows": rows, "size": 0}]
 
 
-def _changes(edit: VersionEdit, source: str, name: str) -> bool:
-    return any(edit.apply(table, name)[1] for table in FORMATS[name].read(source))
+def _changes(edit: VersionEdit, source: str, name: str, options: StorageOptions) -> bool:
+    return any(edit.apply(table, name)[1] for table in FORMATS[name].read(source, options))
 
 
 def _columns(write: WritePlan) -> pa.Schema:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.json_lines import LineReader
-from shared.storage import open_random
+from shared.storage import StorageOptions, open_random
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -35,7 +35,7 @@ class VersionEdit:
     hard_delete: bool
     at: float
 
-    def spares(self, url: str, format_name: str) -> bool:
+    def spares(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
         """Whether a file is known to hold no row that changes, without reading its rows.
 
         Raises:
@@ -45,7 +45,7 @@ class VersionEdit:
             return False
         from pyarrow import parquet  # noqa: PLC0415
 
-        with open_random(url) as source:
+        with open_random(url, options) as source:
             footer = parquet.read_metadata(source)
         return all(self._spares_group(footer.row_group(n)) for n in range(footer.num_row_groups))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shared.encodings import Encoding
+from shared.storage import NO_OPTIONS, StorageOptions
 from target_spark.plans import Part
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ class TableWrite:
         pending: Hidden folder for the parts.
         encoding: Of the parts.
         struct: All columns of the table, with those that this stream does not have.
+        options: Of the storage.
     """
 
     pending: str
     encoding: Encoding
     struct: StructType
+    options: StorageOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True)

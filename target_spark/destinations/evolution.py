@@ -142,7 +142,7 @@ def _footers(folder: TableFolder, names: tuple[str, ...], format_name: str) -> I
 
     for name in names:
         try:
-            with open_random(join(folder.table, name)) as source:
+            with open_random(join(folder.table, name), folder.options) as source:
                 schema: Any = (
                     parquet.read_schema(source)
                     if format_name == "parquet"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shared.encodings import FORMATS, Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.naming import case_collisions, folder_name
-from shared.storage import delete, join, local_path, make_durable
+from shared.storage import NO_OPTIONS, StorageOptions, delete, join, local_path, make_durable
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations import Flush, Rewrite, TableWrite
 from target_spark.destinations.evolution import (
@@ -49,6 +49,7 @@ class FileSettings:
         schema_folder: Folder between path and tables, or None.
         table_prefix: Put before every table's name.
         overwrite: Whether a run replaces the tables.
+        options: Of the storage.
     """
 
     path: str
@@ -56,6 +57,7 @@ class FileSettings:
     schema_folder: str | None = None
     table_prefix: str = ""
     overwrite: bool = False
+    options: StorageOptions = NO_OPTIONS
 
     def table(self, stream: str) -> str:
         """Folder of a stream's table."""
@@ -91,6 +93,7 @@ def file_settings(config: TargetConfig) -> FileSettings:
         schema_folder=config.default_target_schema,
         table_prefix=config.table_prefix or "",
         overwrite=config.load_method == "overwrite",
+        options=StorageOptions(config.storage_options),
     )
 
 
@@ -99,6 +102,7 @@ class FileDestination:
 
     def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
         self._settings = settings
+        self._options = settings.options
         self._rewrite = rewrite
         self._run = uuid.uuid4().hex[:12]
         self._folders: dict[str, TableFolder] = {}
@@ -112,11 +116,11 @@ class FileDestination:
         """See `Destination`."""
         with self._lock:
             folder = self._folder(stream)
-            with writing(folder.table):
+            with writing(folder.table, self._options):
                 known = read_table_schema(folder, self._settings.encoding.format)
             old = known.struct if known and not self._settings.overwrite else None
             columns = merge_columns(old, struct, folder.table)
-            return TableWrite(folder.pending, self._settings.encoding, columns)
+            return self._write(folder, columns)
 
     def commit(self, flush: Flush) -> None:
         """See `Destination`."""
@@ -129,7 +133,7 @@ class FileDestination:
     def abort(self, flush: Flush) -> None:
         """See `Destination`."""
         for part in flush.parts:
-            delete(part.url)
+            delete(part.url, self._options)
 
     def finish(self, stream: str) -> None:
         """See `Destination`."""
@@ -157,7 +161,7 @@ class FileDestination:
     def _edit(
         self, folder: TableFolder, there: Sequence[str], known: TableSchema, edit: VersionEdit
     ) -> None:
-        write = TableWrite(folder.pending, self._settings.encoding, known.struct)
+        write = self._write(folder, known.struct)
         pending = {self._pending(write): name for name in there}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
         rows = self._rewrite(pairs, write, edit)
@@ -184,15 +188,20 @@ class FileDestination:
             table = self._settings.table(stream)
             path = local_path(table)
             folder = (
-                RemoteFolder(table, self._run) if path is None else LocalFolder(path, self._run)
+                RemoteFolder(table, self._run, self._options)
+                if path is None
+                else LocalFolder(path, self._run)
             )
             self._folders[stream] = folder.open()
         return self._folders[stream]
 
+    def _write(self, folder: TableFolder, columns: StructType) -> TableWrite:
+        return TableWrite(folder.pending, self._settings.encoding, columns, folder.options)
+
     def _hold(self, flush: Flush) -> None:
         held = self._held.setdefault(flush.stream, [])
         if flush.token not in {earlier.token for earlier in held}:
-            with writing(flush.write.pending):
+            with writing(flush.write.pending, self._options):
                 if local_path(flush.write.pending) is not None:
                     make_durable(flush.write.pending)
             held.append(flush)
@@ -209,7 +218,7 @@ class FileDestination:
                 columns = merge_columns(columns, flush.write.struct, folder.table)
             if columns is None:
                 return
-            write = TableWrite(folder.pending, self._settings.encoding, columns)
+            write = self._write(folder, columns)
             drop = frozenset(there) if self._settings.overwrite else frozenset[str]()
             add = {} if old is None else self._renewed(folder, there, old.struct, write)
             drop |= {name for name in there if add}
@@ -275,7 +284,11 @@ class FileDestination:
         known = FORMATS[write.encoding.format]
         url = self._pending(write)
         known.write(
-            url, arrow_schema(write.struct, write.encoding.format), (), write.encoding.compression
+            url,
+            arrow_schema(write.struct, write.encoding.format),
+            (),
+            write.encoding.compression,
+            write.options,
         )
         make_durable(url)
         stamp = _STAMP_END - 1 - self._next_stamp()

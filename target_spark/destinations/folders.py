@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from shared.storage import StorageOptions
+
 SIDE_FILE = "_schema.json"
 """Hidden file in every table folder that holds the table's exact columns and format."""
 
@@ -31,6 +33,10 @@ class TableFolder(Protocol):
 
     table: str
     pending: str
+
+    @property
+    def options(self) -> StorageOptions:
+        """Of the storage."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Keeps other target processes from changing the table."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.storage import make_durable
+from shared.storage import NO_OPTIONS, make_durable
 from target_spark.destinations.exchange import exchange
 from target_spark.destinations.folders import SIDE_FILE, Change, TableFolder, visible
 from target_spark.destinations.trouble import writing
@@ -26,6 +26,8 @@ GRACE_SECONDS = 0.2
 
 class LocalFolder:
     """See `TableFolder`. Hidden siblings of the table `t`: `.t.lock` and `.t.run-<run>/`."""
+
+    options = NO_OPTIONS
 
     def __init__(self, table: str, run: str) -> None:
         self.table = os.path.realpath(table)

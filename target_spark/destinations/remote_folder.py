@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from shared.storage import join, remote
+from shared.storage import NO_OPTIONS, StorageOptions, join, remote
 from target_spark.destinations.folders import SIDE_FILE, Change, TableFolder, visible
 from target_spark.destinations.trouble import writing
 
@@ -19,15 +19,16 @@ from target_spark.destinations.trouble import writing
 class RemoteFolder:
     """See `TableFolder`. The hidden folder of a run is `.<table>.run-<run>/` beside the table."""
 
-    def __init__(self, table: str, run: str) -> None:
+    def __init__(self, table: str, run: str, options: StorageOptions = NO_OPTIONS) -> None:
         self.table = table
+        self.options = options
         parent, _, name = table.rstrip("/").rpartition("/")
         self._run = join(parent, f".{name}.run-{run}")
         self.pending = join(self._run, "pending")
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        return remote(self.table)
+        return remote(self.table, self.options)
 
     def open(self) -> RemoteFolder:
         """Checks that the file system of the URL can be used.
@@ -35,14 +36,14 @@ class RemoteFolder:
         Raises:
             DestinationError: It cannot.
         """
-        with writing(self.table):
+        with writing(self.table, self.options):
             _ = self._place
         return self
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """No lock: object stores have none that all of them share."""
-        with writing(self.table):
+        with writing(self.table, self.options):
             yield
 
     def files(self) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ class RemoteFolder:
             DestinationError: The storage refused; some of the files may be visible.
         """
         filesystem, path = self._place
-        with writing(self.table):
+        with writing(self.table, self.options):
             if change.side is not None:
                 filesystem.makedirs(path, exist_ok=True)
                 filesystem.pipe_file(join(path, SIDE_FILE), change.side)
@@ -96,7 +97,7 @@ class RemoteFolder:
         """Removes the hidden folder of this run."""
         filesystem, _ = self._place
         inside = filesystem._strip_protocol(self._run)
-        with writing(self.table):
+        with writing(self.table, self.options):
             if filesystem.exists(inside):
                 filesystem.rm(inside, recursive=True)
 

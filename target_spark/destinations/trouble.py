@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.errors import DestinationError, SingerSparkError
-from shared.storage import local_path, shown
+from shared.errors import DestinationError, SingerSparkError, Where
+from shared.storage import StorageOptions, failures, local_path, shown
+from shared.storage_errors import storage_hint
 
 HINTS = {
     errno.ENOSPC: "free some disk space and run again",
@@ -24,23 +25,52 @@ HINTS = {
 
 def write_error(path: str, error: OSError) -> DestinationError:
     """The one-line error for a failed write below `path`."""
-    reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
     return DestinationError(
-        f"cannot write to '{shown(path)}': {reason}", hint=HINTS.get(error.errno or 0, "")
+        f"cannot write to '{shown(path)}': {reason_of(error)}", hint=hint_of(path, error)
     )
 
 
+def read_error(path: str, error: OSError, where: Where | None = None) -> DestinationError:
+    """The one-line error for a storage that does not let a file be read."""
+    return DestinationError(
+        f"cannot read '{shown(path)}': {reason_of(error)}", where=where, hint=hint_of(path, error)
+    )
+
+
+def reason_of(error: OSError) -> str:
+    """What an OSError says, without its number and file."""
+    found = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return " ".join(found.split())
+
+
+def hint_of(path: str, error: OSError) -> str:
+    """What a user can do about a failure at `path`."""
+    if local_path(path) is None:
+        return storage_hint(error.errno)
+    return HINTS.get(error.errno or 0, "")
+
+
 @contextmanager
-def writing(path: str) -> Iterator[None]:
+def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
     """Turns every failure of the storage inside into a DestinationError naming `path`."""
     try:
-        yield
-    except SingerSparkError:
-        raise
+        if local_path(path) is not None:
+            yield
+            return
+        with _storage(path, options):
+            yield
     except OSError as error:
         raise write_error(path, error) from error
-    except Exception as error:
-        if local_path(path) is not None:
-            raise
-        # Packages of object stores have exceptions of their own, such as missing credentials.
-        raise write_error(path, OSError(f"{type(error).__name__}: {error}")) from error
+
+
+@contextmanager
+def _storage(path: str, options: StorageOptions | None) -> Iterator[None]:
+    """As `shared.storage.failures`, with errors of ours left as they are."""
+    ours: SingerSparkError | None = None
+    with failures(path, options):
+        try:
+            yield
+        except SingerSparkError as error:
+            ours = error
+    if ours is not None:
+        raise ours

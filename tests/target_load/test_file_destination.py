@@ -310,7 +310,7 @@ def settings(**more: Any) -> Any:
         "path": "/p", "format": "parquet", "options": {}, "default_target_schema": None,
         "table_prefix": "", "load_method": "append-only",
     }  # fmt: skip
-    return file_settings(SimpleNamespace(**{**base, **more}))
+    return file_settings(SimpleNamespace(**{"storage_options": {}, **base, **more}))
 
 
 def test_where_tables_lie() -> None:
