@@ -1,0 +1,136 @@
+"""Whether an SQL text is exactly one statement that reads."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SettingsError, Where
+
+if TYPE_CHECKING:
+    from sqlglot import Token, exp
+
+PARSERS = {
+    "spark": "spark",
+    "postgresql": "postgres",
+    "mysql": "mysql",
+    "sqlserver": "tsql",
+    "oracle": "oracle",
+    "sqlite": "sqlite",
+    "duckdb": "duckdb",
+}
+"""Our names of dialects, and the parser's; any other is parsed as standard SQL."""
+HINT = "give one SELECT (or WITH ... SELECT, VALUES) that changes nothing"
+# What changes something although it lies inside a query, in the parser's names.
+_CHANGES = {
+    "DML": "changes data",
+    "DDL": "changes data",
+    "Drop": "changes data",
+    "Command": "is not understood",
+    "Into": "SELECT INTO writes a table",
+    "Lock": "locks rows (FOR UPDATE, FOR SHARE)",
+    "QueryTransform": "TRANSFORM runs a program",
+}
+# What no query holds outside of quotes; for texts the parser does not know.
+_WORDS = re.compile(
+    "INSERT|UPDATE|DELETE|MERGE|REPLACE|UPSERT|CREATE|DROP|ALTER|TRUNCATE|GRANT|REVOKE|CALL|EXEC|"
+    "EXECUTE|DO|COPY|INTO|SET|LOCK|BEGIN|COMMIT|ROLLBACK|ATTACH|PRAGMA|VACUUM|LOAD|OUTFILE|DUMPFILE"
+)
+_FIRST = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "("})
+_DEEP = "it is nested too deeply"
+
+
+def check_reads(sql: str, dialect: str, where: Where) -> None:
+    """Refuse whatever is not exactly one statement that reads.
+
+    What functions do that the query calls cannot be seen in its text.
+
+    Args:
+        sql: The statement; a semicolon and comments may follow it.
+        dialect: A key of `PARSERS`, or any other name.
+        where: The stream and setting it comes from.
+
+    Raises:
+        SettingsError: It is none, several, changes something, or cannot be understood.
+    """
+    problem = _problem(sql, PARSERS.get(dialect, ""))
+    if problem:
+        raise SettingsError(f"the query is not a read: {problem}", where=where, hint=HINT)
+
+
+def as_subquery(sql: str, dialect: str) -> str:
+    """Put a checked statement into brackets, without the semicolon that ends it."""
+    ends = [token.start for token in _tokens(sql, PARSERS.get(dialect, "")) if _is_end(token)]
+    # The line end closes a comment that would hide the bracket.
+    return f"({sql[: ends[0]] if ends else sql}\n)"
+
+
+def _problem(sql: str, parser: str) -> str | None:
+    import sqlglot  # noqa: PLC0415
+    from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
+
+    # It would warn of every statement that it does not know, which is refused anyway.
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    try:
+        tokens = _tokens(sql, parser)
+    except TokenError:
+        return "a quote or comment in it does not end"
+    if any(comment.startswith(("!", "M!")) for token in tokens for comment in token.comments):
+        return "a comment in it would be executed"
+    try:
+        found = sqlglot.parse(sql, dialect=parser or None)
+    except ParseError:
+        return _problem_of_words(tokens)
+    except RecursionError:
+        return _DEEP
+    statements = [item for item in found if item is not None and item.key != "semicolon"]
+    if len(statements) != 1:
+        return f"it holds {len(statements) or 'no'} statements"
+    return _problem_of_tree(statements[0])
+
+
+def _problem_of_tree(statement: exp.Expr) -> str | None:
+    from sqlglot import exp  # noqa: PLC0415
+
+    for name, text in _CHANGES.items():
+        if any(statement.find_all(getattr(exp, name))):
+            return text
+    if not isinstance(statement, (exp.Query, exp.Values)):
+        return f"it is a statement of the kind {statement.key.upper()}"
+    return None
+
+
+def _problem_of_words(tokens: list[Token]) -> str | None:
+    """Look at the words alone: a parser does not know everything that a database can."""
+    words = [_word(token) for token in tokens]
+    if words and words[-1] == ";":
+        words.pop()
+    if not words or words[0] not in _FIRST:
+        return "it does not begin with SELECT, WITH, VALUES or TABLE"
+    if ";" in words:
+        return "it holds several statements"
+    bad = next((word for word in words if _WORDS.fullmatch(word)), None)
+    return f"the word {bad} has no place in a read" if bad else None
+
+
+def _word(token: Token) -> str:
+    from sqlglot import TokenType  # noqa: PLC0415
+
+    return "" if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING) else _upper(token)
+
+
+def _upper(token: Any) -> str:
+    return str(token.text).upper()
+
+
+def _is_end(token: Token) -> bool:
+    from sqlglot import TokenType  # noqa: PLC0415
+
+    return token.token_type is TokenType.SEMICOLON
+
+
+def _tokens(sql: str, parser: str) -> list[Token]:
+    import sqlglot  # noqa: PLC0415
+
+    return list(sqlglot.tokenize(sql, dialect=parser or None))
