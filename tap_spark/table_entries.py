@@ -48,11 +48,23 @@ def table_entry(found: FoundTable) -> dict[str, Any]:
         root["row-count"] = entry["row_count"] = found.row_count
     values = asdict(stream)
     root[SOURCE] = {name: values[name] for name in _KEPT if values[name] is not None}
+    _describe(entry["schema"], found)
     for item in entry["metadata"][1:]:
         breadcrumb = item["breadcrumb"]
         if len(breadcrumb) == 2 and breadcrumb[1] in found.sql_types:  # noqa: PLR2004
             item["metadata"]["sql-datatype"] = found.sql_types[breadcrumb[1]]
     return entry
+
+
+def _describe(schema: dict[str, Any], found: FoundTable) -> None:
+    """Takes the source's comments on table and columns over into the JSON Schema."""
+    if found.comment:
+        schema["description"] = found.comment
+    for field in found.struct.fields:
+        comment = field.metadata.get("comment")
+        if comment:
+            property_schema = schema["properties"][field.name]
+            schema["properties"][field.name] = {**property_schema, "description": comment}
 
 
 def stream_of(

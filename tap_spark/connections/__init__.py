@@ -37,6 +37,8 @@ class FoundTable:
         row_count: The source's own estimate; None where it has none.
         replication_keys: Columns that are fit to be replication keys; None for all with an order.
         sql_types: The source's own words for the types, by column.
+        comment: What the source says about the table; what it says about columns is in the
+            metadata of `struct`.
     """
 
     stream: StreamConfig
@@ -47,6 +49,7 @@ class FoundTable:
     row_count: int | None = None
     replication_keys: tuple[str, ...] | None = None
     sql_types: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
 
 
 class Connection(Protocol):
