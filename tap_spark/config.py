@@ -20,7 +20,8 @@ from tap_spark.connection_config import (
     connection_config,
     connection_problems,
 )
-from tap_spark.stream_config import STREAM_SCHEMA, StreamConfig, stream_config, stream_problems
+from tap_spark.stream_config import STREAM_SCHEMA, StreamConfig, stream_config
+from tap_spark.stream_rules import stream_problems
 
 MIB = 1024 * 1024
 

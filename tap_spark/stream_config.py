@@ -1,17 +1,16 @@
-"""One item of the setting `streams`: its JSON Schema, the rules inside it, and the typed result."""
+"""One item of the setting `streams`: its JSON Schema, and the typed result."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.settings_check import INVALID, Problem, nearest
 from shared.spark_settings import text_values
 from tap_spark.connection_config import ConnectionConfig
 
-FILE_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml")
+FILE_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "fixed_width")
 LOG_FORMATS = ("delta", "iceberg")
 FORMATS = (*FILE_FORMATS, *LOG_FORMATS, "jdbc", "table", "sql", "rows")
 METHODS = ("FULL_TABLE", "INCREMENTAL", "LOG_BASED")
@@ -31,6 +30,21 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
+class FixedColumn:
+    """Where a column of a fixed-width file lies.
+
+    Attributes:
+        name: Name of the column.
+        start: Its first character; a line begins with 1.
+        length: How many characters it has.
+    """
+
+    name: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
 class StreamConfig:
     """One item of `streams`.
 
@@ -47,6 +61,7 @@ class StreamConfig:
         options: Options of Spark's reader.
         schema: Spark DDL of the source's columns; None to infer.
         records_path: Dotted path to the array that holds the records (`json`).
+        columns: Where the columns lie (`fixed_width`).
         key_properties: Primary key.
         replication_key: Column the bookmark is taken from.
         replication_method: What the user asked for; None lets planning decide.
@@ -65,6 +80,7 @@ class StreamConfig:
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
     records_path: str | None = None
+    columns: tuple[FixedColumn, ...] = ()
     key_properties: tuple[str, ...] = ()
     replication_key: str | None = None
     replication_method: str | None = None
@@ -143,7 +159,9 @@ STREAM_SCHEMA: dict[str, Any] = {
             "type": "object",
             "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
             "default": {},
-            "description": "Options of Spark's reader for the format, passed through as they are.",
+            "description": "Options of Spark's reader for the format, or of a Spark DataSource "
+            "class. Names that the reader does not know are refused, but those with a dot "
+            "(`fs.s3a.endpoint`) pass.",
             "examples": [{"header": True, "sep": ";"}],
         },
         "schema": {
@@ -156,6 +174,34 @@ STREAM_SCHEMA: dict[str, Any] = {
             "description": "Name of the array inside a JSON document that holds the records, "
             "dotted where nested. Only for `json`.",
             "examples": ["features"],
+        },
+        "columns": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["name", "length"],
+                "properties": {
+                    "name": {**_NAME, "description": "Name of the column."},
+                    "start": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "Its first character; a line begins with 1. Where not set, "
+                        "it follows the column before.",
+                    },
+                    "length": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "How many characters it has.",
+                    },
+                },
+            },
+            "description": "Where the columns lie in a line. Only, and required, for "
+            "`fixed_width`.",
+            "examples": [
+                [{"name": "id", "length": 8}, {"name": "city", "start": 11, "length": 20}]
+            ],
         },
         "key_properties": {
             "type": "array",
@@ -208,87 +254,18 @@ def stream_config(
         values.setdefault("column_count", DEFAULT_COLUMN_COUNT)
     if isinstance(values.get("path"), list):
         values["path"] = tuple(values["path"])
+    if "columns" in values:
+        values["columns"] = _placed(values["columns"])
     values["key_properties"] = tuple(values["key_properties"])
     values["options"] = text_values(values["options"])
     return StreamConfig(**values)
 
 
-def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of `streams`."""
-    streams = settings.get("streams")
-    seen: dict[str, int] = {}
-    for index, stream in enumerate(streams if isinstance(streams, list) else ()):
-        if not isinstance(stream, Mapping):
-            continue
-        for rule in STREAM_RULES:
-            yield from (Problem(("streams", index, key), text) for key, text in rule(stream))
-        name = stream.get("name")
-        if isinstance(name, str) and seen.setdefault(name, index) != index:
-            text = f"{name!r} is the name of config['streams'][{seen[name]}] too"
-            yield Problem(("streams", index, "name"), text)
-
-
-StreamRule = Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]
-
-
-def _known_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind = stream.get("format")
-    if not isinstance(kind, str) or kind in FORMATS or is_python_source(kind):
-        return
-    match = nearest(kind, FORMATS)
-    hint = f"; did you mean {match!r}?" if match else ", nor package.module.Class"
-    yield "format", f"{kind!r} is not one of {', '.join(map(repr, FORMATS))}{hint}"
-
-
-def _place_of_rows(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind = stream.get("format")
-    places = PLACES.get(kind, ()) if isinstance(kind, str) else ()
-    given = [name for name in places if name in stream]
-    if places and not given:
-        others = " (or " + " or ".join(map(repr, places[1:])) + ")" if places[1:] else ""
-        yield places[0], f"is required for the format {kind!r}{others}"
-    if len(given) > 1:
-        yield given[1], f"excludes {given[0]!r}; give one of them"
-
-
-def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind = stream.get("format")
-    if kind is None or kind is INVALID or not (kind in FORMATS or is_python_source(kind)):
-        return
-    readers = (*FILE_FORMATS, *LOG_FORMATS, "jdbc")
-    only_for = {
-        "path": (*FILE_FORMATS, *LOG_FORMATS),
-        "table": (*LOG_FORMATS, "jdbc", "table"),
-        "query": ("jdbc", "sql"),
-        "connection": ("jdbc",),
-        "options": (*readers, "table"),
-        "schema": FILE_FORMATS,
-        "records_path": ("json",),
-        "row_count": ("rows",),
-        "column_count": ("rows",),
-    }
-    free = ("path", "options", "schema") if is_python_source(kind) else ()
-    for name, formats in only_for.items():
-        if name in stream and kind not in formats and name not in free:
-            yield name, f"has no meaning for the format {kind!r}; leave it out"
-
-
-def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    method, has_key = stream.get("replication_method"), "replication_key" in stream
-    kind = stream.get("format")
-    if method in ("FULL_TABLE", "LOG_BASED") and has_key:
-        yield "replication_key", f"is not used by {method}; leave one of the two out"
-    if method == "LOG_BASED" and kind not in LOG_FORMATS and kind in FORMATS:
-        yield "replication_method", f"the format {kind!r} has no log of changes"
-    if method == "INCREMENTAL" and not has_key and kind not in FILE_FORMATS:
-        yield "replication_key", f"is required for INCREMENTAL with the format {kind!r}"
-    if stream.get("sort_by_replication_key") is True and not has_key:
-        yield "sort_by_replication_key", "needs a 'replication_key'"
-
-
-STREAM_RULES: tuple[StreamRule, ...] = (
-    _known_format,
-    _place_of_rows,
-    _fields_of_format,
-    _replication,
-)
+def _placed(columns: Sequence[Mapping[str, Any]]) -> tuple[FixedColumn, ...]:
+    placed: list[FixedColumn] = []
+    following = 1
+    for column in columns:
+        start, length = int(column.get("start", following)), int(column["length"])
+        placed.append(FixedColumn(column["name"], start, length))
+        following = start + length
+    return tuple(placed)

@@ -14,6 +14,10 @@ from tap_spark.stream_config import FILE_FORMATS, StreamConfig
 
 CSV = {"name": "a", "format": "csv", "path": "a.csv"}
 ROWS = {"name": "r", "format": "rows", "row_count": 5}
+NEEDED: dict[str, dict[str, Any]] = {
+    "xml": {"options": {"rowTag": "row"}},
+    "fixed_width": {"columns": [{"name": "a", "length": 1}]},
+}
 
 
 def problems(*streams: Any, **top: Any) -> list[str]:
@@ -119,7 +123,7 @@ class TestResult:
 class TestRules:
     @pytest.mark.parametrize("kind", FILE_FORMATS)
     def test_file_formats_need_a_path(self, kind: str) -> None:
-        assert problems({"name": "a", "format": kind}) == [
+        assert problems({"name": "a", "format": kind, **NEEDED.get(kind, {})}) == [
             f"config['streams'][0]['path']: is required for the format {kind!r}"
         ]
 
@@ -158,7 +162,8 @@ class TestRules:
 
     @pytest.mark.parametrize("kind", FILE_FORMATS)
     def test_incremental_by_file_position(self, kind: str) -> None:
-        stream = one(format=kind, replication_method="INCREMENTAL")
+        needed = NEEDED.get(kind, {})
+        stream = one(format=kind, replication_method="INCREMENTAL", **needed)
         assert (stream.replication_method, stream.replication_key) == ("INCREMENTAL", None)
 
     def test_incremental_rows_need_a_key(self) -> None:
@@ -224,7 +229,10 @@ class TestRules:
         assert line.startswith(f"config['{key}']: unknown setting; ")
 
     def test_free_form_blocks_take_any_key(self) -> None:
-        stream = one(options={"anyThing": "x", "a.b.c": 1})
+        options = {"anyThing": "x", "a.b.c": 1}
+        (stream,) = tap_config(
+            {"streams": [{"name": "a", "format": "own.Source", "options": options}]}
+        ).streams
         assert stream.options == {"anyThing": "x", "a.b.c": "1"}
 
 
