@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from tap_spark.sources.frame_source import FrameSource
     from tap_spark.stream_config import StreamConfig
 
 UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
@@ -158,7 +159,7 @@ class FileSource(ABC):
             )
 
 
-def parse_ddl(source: FileSource, spark: SparkSession) -> StructType:
+def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:
     """The stream's setting `schema`.
 
     Raises:

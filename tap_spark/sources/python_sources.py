@@ -1,0 +1,114 @@
+"""Python data sources: a class of the user's own that Spark reads through (Spark 4)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.cloudpickle import register_pickle_by_value
+
+from shared.errors import SourceError, Where
+from tap_spark.sources.files import parse_ddl
+from tap_spark.sources.frame_source import FrameSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+
+    from tap_spark.plans import StreamPlan
+    from tap_spark.stream_config import StreamConfig
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+START_VALUE = "singer_start_value"
+REPLICATION_KEY = "singer_replication_key"
+_PLAIN = re.compile(r"\W")
+
+
+class PythonSource(FrameSource):
+    """The rows of a `pyspark.sql.datasource.DataSource`.
+
+    With a replication key the class is given, as options, `singer_replication_key` and, where
+    there is a bookmark or start date, `singer_start_value`; rows below it are left out anyway.
+
+    Raises:
+        SourceError: The class cannot be imported, or is no DataSource.
+    """
+
+    def __init__(self, stream: StreamConfig) -> None:
+        super().__init__(stream)
+        self.source = _named_apart(stream.format, self._load())
+
+    def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
+        """See `FrameSource.frame`."""
+        spark.conf.set(PUSHDOWN, "true")
+        spark.dataSource.register(self.source)
+        reader = spark.read.format(self.source.name()).options(**self.stream.options)
+        if plan is not None and plan.replication_key is not None:
+            reader = reader.option(REPLICATION_KEY, plan.replication_key)
+            if plan.start_value is not None:
+                reader = reader.option(START_VALUE, str(plan.start_value))
+        if self.stream.schema:
+            reader = reader.schema(parse_ddl(self, spark))
+        paths = self.stream.paths
+        return reader.load(paths[0]) if paths else reader.load()
+
+    def _load(self) -> type[DataSource]:
+        from pyspark.sql.datasource import DataSource  # noqa: PLC0415
+
+        module_name, _, name = self.stream.format.rpartition(".")
+        module = self._module(module_name)
+        found = getattr(module, name, None)
+        if found is None:
+            raise self._refused(f"the module '{module_name}' has no '{name}'")
+        if not (isinstance(found, type) and issubclass(found, DataSource)):
+            raise self._refused(f"'{self.stream.format}' is no pyspark.sql.datasource.DataSource")
+        _ship(module)
+        return found
+
+    def _module(self, name: str) -> ModuleType:
+        here = str(Path.cwd())
+        if not any(entry in ("", here) for entry in sys.path):
+            sys.path.insert(0, here)  # a program that pip installed does not look there
+        try:
+            return importlib.import_module(name)
+        except Exception as error:
+            text = str(error) or type(error).__name__
+            if not isinstance(error, ImportError):
+                text = f"{type(error).__name__}: {text}"
+            raise self._refused(f"cannot import '{name}': {text}") from error
+
+    def _refused(self, message: str) -> SourceError:
+        where = Where(stream=self.stream.name, setting="format")
+        return SourceError(
+            message,
+            where=where,
+            hint="package.module.Class is looked for in the working directory and PYTHONPATH",
+        )
+
+
+def _ship(module: ModuleType) -> None:
+    """Make executors, which may not have the module's file, get its code with each task.
+
+    Installed packages are left alone: they may be large, and belong on the executors, too.
+    """
+    file = os.path.realpath(getattr(module, "__file__", None) or "")
+    installed = {os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    if any(file.startswith(folder + os.sep) for folder in installed):
+        return
+    package = importlib.import_module(module.__name__.partition(".")[0])
+    register_pickle_by_value(package)  # type: ignore[no-untyped-call]
+
+
+def _named_apart(place: str, source: type[DataSource]) -> type[DataSource]:
+    """The class under a name that no format of Spark, nor another class, has."""
+    digest = hashlib.sha256(place.encode()).hexdigest()[:8]
+    name = f"tap_spark_{_PLAIN.sub('_', place)}_{digest}"
+    body: dict[str, Any] = {"name": classmethod(lambda _: name), "__module__": source.__module__}
+    return type(source.__name__, (source,), body)
