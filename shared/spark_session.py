@@ -8,57 +8,30 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SparkStartError, Where
+from shared import s3a
+from shared.errors import SparkStartError
 from shared.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
 from shared.package_cache import resolved
+from shared.spark_conf import executors_share_disk, session_conf
+from shared.spark_connect import (
+    CONNECT_FLAG,
+    connect,
+    first_line,
+    require_connect,
+)
 from shared.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-CONNECT_SECONDS = 10.0
-_CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
 _CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
-_SQL_DEFAULTS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
 _NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
+_CAUSES = 10
 _log = logging.getLogger(__name__)
-
-
-def executors_share_disk(settings: SparkSettings) -> bool:
-    """Whether the executors see the files that this process writes to local disk."""
-    return (settings.remote or settings.master).startswith("local")
-
-
-def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """The Spark configuration of a session: our defaults, then the user's `spark.conf`.
-
-    Args:
-        settings: The `spark` block.
-    """
-    conf = {
-        "spark.app.name": settings.app_name,
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **_SQL_DEFAULTS,
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
-        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    }
-    if executors_share_disk(settings):
-        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
-    if settings.packages:
-        conf["spark.jars.packages"] = ",".join(settings.packages)
-    if settings.jars:
-        conf["spark.jars"] = ",".join(settings.jars)
-    conf |= settings.conf
-    conf["spark.master"] = settings.remote or settings.master
-    return conf
 
 
 class SessionStarter:
@@ -148,9 +121,9 @@ class SessionStarter:
     def _start(self) -> SparkSession:
         remote = self._settings.remote
         if remote is not None:
-            _require_connect()
+            require_connect()
             if not remote.startswith("local"):
-                return _connect(remote, self._settings)
+                return connect(remote, self._settings)
         conf = session_conf(self._settings)
         environ = dict(os.environ)
         if remote is not None:
@@ -176,7 +149,7 @@ class SessionStarter:
         java: Any = classic._jvm
         package = java.org.apache.spark.sql.connect.service
         port = getattr(getattr(package, "SparkConnectService$"), "MODULE$").localPort()
-        return _connect(f"sc://localhost:{port}", self._settings)
+        return connect(f"sc://localhost:{port}", self._settings)
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
@@ -246,6 +219,76 @@ def parallelism(spark: SparkSession) -> int:
     return int(found[0][0]) + 1
 
 
+class HeldConnection:
+    """A connection to a database that stays open in the driver's Java process.
+
+    Args:
+        connection: The `java.sql.Connection`.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def run(self, statement: str) -> str | None:
+        """Run a statement; give the first value of its first row, where it has one."""
+        prepared = self._connection.createStatement()
+        try:
+            if not prepared.execute(statement):
+                return None
+            rows = prepared.getResultSet()
+            return str(rows.getString(1)) if rows.next() else None
+        finally:
+            _quietly(prepared.close)
+
+    def close(self) -> None:
+        """End its transaction and close it; never fails."""
+        _quietly(self._connection.rollback)
+        _quietly(self._connection.close)
+
+
+def hold_connection(
+    spark: SparkSession, url: str, driver: str, properties: Mapping[str, str]
+) -> HeldConnection | None:
+    """Open a connection to a database, with a transaction that waits to begin.
+
+    Args:
+        spark: The session.
+        url: JDBC URL.
+        driver: Java class of the driver, which may come from `spark.jars.packages`.
+        properties: Those of the connection, with user and password.
+
+    Returns:
+        None over Spark Connect, whose server cannot be asked for one.
+
+    Raises:
+        Py4JJavaError: The database cannot be reached, or refuses.
+    """
+    session: Any = spark
+    if not hasattr(session, "_jvm"):
+        return None
+    java = session._jvm
+    # DriverManager alone does not see classes that came after the start of Java.
+    java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
+    given = java.java.util.Properties()
+    for name, value in properties.items():
+        given.setProperty(name, value)
+    connection = java.java.sql.DriverManager.getConnection(url, given)
+    connection.setAutoCommit(False)
+    return HeldConnection(connection)
+
+
+def sql_state(error: BaseException) -> str | None:
+    """Find the SQLSTATE that a database's driver gave an error; None where none is known."""
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES):
+        if cause is None:
+            return None
+        with contextlib.suppress(Exception):
+            return str(cause.getSQLState() or "") or None
+        cause = cause.getCause()
+    return None
+
+
 def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.core.context import SparkContext  # noqa: PLC0415
@@ -271,57 +314,31 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
     local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
     # No `.crc` file beside every file that Spark writes to local disk.
     local_files.setWriteChecksum(False)
+    _use_s3a(context)
     return session
 
 
-def _require_connect() -> None:
-    try:
-        import pyspark.sql.connect.session  # noqa: F401, PLC0415
-    except Exception as error:
-        raise SparkStartError(
-            f"Spark Connect needs packages that are not installed: {_first_line(error)}",
-            where=Where(setting="spark.remote"),
-            hint="run `pip install 'singer-spark[connect]'`",
-        ) from error
-
-
-def _connect(url: str, settings: SparkSettings) -> SparkSession:
-    import grpc  # noqa: PLC0415
-    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
-    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
-
-    # Asked first with a limit of our own: Spark's client would try again for many minutes.
-    with contextlib.closing(DefaultChannelBuilder(url).toChannel()) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
-        except grpc.FutureTimeoutError:
-            raise SparkStartError(
-                f"no Spark Connect server answers at {url.partition(';')[0]}",
-                where=Where(setting="spark.remote"),
-                hint="check host, port and network",
-            ) from None
-    os.environ[_CONNECT_FLAG] = "1"
-    session = SparkSession.builder.remote(url).create()
-    for key, value in {**_SQL_DEFAULTS, **settings.conf}.items():
-        if session.conf.isModifiable(key):
-            session.conf.set(key, value)
-    return session  # type: ignore[return-value]
+def _use_s3a(context: Any) -> None:
+    """Let Spark read `s3://` where S3A is on its classpath; what the user has set stays."""
+    hadoop = context._jsc.hadoopConfiguration()
+    if hadoop.getClassByNameOrNull(s3a.CLASS) is None:
+        return
+    for name, value in s3a.s3a_conf(os.environ).items():
+        origin = list(hadoop.getPropertySources(name) or ())
+        if origin in ([], ["core-default.xml"]):
+            hadoop.set(name, value)
 
 
 def _start_error(error: BaseException) -> SparkStartError:
     """What went wrong, in one line; the Java stack stays in the cause."""
     java = getattr(error, "java_exception", None)
-    text = _first_line(error)
+    text = first_line(error)
     if java is not None:
         with contextlib.suppress(Exception):
             text = str(java.getMessage() or java.toString()).splitlines()[0]
     failure = SparkStartError(f"Spark could not be started: {text}")
     failure.__cause__ = error
     return failure
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _within(seconds: float, action: Callable[[], object]) -> None:
@@ -361,7 +378,7 @@ def _expect_end() -> None:
 
 def _forget_session() -> None:
     """Make pyspark forget a process that is gone, so that a new one can be started."""
-    os.environ.pop(_CONNECT_FLAG, None)
+    os.environ.pop(CONNECT_FLAG, None)
     os.environ.pop(_CONNECT_TOKEN, None)
     SparkContext = _loaded("pyspark.core.context", "SparkContext")  # noqa: N806
     SparkSession = _loaded("pyspark.sql.session", "SparkSession")  # noqa: N806

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 
+from shared import s3a
 from shared.errors import SourceError, Where
 from shared.spark_errors import plain_path
+from tap_spark.jdbc.failures import database_error
 
 BEGIN, END = "[tap-spark]", "[/tap-spark]"
 _MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
@@ -21,12 +23,22 @@ _HEADER = re.compile(
     r"CSV header does not conform.*?\n\s*Header: (.*?)\n\s*Schema: (.*?)\n", re.DOTALL
 )
 _CSV_FILE = re.compile(r"CSV file: (\S+)")
+_TRACEBACK = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'^  File "(.+?)", line (\d+), in .*\n', re.MULTILINE)
+# Code that is no user's: Spark's, and that of the programs.
+_OURS = re.compile(r"[\\/](?:pyspark|tap_spark|shared)[\\/]|^<")
+_LIBRARY = re.compile(
+    r"[\\/](?:lib[\\/]python\d[^\\/]*|(?:site|dist)-packages)[\\/]", re.IGNORECASE
+)
 _SHOWN = 300
 HINTS = {
     "PATH_NOT_FOUND": "check 'path'",
     "COLUMN_ALREADY_EXISTS": "names must differ by more than case; set "
     "spark.conf 'spark.sql.caseSensitive' to true, or 'schema'",
     "CANNOT_MERGE_SCHEMAS": "the files disagree on a column's type; set 'schema'",
+    "TABLE_OR_VIEW_NOT_FOUND": "it was dropped or renamed, or its catalog is not in 'spark.conf'",
+    "FAILED_READ_FILE.FILE_NOT_EXIST": "it was removed meanwhile, or by the clean-up of a table's "
+    "old versions: with LOG_BASED remove the stream's bookmark to read it from the start",
     "FAILED_READ_FILE": "the file is damaged, or not of the stream's format and schema",
 }
 
@@ -40,6 +52,9 @@ def source_error(stream: str, error: BaseException) -> SourceError:
     """
     if isinstance(error, SourceError):
         return error
+    of_database = database_error(error, Where(stream=stream))
+    if of_database is not None:
+        return of_database
     text = str(error)
     marked = _MARKED.search(text)
     if marked:
@@ -59,7 +74,7 @@ def source_error(stream: str, error: BaseException) -> SourceError:
             where=Where(stream=stream, file=plain_path(file.group(1)) if file else None),
             hint="make a stream of its own of files with other columns",
         )
-    return _spark_error(stream, error, text)
+    return _python_error(stream, text) or _spark_error(stream, error, text)
 
 
 def row_failure(**parts: str) -> str:
@@ -81,8 +96,28 @@ def _row_error(stream: str, text: str) -> SourceError:
     )
 
 
+def _python_error(stream: str, text: str) -> SourceError | None:
+    """What a user's own Python code raised, and where; None where it was not that."""
+    trace = text.rpartition(_TRACEBACK)[2] if _TRACEBACK in text else ""
+    trace = re.split(r"\n\s+at |\s+SQLSTATE: ", trace)[0]
+    frames = list(_FRAME.finditer(trace))
+    theirs = [frame for frame in frames if not _OURS.search(frame.group(1))]
+    if not theirs:
+        return None
+    place = ([frame for frame in theirs if not _LIBRARY.search(frame.group(1))] or theirs)[-1]
+    lines = trace[frames[-1].end() :].splitlines()
+    raised = " ".join(line.strip() for line in lines if line.strip() and line[:4] != "    ")
+    return SourceError(
+        f"the source's own code failed: {raised}"[:_SHOWN],
+        where=Where(stream=stream, file=place.group(1), line=int(place.group(2))),
+    )
+
+
 def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
-    conditions = _CONDITION.findall(text)
+    if any(sign in text for sign in s3a.MISSING) and "s3" in text:
+        return SourceError("Spark knows no way to S3", where=Where(stream=stream), hint=s3a.HINT)
+    # Behind the message comes the plan, whose `[NAMES]` are no conditions.
+    conditions = _CONDITION.findall(re.split(r";\n(?=')", text)[0])
     file = _FILE.search(text)
     path = next((group for group in file.groups() if group), None) if file else None
     condition = conditions[0][0] if conditions else ""
@@ -92,5 +127,5 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     return SourceError(
         f"Spark cannot read it: {reason or first_line}"[:_SHOWN],
         where=Where(stream=stream, file=plain_path(path) if path else None),
-        hint=HINTS.get(condition.split(".")[0], ""),
+        hint=HINTS.get(condition) or HINTS.get(condition.split(".")[0], ""),
     )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
-from shared.storage import local_path, remote, shown
+from shared.storage import failures, local_path, remote, shown
+from shared.storage_errors import storage_hint
 
 if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
@@ -86,10 +87,14 @@ def expanded(pattern: str) -> list[str]:
 
 
 def list_files(paths: tuple[str, ...]) -> list[FileNow]:
-    """Lists the data files of resolved paths, sorted by URL, each once."""
+    """Lists the data files of resolved paths, sorted by URL, each once.
+
+    Raises:
+        SourceError: A remote storage refuses, or does not answer.
+    """
     files: dict[str, FileNow] = {}
     for path in paths:
-        listing = _local_files(path) if local_path(path) is not None else _remote_files(path)
+        listing = _local_files(path) if local_path(path) is not None else _listed(path)
         files.update((file.url, file) for file in listing)
     return [files[url] for url in sorted(files)]
 
@@ -123,6 +128,18 @@ def _below(root: Path, *, partitioned: bool = False) -> Iterator[FileNow]:
                 continue
             if child.is_file() or "=" in child.name:
                 yield from _below(child, partitioned=partitioned or child.is_dir())
+
+
+def _listed(path: str) -> list[FileNow]:
+    try:
+        with failures(path):
+            return list(_remote_files(path))
+    except OSError as error:
+        raise SourceError(
+            f"the files cannot be listed: {error.strerror or error}",
+            where=Where(file=display(path)),
+            hint=storage_hint(error.errno),
+        ) from error
 
 
 def _remote_files(path: str) -> Iterator[FileNow]:

@@ -16,7 +16,8 @@ import pytest
 from shared.errors import SparkStartError
 from shared.jvm import FOLDER_PREFIX
 from shared.owned_folders import remove_stale
-from shared.spark_session import SessionStarter, executors_share_disk, session_conf, stream_arrow
+from shared.spark_conf import executors_share_disk, session_conf
+from shared.spark_session import SessionStarter, stream_arrow
 from shared.spark_settings import SparkSettings
 
 if TYPE_CHECKING:

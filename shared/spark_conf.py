@@ -1,0 +1,47 @@
+"""The Spark configuration of our sessions. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.spark_settings import SparkSettings
+
+POOLS_FILE = Path(__file__).with_name("fair_scheduler.xml")
+SQL_DEFAULTS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
+"""What every session has, also one of a Spark Connect server that others started."""
+
+
+def executors_share_disk(settings: SparkSettings) -> bool:
+    """Whether the executors see the files that this process writes to local disk."""
+    return (settings.remote or settings.master).startswith("local")
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """The Spark configuration of a session: our defaults, then the user's `spark.conf`.
+
+    Args:
+        settings: The `spark` block.
+    """
+    conf = {
+        "spark.app.name": settings.app_name,
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Streams that are read or loaded at the same time share the cores.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": POOLS_FILE.as_uri(),
+        **SQL_DEFAULTS,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    }
+    if executors_share_disk(settings):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+    if settings.packages:
+        conf["spark.jars.packages"] = ",".join(settings.packages)
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    conf |= settings.conf
+    conf["spark.master"] = settings.remote or settings.master
+    return conf
