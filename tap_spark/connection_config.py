@@ -8,6 +8,7 @@ from typing import Any
 
 from shared.settings_check import Problem
 from shared.spark_settings import text_values
+from tap_spark.jdbc.urls import property_problems
 
 KINDS = ("url", "catalog", "path")
 """What a connection may lead to, exactly one of which is needed."""
@@ -204,6 +205,7 @@ def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     url = item.get("url")
     if isinstance(url, str) and not url.startswith("jdbc:"):
         yield ("url",), "must begin with 'jdbc:'"
+    yield from property_problems(item)
     if "url" not in item:
         for name in ONLY_FOR_URL:
             if name in item:

@@ -1,0 +1,1 @@
+"""Databases read over JDBC: URLs, dialects, metadata, and parallel reads."""
