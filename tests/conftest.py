@@ -26,7 +26,7 @@ TEST_SETTINGS = SparkSettings(
 )
 # What the tests' session can read and write besides files.
 TEST_FORMATS = ("delta", "iceberg", "avro")
-TEST_DATABASES = ("jdbc:postgresql:", "jdbc:sqlite:", "jdbc:duckdb:")
+TEST_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:sqlite:", "jdbc:duckdb:")
 ICEBERG_CATALOG = "ice"
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (

@@ -1,0 +1,91 @@
+"""One module per database: how it quotes, what it says about its tables, how it writes values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.jdbc_drivers import driver_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from tap_spark.jdbc.tables import ColumnInfo, TableInfo
+
+Only = tuple["str | None", str]
+"""Schema and name of one table; without a schema the database looks where it does by itself."""
+
+MODULES = {
+    "postgresql": "postgresql:PostgreSql",
+    "mysql": "mysql:MySql",
+    "sqlserver": "sqlserver:SqlServer",
+    "oracle": "oracle:Oracle",
+    "sqlite": "sqlite:Sqlite",
+    "duckdb": "duckdb:DuckDb",
+    "other": "generic:Generic",
+}
+"""Module and class of each database, by the names of `shared.jdbc_drivers`."""
+
+
+class Ask(Protocol):
+    """Asks the database."""
+
+    def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Run one SELECT and give its rows.
+
+        Args:
+            query: The statement.
+            texts: Columns to fetch as text, where the driver does not know its own types.
+
+        Returns:
+            Rows with the names of the columns in lower case.
+        """
+        ...
+
+    def struct(self, query: str) -> StructType:
+        """Give the columns of a SELECT as Spark's reader sees them."""
+        ...
+
+
+class Dialect(Protocol):
+    """What is particular to a database."""
+
+    name: str
+
+    def quote(self, name: str) -> str:
+        """Quote an identifier, whatever characters it has."""
+        ...
+
+    def table(self, parts: Sequence[str]) -> str:
+        """Quote a table's name with its schema."""
+        ...
+
+    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+        """Describe every table and view the user may read, by a handful of metadata queries.
+
+        Args:
+            ask: Asks the database.
+            only: Describe this table alone, also where the user may not read it.
+        """
+        ...
+
+    def literal(self, value: Any, column: ColumnInfo) -> str:
+        """Write a bookmark's JSON value as SQL for comparisons with a column.
+
+        Raises:
+            ValueError: It is no value of the column's type.
+        """
+        ...
+
+    def key(self, column: ColumnInfo) -> str:
+        """Write the column as SQL that has Spark's order, for comparisons with bookmarks."""
+        ...
+
+
+def dialect_for(url: str) -> Dialect:
+    """Find the dialect of a JDBC URL; a generic one where the database is not known."""
+    driver = driver_of(url)
+    module, name = MODULES[driver.database if driver else "other"].split(":")
+    made: Dialect = getattr(import_module(f"tap_spark.jdbc.dialects.{module}"), name)()
+    return made

@@ -1,0 +1,55 @@
+"""Databases that are not known: tables from the standard's metadata, types from Spark's reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects.base import SqlDialect, in_order, is_ordered
+from tap_spark.jdbc.tables import ColumnInfo, TableInfo
+
+TABLES = """
+SELECT TABLE_SCHEMA AS T_SCHEMA, TABLE_NAME AS T_NAME, TABLE_TYPE AS T_TYPE
+FROM INFORMATION_SCHEMA.TABLES WHERE {wanted}"""
+USERS = "UPPER(TABLE_SCHEMA) NOT IN ('INFORMATION_SCHEMA', 'PG_CATALOG', 'SYS', 'SYSTEM')"
+
+
+class Generic(SqlDialect):
+    """Standard quotes, INFORMATION_SCHEMA, and types as Spark's reader sees them."""
+
+    name = "other"
+
+    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+        """Describe every table and view, by one query for all and one for each.
+
+        Keys and numbers of rows are not known.
+        """
+        if only:
+            parts = tuple(part for part in only if part is not None)
+            return [self._table(ask, TableInfo(only[0], only[1], "table", ()), parts)]
+        rows = ask(TABLES.format(wanted=USERS))
+        found = [
+            TableInfo(
+                schema=row["t_schema"],
+                name=row["t_name"],
+                kind="view" if "VIEW" in str(row["t_type"]).upper() else "table",
+                columns=(),
+            )
+            for row in rows
+        ]
+        return in_order(self._table(ask, table, table.parts) for table in found)
+
+    def _table(self, ask: Ask, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
+        struct = ask.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted
+        columns = tuple(
+            ColumnInfo(
+                field.name,
+                field.dataType.simpleString(),
+                field.dataType.simpleString(),
+                field.nullable,
+                self.quote(field.name),
+            )
+            for field in struct.fields
+        )
+        keys = tuple(column.name for column in columns if is_ordered(column.spark_type))
+        return replace(table, columns=columns, replication_keys=keys)

@@ -1,0 +1,109 @@
+"""Asks a database for its tables, through Spark's reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shared.errors import SourceError, Where
+from tap_spark.jdbc.dialects import Ask, dialect_for
+from tap_spark.jdbc.failures import REDISCOVER, run
+from tap_spark.jdbc.urls import reader_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.jdbc.tables import TableInfo
+
+T = TypeVar("T")
+
+
+class Database:
+    """Asks a database by Spark's JDBC reader, again where a failure may pass."""
+
+    def __init__(
+        self, spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
+    ) -> None:
+        self._spark = spark
+        self._connection = connection
+        self._where = where
+        self._options = reader_options(connection)
+
+    def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Run one SELECT and give its rows.
+
+        Args:
+            query: The statement.
+            texts: Columns to fetch as text, where the driver does not know its own types.
+
+        Returns:
+            Rows with the names of the columns in lower case.
+
+        Raises:
+            SourceError: The database cannot be reached, or refuses.
+        """
+        rows = self._run(lambda: self._frame(query, texts).collect())
+        return [{name.lower(): value for name, value in row.asDict().items()} for row in rows]
+
+    def struct(self, query: str) -> StructType:
+        """Give the columns of a SELECT as Spark's reader sees them.
+
+        Raises:
+            SourceError: The database cannot be reached, or refuses.
+        """
+        return self._run(lambda: self._frame(query).schema)
+
+    def _frame(self, query: str, texts: Sequence[str] = ()) -> DataFrame:
+        reader = self._spark.read.format("jdbc").options(**self._options)
+        if texts:
+            types = ", ".join(f"`{name}` string" for name in texts)
+            reader = reader.option("customSchema", types)
+        return reader.option("query", query.strip()).load()
+
+    def _run(self, action: Callable[[], T]) -> T:
+        return run(action, self._connection, self._where)
+
+
+def ask_with(spark: SparkSession, connection: ConnectionConfig, where: Where | None = None) -> Ask:
+    """Give what asks a database.
+
+    Args:
+        spark: The session.
+        connection: One with a URL.
+        where: What errors name; the connection where it is left out.
+
+    Raises:
+        SettingsError: The URL or a property is refused.
+    """
+    return Database(spark, connection, where)
+
+
+def table_info(
+    spark: SparkSession,
+    connection: ConnectionConfig,
+    parts: tuple[str, ...],
+    where: Where | None = None,
+) -> TableInfo:
+    """Describe one table as it is now.
+
+    Args:
+        spark: The session.
+        connection: One with a URL.
+        parts: Schema and name, or the name alone.
+        where: What errors name.
+
+    Raises:
+        SourceError: There is no such table, or the database cannot be reached.
+        SettingsError: The URL or a property is refused.
+    """
+    where = where or Where(setting=f"connections['{connection.name}']")
+    ask = ask_with(spark, connection, where)
+    *schemas, name = parts
+    schema = schemas[-1] if schemas else None
+    found = dialect_for(str(connection.url)).tables(ask, (schema, name))
+    if not found:
+        shown = ".".join(parts)
+        raise SourceError(f"there is no table or view {shown!r}", where=where, hint=REDISCOVER)
+    return found[0]

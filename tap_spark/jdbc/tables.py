@@ -1,0 +1,68 @@
+"""What the metadata of a database says about its tables. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """A column of a table.
+
+    Attributes:
+        name: Name, exactly as the database keeps it.
+        sql_type: The database's words for the type, with precision: `numeric(38,10)`.
+        spark_type: Spark's type the column is read as; `columns.struct_of` makes a type of it.
+            `columns.typed` makes it of what the expression gives (arrays: JSON text; dates and
+            timestamps: days and microseconds since 1970).
+        nullable: Whether null is allowed.
+        expression: SQL that selects it for reading, quoted; an alias is the reader's to add.
+        read_as: Spark's type that JDBC's reader is told to use for the expression (as
+            `customSchema`); empty where it finds the right one by itself.
+    """
+
+    name: str
+    sql_type: str
+    spark_type: str
+    nullable: bool
+    expression: str
+    read_as: str = ""
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table or view.
+
+    Attributes:
+        schema: Its schema (in MySQL: its database); None where there is none.
+        name: Its name.
+        kind: `table`, `partitioned`, `view`, `materialized view` or `foreign`.
+        columns: Its columns, in the table's order.
+        primary_key: Columns of the primary key, in the key's order; empty without one.
+        replication_keys: Columns that are fit to be bookmarks, in the table's order.
+        row_count: The database's estimate; None where it has none.
+        size_bytes: Size of the data on disk, as the statistics know it; None where unknown.
+    """
+
+    schema: str | None
+    name: str
+    kind: str
+    columns: tuple[ColumnInfo, ...]
+    primary_key: tuple[str, ...] = ()
+    replication_keys: tuple[str, ...] = ()
+    row_count: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Schema and name, or the name alone."""
+        return (self.name,) if self.schema is None else (self.schema, self.name)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is a view, materialized or not."""
+        return self.kind.endswith("view")
+
+    def column(self, name: str) -> ColumnInfo | None:
+        """Find a column by its exact name."""
+        return next((column for column in self.columns if column.name == name), None)

@@ -1,0 +1,121 @@
+"""A MariaDB server of the tests' own, on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from postgres_server import free_port
+
+PASSWORD = "tests' own: Secret 2"
+WAIT_SECONDS = 60.0
+
+
+def server_program(name: str) -> str | None:
+    """Where a program of MariaDB lies."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
+
+
+class MariaDbServer:
+    """A running server with an empty database `tests`; its user is `tester`."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="tap-spark-mariadb-"))
+        self._socket = self._folder / "socket"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        as_root = ["--user=mysql"] if os.geteuid() == 0 else []
+        if as_root:
+            shutil.chown(self._folder, "mysql")
+        data = f"--datadir={self._folder / 'data'}"
+        install = server_program("mariadb-install-db")
+        program = server_program("mariadbd")
+        assert install is not None
+        assert program is not None
+        made = subprocess.run(
+            [
+                install,
+                "--no-defaults",
+                data,
+                *as_root,
+                "--skip-test-db",
+                "--auth-root-socket-user=root",
+                "--auth-root-authentication-method=normal",
+            ],
+            capture_output=True,
+            cwd=self._folder,
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    program,
+                    "--no-defaults",
+                    data,
+                    *as_root,
+                    f"--socket={self._socket}",
+                    f"--port={self.port}",
+                    "--bind-address=127.0.0.1",
+                    "--skip-log-bin",
+                    "--default-time-zone=+03:00",
+                    "--character-set-server=utf8mb4",
+                    f"--pid-file={self._folder / 'pid'}",
+                    "--innodb-flush-log-at-trx-commit=0",
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+            )
+        self._wait()
+        secret = PASSWORD.replace("'", "''")
+        self.run("create database tests character set utf8mb4", "mysql")
+        self.run(f"create user tester@'127.0.0.1' identified by '{secret}'", "mysql")
+        self.run("grant all on tests.* to tester@'127.0.0.1'", "mysql")
+
+    def stop(self) -> None:
+        """Ends the server by its own process id and removes what it wrote."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, sql: str, database: str = "tests") -> str:
+        """Runs a script; gives the rows it prints, tabs between values."""
+        client = server_program("mariadb")
+        assert client is not None
+        done = subprocess.run(
+            [
+                client,
+                "--no-defaults",
+                f"--socket={self._socket}",
+                "-uroot",
+                "-N",
+                "-B",
+                "--default-character-set=utf8mb4",
+                database,
+            ],
+            input=sql.encode(),
+            capture_output=True,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    def _wait(self) -> None:
+        end = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < end:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            try:
+                self.run("select 1", "mysql")
+            except AssertionError:
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError((self._folder / "log").read_text())
