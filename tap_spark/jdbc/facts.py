@@ -1,0 +1,113 @@
+"""What a database knows of a table that helps to divide it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tap_spark.bookmarks import normal_key
+from tap_spark.jdbc.dialects.postgresql import PostgreSql
+from tap_spark.jdbc.partitions import KeyFacts, TableFacts
+
+if TYPE_CHECKING:
+    from tap_spark.jdbc.dialects import Ask
+    from tap_spark.jdbc.tables import ColumnInfo, TableInfo
+
+RANGES_OF_BLOCKS = 140000
+"""The version since which PostgreSQL reads a range of blocks without reading the others."""
+
+PIECES = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = {schema} AND c.relname = {name}
+  UNION
+  SELECT i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid
+)
+SELECT pg_catalog.current_setting('server_version_num')::int AS version,
+  (max(pg_catalog.pg_relation_size(c.oid)) / pg_catalog.current_setting('block_size')::int)::bigint
+    AS pages,
+  sum(pg_catalog.pg_relation_size(c.oid))::bigint AS size,
+  sum(greatest(c.reltuples, 0))::bigint AS row_count,
+  bool_and(c.relkind = 'p' OR c.relkind IN ('r', 'm') AND m.amname = 'heap') AS heap
+FROM tree JOIN pg_catalog.pg_class c USING (oid) LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
+"""
+"""A table, its partitions and the tables that inherit from it: conditions on blocks reach all."""
+
+KEY = """
+SELECT s.correlation::float8 AS correlation, {bounds} AS bounds,
+  EXISTS (
+    SELECT FROM pg_catalog.pg_index i
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+    JOIN pg_catalog.pg_am m ON m.oid = x.relam AND m.amname = 'btree'
+    WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname = {key}
+  ) AS indexed
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_stats s
+  ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = {key}
+WHERE n.nspname = {schema} AND c.relname = {name}
+ORDER BY s.inherited DESC NULLS LAST LIMIT 1
+"""
+_BOUNDS = "pg_catalog.array_to_json({bounds})::text"
+
+
+def table_facts(ask: Ask, database: str, table: TableInfo, key: ColumnInfo | None) -> TableFacts:
+    """Find out what helps to divide a table.
+
+    Args:
+        ask: Asks the database.
+        database: Its short name.
+        table: The table.
+        key: The replication key, where there is one.
+
+    Raises:
+        SourceError: The database cannot be reached.
+    """
+    if database != "postgresql" or table.schema is None:
+        return TableFacts(size=table.size_bytes, rows=table.row_count)
+    text = PostgreSql().text
+    names = {"schema": text(table.schema), "name": text(table.name)}
+    row = ask(PIECES.format(**names))[0]
+    if not row["heap"]:
+        return TableFacts(size=table.size_bytes, rows=table.row_count)
+    blocks = row["pages"] if row["version"] >= RANGES_OF_BLOCKS else None
+    facts = KeyFacts() if key is None else _key(ask, names, key)
+    return TableFacts(blocks, row["size"], row["row_count"], facts)
+
+
+def _key(ask: Ask, names: dict[str, str], key: ColumnInfo) -> KeyFacts:
+    # Texts are compared by their bytes, in which no ordinary index is.
+    if key.spark_type == "string":
+        return KeyFacts()
+    bounds = "s.histogram_bounds::text::text[]"
+    if key.spark_type == "timestamp":
+        bounds = (
+            "(SELECT pg_catalog.array_agg((b AT TIME ZONE 'UTC')::text) FROM "
+            "pg_catalog.unnest(s.histogram_bounds::text::timestamptz[]) AS b)"
+        )
+    written = _BOUNDS.format(bounds=bounds)
+    rows = ask(KEY.format(**names, key=PostgreSql().text(key.name), bounds=written))
+    if not rows:
+        return KeyFacts()
+    row = rows[0]
+    return KeyFacts(
+        bool(row["indexed"]), tuple(_values(row["bounds"], key.spark_type)), row["correlation"]
+    )
+
+
+def _values(text: str | None, spark_type: str) -> Iterable[Any]:
+    for value in json.loads(text or "null") or ():
+        try:
+            yield normal_key(value, key_type_of(spark_type))
+        except ValueError:  # infinity
+            continue
+
+
+_KEY_TYPES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+
+
+def key_type_of(spark_type: str) -> str:
+    """Spark's name of a type in plans (`long`), from its SQL name (`bigint`)."""
+    return _KEY_TYPES.get(spark_type, spark_type)

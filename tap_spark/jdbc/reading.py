@@ -1,0 +1,150 @@
+"""Frames over a table or query of a database: columns and conditions are the database's work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shared.jdbc_drivers import driver_of
+from tap_spark.jdbc.columns import custom_schema, typed
+from tap_spark.jdbc.partitions import range_condition
+from tap_spark.jdbc.sessions import init_statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark.jdbc.dialects import Dialect
+    from tap_spark.jdbc.partitions import Range
+    from tap_spark.jdbc.snapshots import Snapshot
+    from tap_spark.jdbc.tables import ColumnInfo
+
+ROWS, KEY, BLOCK, SPLIT = "tap_spark_rows", "k", "b", "p"
+INIT = "sessionInitStatement"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read, as the database is told.
+
+    The columns of the query that Spark sees have names of our own (`c0`, `c1`): names of columns
+    may differ by case alone, or hold what Spark's reader does not quote.
+
+    Attributes:
+        dialect: The database's.
+        source: The table's name with its moment, or a query in brackets.
+        columns: What is selected, in this order.
+        options: Of Spark's reader.
+        key: The replication key, where there is one.
+        conditions: What every row must meet.
+    """
+
+    dialect: Dialect
+    source: str
+    columns: tuple[ColumnInfo, ...]
+    options: Mapping[str, str]
+    key: ColumnInfo | None = None
+    conditions: tuple[str, ...] = ()
+
+    def since(self, start: object) -> Reading:
+        """Rows whose key is at or above a value, and those without a key."""
+        assert self.key is not None  # noqa: S101
+        key = self.dialect.key(self.key)
+        above = f"{key} >= {self.dialect.literal(start, self.key)}"
+        if self.key.nullable:
+            above = f"({above} OR {key} IS NULL)"
+        return replace(self, conditions=(*self.conditions, above))
+
+    def up_to(self, last: object) -> Reading:
+        """Rows whose key is not above a value, and those without a key."""
+        assert self.key is not None  # noqa: S101
+        key = self.dialect.key(self.key)
+        below = f"({key} <= {self.dialect.literal(last, self.key)} OR {key} IS NULL)"
+        return replace(self, conditions=(*self.conditions, below))
+
+    def whole(self, spark: SparkSession) -> DataFrame:
+        """One part."""
+        return self._named(spark.read.format("jdbc").options(**self._all(())).load())
+
+    def in_blocks(self, spark: SparkSession, conditions: Sequence[str]) -> DataFrame:
+        """Parts by blocks of PostgreSQL's tables; the conditions are over `block_column`."""
+        return self._parts(spark, conditions, f"ctid AS {self.dialect.quote(BLOCK)}")
+
+    @property
+    def block_column(self) -> str:
+        """Where rows lie, as conditions name it."""
+        return self.dialect.quote(BLOCK)
+
+    def in_ranges(self, spark: SparkSession, ranges: Sequence[Range], by: ColumnInfo) -> DataFrame:
+        """Parts by ranges of a column."""
+        name = self.dialect.quote(KEY)
+        found = [
+            range_condition(name, part, lambda v: self.dialect.literal(v, by)) for part in ranges
+        ]
+        conditions = [condition or "1 = 1" for condition in found]
+        return self._parts(spark, conditions, f"{self.dialect.key(by)} AS {name}")
+
+    def split_by(
+        self, spark: SparkSession, by: ColumnInfo, options: Mapping[str, str]
+    ) -> DataFrame:
+        """Parts as Spark's own options ask for; `by` is the partition column."""
+        extra = f"{self.dialect.quote(by.name)} AS {self.dialect.quote(SPLIT)}"
+        given = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
+        return self._named(spark.read.format("jdbc").options(**given).load())
+
+    def query(self, extra: Sequence[str] = ()) -> str:
+        """The SELECT, in brackets and with a name."""
+        quote = self.dialect.quote
+        columns = [f"{item.expression} AS {quote(f'c{n}')}" for n, item in enumerate(self.columns)]
+        listed = ", ".join((*columns, *extra))
+        return f"(SELECT {listed} FROM {self.filtered}) {ROWS}"  # noqa: S608
+
+    @property
+    def filtered(self) -> str:
+        """What follows FROM."""
+        where = " WHERE " + " AND ".join(self.conditions) if self.conditions else ""
+        return self.source + where
+
+    def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> DataFrame:
+        options = self._all((extra,))
+        url, rows = options.pop("url"), options.pop("dbtable")
+        found = spark.read.jdbc(url, rows, predicates=list(conditions), properties=options)
+        return self._named(found)
+
+    def _all(self, extra: Sequence[str]) -> dict[str, str]:
+        types = custom_schema(self._ours())
+        given = {"dbtable": self.query(extra)} | ({"customSchema": types} if types else {})
+        return {**self.options, **given}
+
+    def _ours(self) -> list[ColumnInfo]:
+        return [replace(item, name=f"c{number}") for number, item in enumerate(self.columns)]
+
+    def _named(self, frame: DataFrame) -> DataFrame:
+        pairs = zip(typed(frame, self._ours()), self.columns, strict=True)
+        return frame.select(*(column.alias(item.name) for column, item in pairs))
+
+
+def session_options(
+    url: str, options: Mapping[str, str], own: Mapping[str, str], snapshot: Snapshot | None
+) -> dict[str, str]:
+    """Give the options of Spark's reader for sessions that read.
+
+    Args:
+        url: JDBC URL.
+        options: Those that lead to the database.
+        own: The stream's.
+        snapshot: The moment that all sessions are to see, if any.
+    """
+    begin = init_statement(url, snapshot.name if snapshot else None)
+    given = {name: value for name, value in own.items() if name != INIT}
+    merged = {**options, **given}
+    statements = [text for text in (begin, own.get(INIT)) if text]
+    if statements:
+        merged[INIT] = "; ".join(statements)
+    return merged
+
+
+def database_name(url: str) -> str:
+    """The short name of a URL's database; `other` where it is not known."""
+    driver = driver_of(url)
+    return driver.database if driver else "other"

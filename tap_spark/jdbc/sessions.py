@@ -1,0 +1,84 @@
+"""How sessions with a database begin: read only, with time limits, in one snapshot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared.jdbc_drivers import driver_of
+
+_POSTGRESQL = {
+    "readOnly": "true",
+    # Also outside of transactions that the driver begins.
+    "readOnlyMode": "always",
+    "ApplicationName": "tap-spark",
+    "connectTimeout": "10",
+    "loginTimeout": "30",
+    "tcpKeepAlive": "true",
+}
+_MYSQL = {
+    "connectTimeout": "10000",
+    "tcpKeepAlive": "true",
+    "sessionVariables": "transaction_read_only=1",
+    # Else the driver keeps the whole result in memory.
+    "useCursorFetch": "true",
+}
+_MARIADB = {
+    "connectTimeout": "10000",
+    "tcpKeepAlive": "true",
+    # Spark quotes by `"` for all databases it does not know, and MariaDB is one of these.
+    "sessionVariables": "tx_read_only=1,sql_mode='ANSI_QUOTES'",
+}
+PROPERTIES: Mapping[str, Mapping[str, str]] = {
+    "jdbc:postgresql:": _POSTGRESQL,
+    "jdbc:mysql:": _MYSQL,
+    "jdbc:mariadb:": _MARIADB,
+    "jdbc:sqlserver:": {
+        "loginTimeout": "30",
+        "applicationIntent": "ReadOnly",
+        "applicationName": "tap-spark",
+    },
+    "jdbc:oracle:": {"oracle.net.CONNECT_TIMEOUT": "10000", "oracle.net.keepAlive": "true"},
+    "jdbc:sqlite:": {},
+    "jdbc:duckdb:": {"duckdb.read_only": "true"},
+}
+"""Properties of the driver that the user's own go before, by how the URL begins."""
+_IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
+FOREVER = "SET LOCAL idle_in_transaction_session_timeout = 0"
+"""A session that waits for Spark to write what it has read is not idle."""
+WORDS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
+"""How the server writes what is read as text."""
+REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+def session_properties(url: str) -> dict[str, str]:
+    """Give the properties that sessions have unless the user sets them, in `url` or otherwise.
+
+    Args:
+        url: JDBC URL.
+    """
+    text = url.strip()
+    if text.lower() in _IN_MEMORY:
+        return {}
+    found = next((p for start, p in PROPERTIES.items() if text.lower().startswith(start)), {})
+    return {name: value for name, value in found.items() if f"{name}=" not in text}
+
+
+def init_statement(url: str, snapshot: str | None = None) -> str | None:
+    """Give the statement that begins a session that reads.
+
+    Args:
+        url: JDBC URL.
+        snapshot: Name of the snapshot the session is to see, if any.
+
+    Returns:
+        None where none is needed.
+    """
+    driver = driver_of(url)
+    database = driver.database if driver else ""
+    if database == "postgresql":
+        begin = REPEATABLE if snapshot else "SET TRANSACTION READ ONLY"
+        # The server makes snapshots' names of digits and dashes; quoted all the same.
+        name = (snapshot or "").replace("'", "''")
+        seen = (f"SET TRANSACTION SNAPSHOT '{name}'",) if snapshot else ()
+        return "; ".join((begin, *seen, FOREVER, *WORDS))
+    return "PRAGMA query_only = 1" if database == "sqlite" else None

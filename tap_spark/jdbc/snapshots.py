@@ -1,0 +1,116 @@
+"""One moment of a database for all parts of a table, while others write to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shared.errors import SourceError, Where
+from shared.jdbc_drivers import driver_of
+from shared.spark_session import HeldConnection, hold_connection, sql_state
+from tap_spark.jdbc.failures import run
+from tap_spark.jdbc.metadata import ask_with
+from tap_spark.jdbc.sessions import FOREVER, REPEATABLE
+from tap_spark.jdbc.urls import reader_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tap_spark.connection_config import ConnectionConfig
+
+EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
+SCN = "SELECT DBMS_FLASHBACK.GET_SYSTEM_CHANGE_NUMBER AS scn FROM DUAL"
+# What servers say that speak PostgreSQL's protocol but know no snapshots to share.
+_UNKNOWN = ("42883", "0A000", "42601", "25006")
+_OF_SPARK = ("url", "driver", "fetchsize", "prefertimestampntz")
+_log = logging.getLogger("tap-spark")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A moment that several sessions can see.
+
+    Attributes:
+        name: What sessions are told when they begin; None where there is none.
+        as_of: What follows the table's name in a query.
+    """
+
+    name: str | None = None
+    as_of: str = ""
+
+
+@contextmanager
+def snapshot_of(
+    spark: SparkSession, connection: ConnectionConfig, where: Where
+) -> Iterator[Snapshot | None]:
+    """Hold a moment of a database while its block runs.
+
+    Args:
+        spark: The session.
+        connection: The database.
+        where: What errors name.
+
+    Yields:
+        None where the database knows no such thing, or where it is not wanted.
+
+    Raises:
+        SourceError: The database cannot be reached.
+    """
+    driver = driver_of(str(connection.url))
+    database = driver.database if driver else ""
+    if not connection.snapshot or database not in ("postgresql", "oracle"):
+        yield None
+    elif database == "oracle":
+        yield _scn(spark, connection, where)
+    else:
+        held = run(lambda: _held(spark, connection, where), connection, where)
+        try:
+            yield None if held is None else held.snapshot
+        finally:
+            if held is not None:
+                held.connection.close()
+
+
+@dataclass(frozen=True)
+class _Held:
+    connection: HeldConnection
+    snapshot: Snapshot
+
+
+def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _Held | None:
+    options = reader_options(connection)
+    held = hold_connection(spark, options["url"], options["driver"], _properties(options))
+    if held is None:
+        _log.warning(
+            "%s: Spark Connect can hold no snapshot, so that the table is read in one part; set "
+            "'snapshot' of the connection to false to read it in several",
+            where,
+        )
+        return None
+    try:
+        held.run(REPEATABLE)
+        held.run(FOREVER)
+        return _Held(held, Snapshot(name=held.run(EXPORT)))
+    except Exception as error:
+        held.close()
+        if sql_state(error) not in _UNKNOWN:
+            raise
+        _log.warning("%s: the database shares no snapshots; reading in one part", where)
+        return None
+
+
+def _properties(options: Mapping[str, str]) -> dict[str, str]:
+    """What of the reader's options is the driver's."""
+    return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+
+
+def _scn(spark: SparkSession, connection: ConnectionConfig, where: Where) -> Snapshot | None:
+    try:
+        number = int(ask_with(spark, connection, where)(SCN)[0]["scn"])
+    except SourceError as error:
+        _log.warning("%s; reading in one part (grant EXECUTE on DBMS_FLASHBACK)", error)
+        return None
+    return Snapshot(as_of=f" AS OF SCN {number}")
