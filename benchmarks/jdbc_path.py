@@ -1,0 +1,150 @@
+"""A PostgreSQL table into BATCH Parquet, beside plain Spark JDBC scripts and COPY, in one run.
+
+Run as `python -m benchmarks.jdbc_path [--rows N] [--runs N] [--partitions N]`. Starts a cluster of
+its own on loopback (the tests' one, so that it needs PostgreSQL's server programs). Session starts
+are included on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from benchmarks.processes import ROOT, Measured, describe, interleaved, median_seconds, run_piped
+from benchmarks.processes import module as python_module
+from shared.jdbc_drivers import DRIVERS
+
+sys.path.insert(0, str(ROOT / "tests" / "jdbc"))
+
+from postgres_server import (
+    PASSWORD,
+    Database,
+    PostgresServer,
+    free_port,
+    server_programs,
+)
+
+TABLE = """
+create table rows (
+  id bigint primary key, name text, amount numeric(18,4), rate float8, active boolean, day date,
+  at timestamptz not null, code int, note text, big bigint
+);
+insert into rows
+select i, 'name ' || md5(i::text), (i % 1000000) / 4.0, i / 7.0, i % 3 = 0,
+  '2020-01-01'::date + (i % 2000)::int, '2020-01-01'::timestamptz + i * '1 s'::interval,
+  (i % 100000)::int, case when i % 5 > 0 then repeat('note ', (i % 8)::int) end, i::bigint * 7919
+from generate_series(1, {rows}) i;
+vacuum analyze rows;
+"""
+
+
+def tap(folder: Path, database: Database, partitions: int | None) -> Measured:
+    """tap-spark with BATCH Parquet; None lets it choose the parts."""
+    shutil.rmtree(folder / "batches", ignore_errors=True)
+    (folder / "batches").mkdir()
+    connection: dict[str, Any] = {
+        "name": "pg",
+        "url": database.url,
+        "user": "postgres",
+        "password": PASSWORD,
+    }
+    if partitions is not None:
+        connection["partitions"] = partitions
+    settings = {
+        "connections": [{**connection, "include": ["public.rows"]}],
+        "batch_config": {
+            "encoding": {"format": "parquet", "compression": "snappy"},
+            "storage": {"root": str(folder / "batches")},
+        },
+    }
+    path = folder / "tap.json"
+    path.write_text(json.dumps(settings))
+    return run_piped([python_module("tap_spark.cli", "--config", str(path))], folder)
+
+
+def plain(folder: Path, database: Database, partitions: int, rows: int) -> Measured:
+    """A plain Spark script; by ranges of the primary key where it has several parts."""
+    options = {
+        "url": database.url,
+        "user": "postgres",
+        "password": PASSWORD,
+        "driver": DRIVERS[0].class_name,
+        "dbtable": "public.rows",
+        "fetchsize": "10000",
+    }
+    if partitions > 1:
+        options |= {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(rows)}
+        options["numPartitions"] = str(partitions)
+    given = {"package": DRIVERS[0].package, "options": options, "path": str(folder / "plain")}
+    return run_piped([python_module("benchmarks.plain_jdbc", json.dumps(given))], folder)
+
+
+def copy(folder: Path, database: Database) -> Measured:
+    """What the database itself needs to give all of it, as text, to a client that drops it."""
+    server = database.server
+    login = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
+    statement = "copy rows to stdout"
+    command = [str(server.programs / "psql"), "-X", "-q", "-d", database.name, "-c", statement]
+    return run_piped([command], folder, {**login, "PGPASSWORD": PASSWORD})
+
+
+def cases(
+    folder: Path, database: Database, rows: int, partitions: int
+) -> dict[str, Callable[[], Measured]]:
+    return {
+        "tap-spark, its own choice": partial(tap, folder, database, None),
+        f"tap-spark, {partitions} parts": partial(tap, folder, database, partitions),
+        f"plain Spark, {partitions} parts": partial(plain, folder, database, partitions, rows),
+        "plain Spark, one connection": partial(plain, folder, database, 1, rows),
+        "COPY TO STDOUT": partial(copy, folder, database),
+    }
+
+
+def report(results: dict[str, list[Measured]], partitions: int) -> None:
+    same = median_seconds(results[f"plain Spark, {partitions} parts"])
+    for name, measured in results.items():
+        ratio = median_seconds(measured) / same
+        print(f"{name:28} {ratio:5.2f} x plain Spark   {describe(measured)}")
+
+
+def check(folder: Path, rows: int) -> None:
+    """The last run of the tap wrote every row."""
+    found = ds.dataset(str(folder / "batches"), format="parquet").count_rows()
+    if found != rows:
+        raise SystemExit(f"{found} rows were written, not {rows}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=2)
+    chosen = parser.parse_args()
+    programs = server_programs()
+    if programs is None:
+        raise SystemExit("PostgreSQL's server programs are not installed")
+    folder = Path(tempfile.mkdtemp(prefix="bench-jdbc-"))
+    server = PostgresServer(programs, free_port())
+    try:
+        server.start()
+        database = Database(server, "postgres")
+        database.run(TABLE.format(rows=chosen.rows))
+        every = cases(folder, database, chosen.rows, chosen.partitions)
+        report(interleaved(chosen.runs, every), chosen.partitions)
+        check(folder, chosen.rows)
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

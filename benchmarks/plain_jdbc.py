@@ -1,0 +1,28 @@
+"""The reference: what a user would write by hand to bring a PostgreSQL table into Parquet."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    spark = (
+        SparkSession.builder.master("local[*]")
+        .appName("plain")
+        .config("spark.jars.packages", given["package"])
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    reader = spark.read.format("jdbc").options(**given["options"])
+    reader.load().write.mode("overwrite").parquet(given["path"])
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
