@@ -21,9 +21,20 @@ FORMATS = {
     "text": "columnar_files:TextSource",
     "parquet": "columnar_files:ParquetSource",
     "orc": "columnar_files:OrcSource",
+    "avro": "avro_files:AvroSource",
+    "xml": "xml_files:XmlSource",
+    "fixed_width": "fixed_width:FixedWidthSource",
+    "table": "tables:TableSource",
+    "sql": "sql:SqlSource",
+    "jdbc": "jdbc:JdbcSource",
     "rows": "rows:RowsSource",
+    "delta": "delta:DeltaSource",
+    "iceberg": "iceberg:IcebergSource",
 }
 """Module and class of each format; a new source is one line here."""
+
+PYTHON = "python_sources:PythonSource"
+"""Of formats that name a class."""
 
 
 class Source(Protocol):
@@ -59,12 +70,13 @@ def source_for(stream: StreamConfig) -> Source:
         SettingsError: There is no such format.
         SourceError: Its files do not exist.
     """
-    if stream.format not in FORMATS:
+    place = PYTHON if stream.is_python_source else FORMATS.get(stream.format)
+    if place is None:
         raise SettingsError(
             f"unknown format '{stream.format}'",
             where=Where(stream=stream.name),
             hint=f"one of {', '.join(FORMATS)}",
         )
-    module, name = FORMATS[stream.format].split(":")
+    module, name = place.split(":")
     source: Source = getattr(import_module(f"tap_spark.sources.{module}"), name)(stream)
     return source
