@@ -1,0 +1,116 @@
+"""What the history of a Delta table says about its versions. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tap_spark.sources.lake_columns import Names, Path
+from tap_spark.sources.lake_log import Commit
+
+COLUMN_MAPPING, CHANGE_FEED = "delta.columnMapping.mode", "delta.enableChangeDataFeed"
+_COLUMNS_CHANGE = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS")
+_REPLACES = ("REPLACE", "CREATE OR REPLACE", "RESTORE", "CLONE")
+_ROW_COUNTS = (
+    "numOutputRows",
+    "numUpdatedRows",
+    "numDeletedRows",
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+)
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+@dataclass(frozen=True)
+class Version:
+    """One line of DESCRIBE HISTORY.
+
+    Attributes:
+        number: The version.
+        at_micros: When, in microseconds since the epoch.
+        operation: What was done.
+        parameters: Its parameters, mostly JSON texts.
+        metrics: Its metrics.
+        blind_append: It added rows and did nothing else.
+    """
+
+    number: int
+    at_micros: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, str]
+    blind_append: bool
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether the change feed may not be readable across it."""
+        return self.operation.startswith((*_COLUMNS_CHANGE, "REPLACE COLUMNS", *_REPLACES)) or (
+            self.replaces_rows
+        )
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether it may have replaced rows by such with other columns."""
+        overwrites = self.parameters.get("mode") == "Overwrite"
+        return overwrites or self.operation.startswith(_REPLACES)
+
+    def commit(self) -> Commit:
+        """As the log has it."""
+        metrics = [self.metrics.get(name) or "" for name in _ROW_COUNTS]
+        return Commit(
+            self.number,
+            self.number - 1,
+            self.at_micros,
+            rows=sum(int(text) for text in metrics if text.isdigit()),
+            only_new=self.blind_append,
+            alone=self.changes_columns,
+        )
+
+
+def names_at(versions: Iterable[Version], number: int) -> Names:
+    """What today's columns were called in an earlier version.
+
+    Args:
+        versions: All since then.
+        number: The earlier version.
+    """
+    names: dict[Path, str] = {}
+    for version in sorted(versions, key=lambda each: each.number):
+        moved = renamed(version) if version.number > number else None
+        if moved is not None and len(moved[0]) == 1:
+            old, new = moved[0][0], moved[1][0]
+            names[new,] = names.pop((old,), old)
+    return dict(names)
+
+
+def renamed(version: Version) -> tuple[Path, Path] | None:
+    """The old and new path of the field that a version renamed."""
+    if version.operation != "RENAME COLUMN":
+        return None
+    given = version.parameters
+    return _path(given.get("oldColumnPath", "")), _path(given.get("newColumnPath", ""))
+
+
+def stale_columns(versions: Sequence[Version], columns: Iterable[str]) -> list[str]:
+    """Columns whose rows a destination must get again, though no row changed.
+
+    These were renamed, or dropped and added again, or have a field inside that was.
+    """
+    touched: set[str] = set()
+    added_later = any(version.operation == "ADD COLUMNS" for version in versions)
+    for version in versions:
+        moved = renamed(version)
+        if moved is not None:
+            touched.discard(moved[0][0] if len(moved[0]) == 1 else "")
+            touched.add(moved[1][0])
+        if version.operation == "DROP COLUMNS":
+            dropped = map(_path, json.loads(version.parameters.get("columns") or "[]"))
+            touched.update(path[0] for path in dropped if len(path) == 1 or added_later)
+    return [name for name in columns if name in touched]
+
+
+def _path(text: str) -> Path:
+    return tuple((quoted.replace("``", "`") or plain) for quoted, plain in _PART.findall(text))

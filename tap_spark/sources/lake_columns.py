@@ -1,0 +1,143 @@
+"""A table's columns under today's names and types, whichever version they are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from tap_spark.sources.frames import col
+
+Path = tuple[str, ...]
+Names = Mapping[Path, str | None]
+"""Today's path of a field to its name in an older version; None where it was not there yet.
+
+Elements of arrays are called `element`, parts of maps `key` and `value`. Fields that are not
+listed have had their name all along.
+"""
+NO_NAMES: Names = {}
+_INTEGERS: Mapping[type[T.DataType], int] = {
+    T.ByteType: 3,
+    T.ShortType: 5,
+    T.IntegerType: 10,
+    T.LongType: 20,
+}
+"""Integer types, narrow to wide, with the digits they need."""
+
+
+class TypeChangeError(ValueError):
+    """A column's type in an older version does not fit into today's."""
+
+
+def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> DataFrame:
+    """Lay rows of any version out as the wanted columns: exact, or not at all.
+
+    Args:
+        frame: Rows of the table; further columns are left out.
+        want: Columns and types, at any depth, that come out.
+        names: What fields were called when the rows' schema was in force.
+
+    Raises:
+        TypeChangeError: A column had a type whose values the wanted one cannot hold.
+    """
+    have = {field.name: field.dataType for field in frame.schema.fields}
+    columns = []
+    for field in want.fields:
+        name = names.get((field.name,), field.name)
+        dtype = have.get(name) if name is not None else None
+        if name is None or dtype is None:
+            made = F.lit(None).cast(field.dataType)
+        else:
+            made = _fitted(col(name), dtype, field.dataType, names, (field.name,))
+        columns.append(made.alias(field.name))
+    return frame.select(*columns)
+
+
+def check_types(have: T.StructType, want: T.StructType) -> None:
+    """Check that today's columns fit into the wanted types.
+
+    Raises:
+        TypeChangeError: Naming the column, and both types.
+    """
+    known = {field.name: field.dataType for field in have.fields}
+    for field in want.fields:
+        if field.name in known:
+            _fitted(F.lit(None), known[field.name], field.dataType, NO_NAMES, (field.name,))
+
+
+def loose(dtype: T.DataType) -> T.DataType:
+    """The type with everything nullable and without metadata, so that types can be compared."""
+    if isinstance(dtype, T.StructType):
+        return T.StructType([T.StructField(f.name, loose(f.dataType), True) for f in dtype.fields])
+    if isinstance(dtype, T.ArrayType):
+        return T.ArrayType(loose(dtype.elementType), True)
+    if isinstance(dtype, T.MapType):
+        return T.MapType(loose(dtype.keyType), loose(dtype.valueType), True)
+    return dtype
+
+
+def widens(have: T.DataType, want: T.DataType) -> bool:
+    """Whether every value of one type is a value of the other."""
+    if isinstance(have, T.NullType):
+        return True
+    if isinstance(want, T.DecimalType):
+        if isinstance(have, T.DecimalType):
+            whole = want.precision - want.scale >= have.precision - have.scale
+            return whole and want.scale >= have.scale
+        return want.precision - want.scale >= _INTEGERS.get(type(have), 99)
+    if type(have) in _INTEGERS and type(want) in _INTEGERS:
+        return _INTEGERS[type(have)] <= _INTEGERS[type(want)]
+    if isinstance(want, T.DoubleType):
+        return isinstance(have, (T.FloatType, T.ByteType, T.ShortType, T.IntegerType))
+    return isinstance(have, T.DateType) and isinstance(want, T.TimestampNTZType)
+
+
+def _fitted(value: Column, have: T.DataType, want: T.DataType, names: Names, path: Path) -> Column:
+    if loose(have) == loose(want) and not any(known[: len(path)] == path for known in names):
+        return value
+    if isinstance(have, T.StructType) and isinstance(want, T.StructType):
+        return _struct(value, have, want, names, path)
+    if isinstance(have, T.ArrayType) and isinstance(want, T.ArrayType):
+        inner, wanted = have.elementType, want.elementType
+        return F.transform(
+            value, lambda item: _fitted(item, inner, wanted, names, (*path, "element"))
+        )
+    if isinstance(have, T.MapType) and isinstance(want, T.MapType):
+        return _map(value, have, want, names, path)
+    if loose(have) == loose(want):
+        return value
+    if widens(have, want):
+        return value.cast(want)
+    raise TypeChangeError(
+        f"column '{'.'.join(path)}' is {have.simpleString()}, not {want.simpleString()}"
+    )
+
+
+def _struct(
+    value: Column, have: T.StructType, want: T.StructType, names: Names, path: Path
+) -> Column:
+    known = {field.name: field.dataType for field in have.fields}
+    fields = []
+    for field in want.fields:
+        inner = (*path, field.name)
+        name = names.get(inner, field.name)
+        dtype = known.get(name) if name is not None else None
+        if name is None or dtype is None:
+            made = F.lit(None).cast(field.dataType)
+        else:
+            made = _fitted(value.getField(name), dtype, field.dataType, names, inner)
+        fields.append(made.alias(field.name))
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def _map(value: Column, have: T.MapType, want: T.MapType, names: Names, path: Path) -> Column:
+    def key(item: Column) -> Column:
+        return _fitted(item, have.keyType, want.keyType, names, (*path, "key"))
+
+    def content(item: Column) -> Column:
+        return _fitted(item, have.valueType, want.valueType, names, (*path, "value"))
+
+    turned = F.transform_values(value, lambda _, item: content(item))
+    return F.transform_keys(turned, lambda item, _: key(item))

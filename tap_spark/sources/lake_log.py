@@ -1,0 +1,90 @@
+"""A table's log of commits, cut into parts that are read by one Spark job each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+MAX_COMMITS = 100
+MAX_ROWS = 1_000_000
+
+
+class How(Enum):
+    """How the changes of a commit can be read."""
+
+    FEED = "from the log of changes"
+    APPENDED = "as appended rows, one commit at a time"
+    COMPARE = "by comparing the versions before and after"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version or snapshot.
+
+    Attributes:
+        position: Its number.
+        before: The number of the one it follows; None where it is the first.
+        at_micros: When, in microseconds since the epoch.
+        how: How its changes can be read.
+        rows: About how many rows it changed.
+        only_new: It took no row away.
+        alone: No earlier commit may be read with it: columns changed.
+    """
+
+    position: int
+    before: int | None
+    at_micros: int
+    how: How = How.FEED
+    rows: int = 0
+    only_new: bool = False
+    alone: bool = False
+
+
+Part = tuple[Commit, ...]
+
+
+def parts(
+    commits: Sequence[Commit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
+) -> list[Part]:
+    """Cut a log into parts of commits that are read together, in order.
+
+    Args:
+        commits: In their order.
+        max_commits: Most commits of a part.
+        max_rows: Most changed rows of a part of several commits. Neither bounds commits that are
+            compared: that costs the same for one as for many.
+    """
+    found: list[list[Commit]] = []
+    rows = 0
+    for commit in commits:
+        last = found[-1] if found else []
+        together = bool(last) and last[0].how is commit.how and not commit.alone
+        if commit.how is How.APPENDED:
+            together = False
+        elif commit.how is How.FEED:
+            together = together and len(last) < max_commits and rows + commit.rows <= max_rows
+        if together:
+            last.append(commit)
+            rows += commit.rows
+        else:
+            found.append([commit])
+            rows = commit.rows
+    return [tuple(part) for part in found]
+
+
+def with_compared(commits: Sequence[Commit]) -> list[Commit]:
+    """Compare everything from the first commit that must be compared to the last, at once."""
+    found = [index for index, commit in enumerate(commits) if commit.how is How.COMPARE]
+    if not found:
+        return list(commits)
+    return [
+        replace(commit, how=How.COMPARE) if found[0] <= index <= found[-1] else commit
+        for index, commit in enumerate(commits)
+    ]
+
+
+def halves(part: Part) -> tuple[Part, Part]:
+    """Cut a part of several commits in two."""
+    middle = len(part) // 2
+    return part[:middle], part[middle:]
