@@ -12,9 +12,7 @@ STOP_SECONDS = 5.0
 Work = Callable[[], None]
 
 
-def run_each(
-    works: Iterable[Work], at_once: int, stop: Callable[[BaseException], None]
-) -> None:
+def run_each(works: Iterable[Work], at_once: int, stop: Callable[[BaseException], None]) -> None:
     """Run every piece of work, at most so many at the same time.
 
     Args:
