@@ -31,6 +31,7 @@ ICEBERG_CATALOG = "ice"
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
+    "tests/jdbc/test_database_pipe.py",
     "tests/session/test_dockerfile.py",
     "tests/session/test_session.py",
     "tests/tap_sync/test_tap_ends_pipe.py",

@@ -1,0 +1,164 @@
+"""Both programs over a real PostgreSQL: discovery, choice, state, and connections that are cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from postgres_server import PASSWORD, Database
+
+pytestmark = [pytest.mark.pipe, pytest.mark.server]
+TAP = [sys.executable, "-m", "tap_spark.cli"]
+TARGET = [sys.executable, "-m", "target_spark.cli"]
+SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}
+ROWS = 60_000
+
+
+@pytest.fixture(scope="module")
+def shop(postgres: Database) -> Database:
+    postgres.run(
+        f"""
+        create table orders (id bigint primary key, total numeric(12,2), at timestamptz, note text);
+        insert into orders select n, n / 7.0, timestamptz '2026-01-01Z' + n * interval '1 s',
+            repeat('x', 40) from generate_series(1, {ROWS}) n;
+        create table empty_one (id int primary key);
+        analyze
+        """
+    )
+    return postgres
+
+
+class Runs:
+    """The programs in a folder of their own."""
+
+    def __init__(self, folder: Path, shop: Database, **connection: Any) -> None:
+        self.folder = folder
+        self.given = {"name": "shop", "url": shop.url, "user": "postgres", **connection}
+
+    def tap(self, *options: str, **settings: Any) -> list[str]:
+        path = self.folder / "tap.json"
+        path.write_text(json.dumps({"spark": SPARK, "connections": [self.given], **settings}))
+        return [*TAP, "--config", str(path), *options]
+
+    def run(self, command: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        # The password comes as secrets do: not from the file.
+        connections = json.dumps([{**self.given, "password": PASSWORD}])
+        environ = {**os.environ, "TAP_SPARK_CONNECTIONS": connections}
+        ran = subprocess.run(
+            [*command, "--config=ENV"] if command[:3] == TAP else command,
+            input=stdin,
+            capture_output=True,
+            timeout=300,
+            env=environ,
+            cwd=self.folder,
+        )
+        assert PASSWORD not in ran.stderr.decode()
+        return ran
+
+
+def records(output: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_discover_choose_load_and_go_on(shop: Database, tmp_path: Path) -> None:
+    runs = Runs(tmp_path, shop)
+    found = runs.run(runs.tap("--discover"))
+    assert found.returncode == 0, found.stderr.decode()
+    catalog = json.loads(found.stdout)
+    assert [entry["stream"] for entry in catalog["streams"]] == [
+        "public-empty_one",
+        "public-orders",
+    ]
+    root = catalog["streams"][1]["metadata"][0]["metadata"]
+    assert root["table-key-properties"] == ["id"]
+    root.update({"replication-method": "INCREMENTAL", "replication-key": "id"})
+    (tmp_path / "catalog.json").write_text(json.dumps(catalog))
+    (tmp_path / "target.json").write_text(json.dumps({"spark": SPARK, "path": "out"}))
+    load = [*TARGET, "--config", str(tmp_path / "target.json")]
+
+    sent = runs.run(runs.tap("--catalog", str(tmp_path / "catalog.json"), parallel_streams=2))
+    assert sent.returncode == 0, sent.stderr.decode()
+    loaded = runs.run(load, sent.stdout)
+    assert loaded.returncode == 0, loaded.stderr.decode()
+    state = loaded.stdout.splitlines()[-1]
+    assert json.loads(state)["bookmarks"]["public-orders"]["replication_key_value"] == ROWS
+    table = pq.read_table(tmp_path / "out" / "public-orders")
+    assert table.num_rows == ROWS
+    known = shop.run("select sum(total), max(at at time zone 'UTC') from orders").strip()
+    total = sum(value for value in table["total"].to_pylist())
+    newest = max(table["at"].to_pylist()).strftime("%Y-%m-%d %H:%M:%S")
+    assert known == f"{total}|{newest}"
+
+    shop.run(f"insert into orders values ({ROWS + 1}, 1.5, null, 'new')")
+    (tmp_path / "state.json").write_bytes(state)
+    again = runs.run(
+        runs.tap(
+            "--catalog", str(tmp_path / "catalog.json"), "--state", str(tmp_path / "state.json")
+        )
+    )
+    new = [m["record"] for m in records(again.stdout) if m["type"] == "RECORD"]
+    assert [record["id"] for record in new] == [ROWS, ROWS + 1]  # the tie comes again
+    assert new[1]["total"] == 1.5
+
+
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+def test_a_connection_that_is_cut_is_tried_again(
+    shop: Database, tmp_path: Path, method: str
+) -> None:
+    runs = Runs(tmp_path, shop, password=PASSWORD, retries=3, fetch_size=50)
+    stream = {
+        "name": "orders",
+        "format": "jdbc",
+        "table": "public.orders",
+        "connection": "shop",
+        "key_properties": ["id"],
+        "replication_method": method,
+    }
+    if method == "INCREMENTAL":
+        stream["replication_key"] = "id"
+    expected = int(shop.value("select count(*) from orders"))
+    command = runs.tap(streams=[stream])
+    catalog = records(runs.run(runs.tap("--discover", streams=[stream])).stdout.replace(b"\n", b""))
+    kept = [entry for entry in catalog[0]["streams"] if entry["stream"] == "orders"]
+    (tmp_path / "catalog.json").write_text(json.dumps({"streams": kept}))
+    with (tmp_path / "log").open("wb") as log:
+        tap = subprocess.Popen(
+            [*command, "--catalog", str(tmp_path / "catalog.json")],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=tmp_path,
+        )
+        assert tap.stdout is not None
+        lines: list[bytes] = []
+        cut = 0
+        for line in tap.stdout:
+            lines.append(line)
+            if not cut and line.startswith(b'{"type":"RECORD"'):
+                cut = len(shop.run(CUT).splitlines())
+        assert tap.wait(60) == 0, (tmp_path / "log").read_text()
+    text = (tmp_path / "log").read_text()
+    assert cut > 0
+    assert "trying again in" in text
+    assert "Traceback" not in text
+    sent = [json.loads(line) for line in lines]
+    versions = [m["version"] for m in sent if m["type"] == "ACTIVATE_VERSION"]
+    last = versions[-1] if versions else None
+    ids = {
+        m["record"]["id"]
+        for m in sent
+        if m["type"] == "RECORD" and (last is None or m["version"] == last)
+    }
+    assert len(ids) == expected
+    assert sent[-1]["type"] == "STATE"
+
+
+CUT = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where query like '%orders%' and backend_type = 'client backend' and pid <> pg_backend_pid()
+"""
