@@ -114,10 +114,11 @@ def _forget(_: str) -> None:
 
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    """Wait for another process that resolves the same packages."""
+    """Wait for another process that resolves packages: all fill the same cache."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = place.with_name("packages.lock")
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:  # it works without, only slower
         yield
         return

@@ -110,8 +110,9 @@ def _hold(environ: dict[str, str], jar: str, began: str) -> None:
         keep(jar)
 
 
+@pytest.mark.parametrize("conf", [CONF, {"spark.jars.packages": "x:y:1"}])
 def test_a_second_process_waits_for_the_first(
-    environ: dict[str, str], jar: Path, tmp_path: Path
+    environ: dict[str, str], jar: Path, tmp_path: Path, conf: dict[str, str]
 ) -> None:
     began = tmp_path / "began"
     fork = multiprocessing.get_context("spawn")
@@ -120,6 +121,8 @@ def test_a_second_process_waits_for_the_first(
     while not began.exists():
         assert first.is_alive()
         time.sleep(0.01)
-    assert conf_of(CONF, environ)["spark.jars"] == str(jar)
+    found = conf_of(conf, environ)
+    assert conf_of(CONF, environ)["spark.jars"] == str(jar)  # the first is through
+    assert found == (conf_of(CONF, environ) if conf is CONF else conf)
     first.join()
     assert first.exitcode == 0
