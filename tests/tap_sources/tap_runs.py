@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from shared.errors import SourceError
 from tap_spark.catalog import metadata_of
 from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
 from tap_spark.plans import Slice
 from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
+from tap_spark.sources.failures import source_error
 from tap_spark.sources.frames import struct_from_text
 from tap_spark.stream_config import StreamConfig
+
+
+def failure(call: Callable[[], object]) -> str:
+    """The one line that a user sees of what a call fails with."""
+    with pytest.raises(Exception) as caught:
+        call()
+    error = source_error("s", caught.value)
+    assert isinstance(error, SourceError)
+    assert "stream 's'" in str(error)
+    assert "\n" not in str(error)
+    return str(error)
 
 
 def stream(kind: str, path: Any = None, **settings: Any) -> StreamConfig:

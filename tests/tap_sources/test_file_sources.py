@@ -8,36 +8,14 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
-from tap_runs import read_all, rows, stream, types
+from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SourceError
 from tap_spark.discovery import catalog_for
 from tap_spark.sources import source_for
-from tap_spark.sources.failures import source_error
 from tap_spark.sources.inference import decide
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def write(tmp_path):
-    def put(name: str, text: str | bytes) -> str:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return str(path)
-
-    return put
-
-
-def failure(call) -> str:
-    with pytest.raises(Exception) as caught:
-        call()
-    error = source_error("s", caught.value)
-    assert isinstance(error, SourceError)
-    assert "stream 's'" in str(error)
-    assert "\n" not in str(error)
-    return str(error)
 
 
 INFERRED = {

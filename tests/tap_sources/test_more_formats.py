@@ -9,34 +9,12 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from tap_runs import read_all, rows, stream, types
+from tap_runs import failure, read_all, rows, stream, types
 
-from shared.errors import SourceError
 from tap_spark.sources.avro_files import schema_text
-from tap_spark.sources.failures import source_error
 from tap_spark.stream_config import FixedColumn
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def write(tmp_path):
-    def put(name: str, text: str | bytes) -> str:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return str(path)
-
-    return put
-
-
-def failure(call) -> str:
-    with pytest.raises(Exception) as caught:
-        call()
-    error = source_error("s", caught.value)
-    assert isinstance(error, SourceError)
-    assert "\n" not in str(error)
-    return str(error)
 
 
 def state_of(slices) -> dict:

@@ -6,11 +6,10 @@ import sys
 import textwrap
 
 import pytest
-from tap_runs import read_all, rows, stream, types
+from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SourceError
 from tap_spark.sources import source_for
-from tap_spark.sources.failures import source_error
 
 pytestmark = pytest.mark.spark
 
@@ -77,15 +76,6 @@ def package(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     return f"{name}.source"
-
-
-def failure(call) -> str:
-    with pytest.raises(Exception) as caught:
-        call()
-    error = source_error("s", caught.value)
-    assert isinstance(error, SourceError)
-    assert "\n" not in str(error)
-    return str(error)
 
 
 def test_a_class_in_the_working_directory(spark, package):
