@@ -19,8 +19,8 @@ def tables(postgres):
         create table t (id int primary key, v text, n int);
         insert into t select i, 'v', i from generate_series(1, 5000) i;
         create table secret (id int); create sequence numbers;
-        create role reader login password 'reads only';
-        grant select on t to reader;
+        create role narrow_reader login password 'reads only';
+        grant select on t to narrow_reader;
         create view dying as select id, pg_terminate_backend(pg_backend_pid()) as gone
           from t where id = 4000;
         """
@@ -60,7 +60,7 @@ def test_a_database_that_does_not_exist(lake_spark, postgres):
 
 
 def test_no_permission(lake_spark, postgres):
-    stream = table_stream(postgres, "secret", user="reader", password="reads only")
+    stream = table_stream(postgres, "secret", user="narrow_reader", password="reads only")
     text = failure(lake_spark, stream)
     assert "permission denied" in text
     assert "grant SELECT" in text
