@@ -219,10 +219,9 @@ def test_an_ordered_slice_of_uneven_and_empty_partitions(
     assert written.max_key == expected[-1]
 
 
-def test_only_a_replication_key_needs_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Spool, "new_folder", lambda *_, ordered: pytest.fail() if ordered else 1)
-    with pytest.raises(AttributeError):
-        bench.write(bench.spark.range(3), "spool", ordered=True)
+def test_order_is_kept_without_a_replication_key(bench: Bench, transport: str) -> None:
+    bench.write(bench.spark.range(0, 2000, 1, 5), transport, ordered=True)
+    assert [record["id"] for record in bench.records] == list(range(2000))
 
 
 def test_a_slow_reader_bounds_what_is_spooled(
