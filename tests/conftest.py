@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -45,6 +46,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=3,
         help="random seeds per soak test (default: %(default)s; `make soak` uses 50)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs hear Ctrl-C also where the tests run in the background of a script.
+
+    Such a shell makes its children ignore it, and theirs.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
