@@ -14,9 +14,11 @@ from shared.batch_types import BatchConfig
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
+    InterruptedRunError,
     RecordError,
     SingerSparkError,
     SourceError,
+    TerminatedRunError,
     Where,
 )
 from shared.logs import Progress
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _logger = logging.getLogger(__name__)
+
+ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
+"""Nobody may be reading any more."""
 
 Catalog = Mapping[str, Any]
 State = Mapping[str, Any]
@@ -139,7 +144,7 @@ def _end(run: Run, pace: StatePace, reason: BaseException) -> None:
 
 def _tell_state(pace: StatePace, reason: BaseException) -> None:
     """Write the STATE of what has gone out, unless that could block."""
-    if isinstance(reason, Exception) and not isinstance(reason, ClosedPipeError):
+    if isinstance(reason, Exception) and not isinstance(reason, ENDED_BY_OTHERS):
         with suppress(Exception):
             pace.flush()
 
