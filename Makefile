@@ -56,6 +56,7 @@ bench: install
 	$(BIN)/python -m benchmarks.record_path
 	$(BIN)/python -m benchmarks.batch_path
 	$(BIN)/python -m benchmarks.load_part
+	$(BIN)/python -m benchmarks.jdbc_path
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
