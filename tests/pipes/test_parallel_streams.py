@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Programs  # type: ignore[import-not-found]
+from pipe_programs import Programs
 
 STREAMS = [
     {

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import Programs
+from pipe_programs import Programs
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_configs" / "python_source"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
