@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
 from tap_spark.plans import Slice, StreamPlan
-from tap_spark.sources.frames import col, missing, prune, struct_from_text, whole
+from tap_spark.sources.frames import missing, prune, struct_from_text, whole
+from tap_spark.sources.lake_columns import conformed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.stream_config import StreamConfig
 
@@ -58,7 +58,7 @@ class FrameSource(ABC):
             )
         if plan.source_schema:
             self._check_types(struct_from_text(plan.source_schema), frame.schema, plan)
-        yield whole(narrowed(frame, plan.schema), plan)
+        yield whole(conformed(frame, prune(frame.schema, plan.schema)), plan)
 
     def error(self, message: str, hint: str = "") -> SourceError:
         """An error at this stream."""
@@ -77,30 +77,3 @@ class FrameSource(ABC):
                 f"columns have other types than in the catalog: {'; '.join(changed)}",
                 REDISCOVER,
             )
-
-
-def narrowed(frame: DataFrame, schema: Mapping[str, Any]) -> DataFrame:
-    """Leave out the columns, and the fields inside of them, that a JSON Schema has not."""
-    types = {field.name: field.dataType for field in frame.schema.fields}
-    return frame.select(
-        *(
-            _narrow(col(field.name), types[field.name], field.dataType).alias(field.name)
-            for field in prune(frame.schema, schema).fields
-        )
-    )
-
-
-def _narrow(value: Column, have: DataType, want: DataType) -> Column:
-    if have.simpleString() == want.simpleString():
-        return value
-    if isinstance(have, StructType) and isinstance(want, StructType):
-        types = {field.name: field.dataType for field in have.fields}
-        kept = [
-            _narrow(value.getField(f.name), types[f.name], f.dataType).alias(f.name)
-            for f in want.fields
-        ]
-        return F.when(value.isNotNull(), F.struct(*kept))
-    if isinstance(have, ArrayType) and isinstance(want, ArrayType):
-        inner, wanted = have.elementType, want.elementType
-        return F.transform(value, lambda item: _narrow(item, inner, wanted))
-    return value
