@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SourceError, Where
 from shared.spark_session import stream_arrow
 from tap_spark.batch_plan import Written
 from tap_spark.line_chunks import KeyMax, unpack_meta
 from tap_spark.record_writer import POLL_SECONDS
 from tap_spark.spark_job import SparkJob, tagged
-from tap_spark.spool import Spool
+from tap_spark.spool import Spool, check_complete
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,19 +61,10 @@ def _by_notes(
                 chunk.remove()
                 told += 1
                 yield note, chunk.key
-        _check_notes(told, len(job.result()))
+        check_complete(told, len(job.result()), "notes on {} of {} batch files")
     finally:
         job.cancel()
         folder.remove()
-
-
-def _check_notes(told: int, expected: int) -> None:
-    if told < expected:
-        raise SourceError(
-            f"notes on {expected - told} of {expected} batch files got lost in the spool folder",
-            where=Where(setting="spool.root"),
-            hint="nothing else may remove files there; run again",
-        )
 
 
 def _by_result(

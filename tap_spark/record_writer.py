@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SourceError, Where
 from shared.messages import record_head, record_tail
 from tap_spark import line_chunks, spool_files
 from tap_spark.line_chunks import (
@@ -24,7 +23,7 @@ from tap_spark.line_chunks import (
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Resume, Slice, StreamPlan
 from tap_spark.spark_job import SparkJob, tagged
-from tap_spark.spool import Spool, SpoolFolder, spool_error
+from tap_spark.spool import Spool, SpoolFolder, check_complete, spool_error
 from tap_spark.spool_files import COUNT_SCHEMA, SPOOL_FAILED, SpoolWriter
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ def _drain(
                 chunk.remove()
                 rows += chunk.rows
                 yield ChunkInfo(chunk.rows, size, chunk.key)
-        _check_rows(rows, sum(row.rows for row in job.result()))
+        check_complete(rows, sum(row.rows for row in job.result()), "{} of {} lines")
     finally:
         job.cancel()
         folder.remove()
@@ -179,16 +178,6 @@ def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
             raise
         number = int(failed.group(1))
         raise spool_error(OSError(number, os.strerror(number)), folder.path.parent) from error
-
-
-def _check_rows(copied: int, expected: int) -> None:
-    # A task that was tried again may have left more; fewer means that lines are missing.
-    if copied < expected:
-        raise SourceError(
-            f"{expected - copied} of {expected} lines got lost in the spool folder",
-            where=Where(setting="spool.root"),
-            hint="nothing else may remove files there; run again",
-        )
 
 
 def _fetch(

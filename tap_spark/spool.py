@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shared.errors import DISK_FULL, DestinationError, Where
+from shared.errors import DISK_FULL, DestinationError, SourceError, Where
 from shared.owned_folders import OwnedFolder, is_locked, remove_stale
 from tap_spark.config import SpoolSettings
 from tap_spark.line_chunks import KeyMax, unpack_meta
@@ -198,6 +198,25 @@ class Spool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_complete(found: int, expected: int, what: str) -> None:
+    """Check that nothing got lost between the executors and here.
+
+    Args:
+        found: How many there were. A task that was tried again may have left more.
+        expected: How many the job has counted.
+        what: What they are, with the numbers lost and expected left open.
+
+    Raises:
+        SourceError: Some are missing.
+    """
+    if found < expected:
+        raise SourceError(
+            f"{what.format(expected - found, expected)} got lost in the spool folder",
+            where=Where(setting="spool.root"),
+            hint="nothing else may remove files there; run again",
+        )
 
 
 def spool_error(error: OSError, place: Path) -> DestinationError:
