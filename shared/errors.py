@@ -7,6 +7,7 @@ Exit codes are the public contract of both programs; `docs/errors.md` is generat
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -143,3 +144,19 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
     TerminatedRunError,
 )
 """Every error class with an exit code of its own, in the order of the documented table."""
+
+
+def causes(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseException]:
+    """Walk from an error to what led to it, the error itself first.
+
+    Args:
+        error: Where to begin.
+        suppressed: Also go where `raise ... from None` has hidden the way.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        hidden = cause.__suppress_context__ and not suppressed
+        cause = cause.__cause__ or (None if hidden else cause.__context__)

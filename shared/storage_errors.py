@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+
+from shared.errors import causes
 
 _CODES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), number)
@@ -101,7 +102,7 @@ def is_trouble(error: BaseException) -> bool:
 
 def _number(error: BaseException) -> tuple[int | None, str]:
     """The number of a failure, and the code that a server answered with."""
-    chain = list(_causes(error))
+    chain = list(causes(error, suppressed=True))
     for cause in chain:
         code = _code(cause)
         if code:
@@ -133,12 +134,3 @@ def _connection_number(chain: list[BaseException]) -> int:
         return errno.EHOSTUNREACH
     refused = any(getattr(cause, "errno", None) == errno.ECONNREFUSED for cause in chain)
     return errno.ECONNREFUSED if refused else errno.ECONNRESET
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = cause.__cause__ or cause.__context__

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from shared.errors import RecordError, SettingsError
+from shared.errors import RecordError, SettingsError, causes
 
 LONGEST_PAUSE = 300.0
 
@@ -63,17 +63,8 @@ def may_pass(error: BaseException) -> bool:
     """
     if isinstance(error, _NEVER):
         return False
-    verdicts = [_verdict(cause) for cause in _causes(error)]
+    verdicts = [_verdict(cause) for cause in causes(error)]
     return next((verdict for verdict in reversed(verdicts) if verdict is not None), False)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
 def _verdict(error: BaseException) -> bool | None:
