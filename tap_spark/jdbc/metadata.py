@@ -32,14 +32,7 @@ class Database:
         self._options = reader_options(connection)
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Run one SELECT and give its rows.
-
-        Args:
-            query: The statement.
-            texts: Columns to fetch as text, where the driver does not know its own types.
-
-        Returns:
-            Rows with the names of the columns in lower case.
+        """See `Ask`.
 
         Raises:
             SourceError: The database cannot be reached, or refuses.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tap_spark.sources.lake_columns import Names, Path
 from tap_spark.sources.lake_log import Commit
 
-COLUMN_MAPPING, CHANGE_FEED = "delta.columnMapping.mode", "delta.enableChangeDataFeed"
+CHANGE_FEED = "delta.enableChangeDataFeed"
 _COLUMNS_CHANGE = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS")
 _REPLACES = ("REPLACE", "CREATE OR REPLACE", "RESTORE", "CLONE")
 _ROW_COUNTS = (
