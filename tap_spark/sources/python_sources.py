@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 START_VALUE = "singer_start_value"
 REPLICATION_KEY = "singer_replication_key"
+IMPORT_HINT = "package.module.Class is looked for in the working directory and PYTHONPATH"
+PANDAS_HINT = "pip install 'singer-spark[python-sources]'"
 _PLAIN = re.compile(r"\W")
 
 
@@ -38,11 +41,13 @@ class PythonSource(FrameSource):
     there is a bookmark or start date, `singer_start_value`; rows below it are left out anyway.
 
     Raises:
-        SourceError: The class cannot be imported, or is no DataSource.
+        SourceError: The class cannot be imported, or is no DataSource; pandas is missing.
     """
 
     def __init__(self, stream: StreamConfig) -> None:
         super().__init__(stream)
+        if importlib.util.find_spec("pandas") is None:  # PySpark asks for it here
+            raise self._refused("a Python data source needs the package pandas", PANDAS_HINT)
         self.source = _named_apart(stream.format, self._load())
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
@@ -84,13 +89,9 @@ class PythonSource(FrameSource):
                 text = f"{type(error).__name__}: {text}"
             raise self._refused(f"cannot import '{name}': {text}") from error
 
-    def _refused(self, message: str) -> SourceError:
+    def _refused(self, message: str, hint: str = IMPORT_HINT) -> SourceError:
         where = Where(stream=self.stream.name, setting="format")
-        return SourceError(
-            message,
-            where=where,
-            hint="package.module.Class is looked for in the working directory and PYTHONPATH",
-        )
+        return SourceError(message, where=where, hint=hint)
 
 
 def _ship(module: ModuleType) -> None:

@@ -148,6 +148,12 @@ def test_what_is_no_source(package, name, text):
     assert "stream 's', setting 'format'" in str(caught.value)
 
 
+def test_without_pandas_the_error_says_what_to_install(package, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", {"pandas": None}.__getitem__)
+    with pytest.raises(SourceError, match=r"needs .*pandas.*singer-spark\[python-s"):
+        source_for(stream(f"{package}.Numbers"))
+
+
 def test_a_schema_of_the_settings(spark, package):
     config = stream(f"{package}.Numbers", schema="id INT, told STRING, o STRUCT<a: INT, b: INT>")
     assert types(spark, config)["id"] == "integer"
