@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
+from shared.spark_conform import conformed, loose
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.delta_log import (
     CHANGE_FEED,
@@ -20,7 +21,6 @@ from tap_spark.sources.delta_log import (
 )
 from tap_spark.sources.frames import col, quoted
 from tap_spark.sources.lake_changes import as_records, compared, marked
-from tap_spark.sources.lake_columns import conformed, loose
 from tap_spark.sources.lake_log import Commit, How, Part, halves, parts
 from tap_spark.sources.lake_source import START_OVER, LakeSource, Pinned
 

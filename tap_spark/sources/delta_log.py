@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tap_spark.sources.lake_columns import Names, Path
+from shared.spark_conform import Names, Path
 from tap_spark.sources.lake_log import Commit
 
 CHANGE_FEED = "delta.enableChangeDataFeed"

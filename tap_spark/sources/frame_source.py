@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
+from shared.spark_conform import conformed
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.frames import missing, prune, struct_from_text, whole
-from tap_spark.sources.lake_columns import conformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,12 +13,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.spark_conform import conformed
 from shared.storage import join, local_path, open_input, remote
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.frames import col
 from tap_spark.sources.iceberg_metadata import Metadata, Snapshot, newest_file, parse_metadata
 from tap_spark.sources.lake_changes import as_records, compared, marked
-from tap_spark.sources.lake_columns import conformed
 from tap_spark.sources.lake_log import Commit, How, Part, parts, with_compared
 from tap_spark.sources.lake_source import START_OVER, LakeSource, Pinned
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tap_spark.sources.lake_columns import Names, Path
+from shared.spark_conform import Names, Path
 from tap_spark.sources.lake_log import Commit, How
 
 _FILE = re.compile(r"v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError, Where
+from shared.spark_conform import TypeChangeError, check_types
 from shared.storage import local_path, shown
 from shared.table_names import name_parts
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.sources.failures import source_error
 from tap_spark.sources.frames import missing, prune, quoted, struct_from_text, whole
 from tap_spark.sources.lake_changes import as_first_records, as_records, net_changes
-from tap_spark.sources.lake_columns import TypeChangeError, check_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

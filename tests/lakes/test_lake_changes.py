@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.singer_columns import record_json
+from shared.spark_conform import TypeChangeError, check_types, conformed, widens
 from tap_spark.sources.lake_changes import as_records, compared, marked, net_changes
-from tap_spark.sources.lake_columns import TypeChangeError, check_types, conformed, widens
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

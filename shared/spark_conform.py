@@ -1,14 +1,15 @@
-"""A table's columns under today's names and types, whichever version they are read from."""
+"""Rows laid out as wanted columns: names and types at any depth, exact or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.frames import col
+from shared.singer_columns import quoted
 
 Path = tuple[str, ...]
 Names = Mapping[Path, str | None]
@@ -43,6 +44,7 @@ def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> 
         TypeChangeError: A column had a type whose values the wanted one cannot hold.
     """
     have = {field.name: field.dataType for field in frame.schema.fields}
+    fitting = Fitting(names, _exact)
     columns = []
     for field in want.fields:
         name = names.get((field.name,), field.name)
@@ -50,7 +52,7 @@ def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> 
         if name is None or dtype is None:
             made = F.lit(None).cast(field.dataType)
         else:
-            made = _fitted(col(name), dtype, field.dataType, names, (field.name,))
+            made = fitting.value(F.col(quoted(name)), dtype, field.dataType, (field.name,))
         columns.append(made.alias(field.name))
     return frame.select(*columns)
 
@@ -62,9 +64,10 @@ def check_types(have: T.StructType, want: T.StructType) -> None:
         TypeChangeError: Naming the column, and both types.
     """
     known = {field.name: field.dataType for field in have.fields}
+    fitting = Fitting(NO_NAMES, _exact)
     for field in want.fields:
         if field.name in known:
-            _fitted(F.lit(None), known[field.name], field.dataType, NO_NAMES, (field.name,))
+            fitting.value(F.lit(None), known[field.name], field.dataType, (field.name,))
 
 
 def loose(dtype: T.DataType) -> T.DataType:
@@ -94,50 +97,62 @@ def widens(have: T.DataType, want: T.DataType) -> bool:
     return isinstance(have, T.DateType) and isinstance(want, T.TimestampNTZType)
 
 
-def _fitted(value: Column, have: T.DataType, want: T.DataType, names: Names, path: Path) -> Column:
-    if loose(have) == loose(want) and not any(known[: len(path)] == path for known in names):
-        return value
-    if isinstance(have, T.StructType) and isinstance(want, T.StructType):
-        return _struct(value, have, want, names, path)
-    if isinstance(have, T.ArrayType) and isinstance(want, T.ArrayType):
-        inner, wanted = have.elementType, want.elementType
-        return F.transform(
-            value, lambda item: _fitted(item, inner, wanted, names, (*path, "element"))
-        )
-    if isinstance(have, T.MapType) and isinstance(want, T.MapType):
-        return _map(value, have, want, names, path)
-    if loose(have) == loose(want):
-        return value
+@dataclass(frozen=True)
+class Fitting:
+    """How values of one type become values of another, at any depth.
+
+    Attributes:
+        names: What the wanted fields are called in the values there are.
+        leaf: Makes the wanted value where both are no struct, array or map alike; the arguments
+            are the value, the type it has, the wanted one, and the path.
+    """
+
+    names: Names
+    leaf: Callable[[Column, T.DataType, T.DataType, Path], Column]
+
+    def value(self, value: Column, have: T.DataType, want: T.DataType, path: Path) -> Column:
+        """The value as one of the wanted type; what is equal already is left alone."""
+        if loose(have) == loose(want) and not any(key[: len(path)] == path for key in self.names):
+            return value
+        if isinstance(have, T.StructType) and isinstance(want, T.StructType):
+            return F.when(value.isNotNull(), self._struct(value, have, want, path))
+        if isinstance(have, T.ArrayType) and isinstance(want, T.ArrayType):
+            inner, wanted = have.elementType, want.elementType
+            return F.transform(
+                value, lambda item: self.value(item, inner, wanted, (*path, "element"))
+            )
+        if isinstance(have, T.MapType) and isinstance(want, T.MapType):
+            return self._map(value, have, want, path)
+        return value if loose(have) == loose(want) else self.leaf(value, have, want, path)
+
+    def _struct(self, value: Column, have: T.StructType, want: T.StructType, path: Path) -> Column:
+        known = {field.name: field.dataType for field in have.fields}
+        fields = []
+        for field in want.fields:
+            inner = (*path, field.name)
+            name = self.names.get(inner, field.name)
+            dtype = known.get(name) if name is not None else None
+            if name is None or dtype is None:
+                made = F.lit(None).cast(field.dataType)
+            else:
+                made = self.value(value.getField(name), dtype, field.dataType, inner)
+            fields.append(made.alias(field.name))
+        return F.struct(*fields)
+
+    def _map(self, value: Column, have: T.MapType, want: T.MapType, path: Path) -> Column:
+        def key(item: Column) -> Column:
+            return self.value(item, have.keyType, want.keyType, (*path, "key"))
+
+        def content(item: Column) -> Column:
+            return self.value(item, have.valueType, want.valueType, (*path, "value"))
+
+        turned = F.transform_values(value, lambda _, item: content(item))
+        return F.transform_keys(turned, lambda item, _: key(item))
+
+
+def _exact(value: Column, have: T.DataType, want: T.DataType, path: Path) -> Column:
     if widens(have, want):
         return value.cast(want)
     raise TypeChangeError(
         f"column '{'.'.join(path)}' is {have.simpleString()}, not {want.simpleString()}"
     )
-
-
-def _struct(
-    value: Column, have: T.StructType, want: T.StructType, names: Names, path: Path
-) -> Column:
-    known = {field.name: field.dataType for field in have.fields}
-    fields = []
-    for field in want.fields:
-        inner = (*path, field.name)
-        name = names.get(inner, field.name)
-        dtype = known.get(name) if name is not None else None
-        if name is None or dtype is None:
-            made = F.lit(None).cast(field.dataType)
-        else:
-            made = _fitted(value.getField(name), dtype, field.dataType, names, inner)
-        fields.append(made.alias(field.name))
-    return F.when(value.isNotNull(), F.struct(*fields))
-
-
-def _map(value: Column, have: T.MapType, want: T.MapType, names: Names, path: Path) -> Column:
-    def key(item: Column) -> Column:
-        return _fitted(item, have.keyType, want.keyType, names, (*path, "key"))
-
-    def content(item: Column) -> Column:
-        return _fitted(item, have.valueType, want.valueType, names, (*path, "value"))
-
-    turned = F.transform_values(value, lambda _, item: content(item))
-    return F.transform_keys(turned, lambda item, _: key(item))
