@@ -1,0 +1,197 @@
+"""Names that a table format can hold, made of any names, without losing which was which. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+_RECORD_METADATA = re.compile(r"_sdc_[a-z0-9_]{1,50}")
+_EDGES = re.compile(r"^\W+|\W+$")
+_OTHERS = re.compile(r"\W+")
+_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_DIGEST = 8
+
+
+@dataclass(frozen=True)
+class NameRules:
+    """What a format asks of names, and how users want them.
+
+    Attributes:
+        style: `keep`, `clean` (letters, digits and `_`), `lower`, `upper` or `snake` (clean too).
+        max_bytes: Longest name in bytes of UTF-8; None for no limit, 24 at least.
+        forbidden: Characters the format cannot hold.
+        reserved: Names it cannot hold, in lower case.
+        ignore_case: It takes names that differ by case only for the same.
+    """
+
+    style: str = "keep"
+    max_bytes: int | None = None
+    forbidden: str = ""
+    reserved: frozenset[str] = frozenset()
+    ignore_case: bool = False
+
+    def fold(self, name: str) -> str:
+        """What is the same for two names that the format takes for the same."""
+        return name.upper().casefold() if self.ignore_case else name
+
+
+def legal_names(
+    names: Sequence[str], rules: NameRules, known: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Give every name one that is legal and that no other has.
+
+    Args:
+        names: Of a stream's columns, in any order.
+        rules: What is legal.
+        known: Names given earlier; they are always kept, and never given to another name.
+
+    Returns:
+        Name → legal name. Where several become the same, the one that was legal keeps it, and the
+        others end in a digest of what they were: the result does not depend on the order.
+    """
+    return allot({name: name for name in names}, rules, known)
+
+
+def allot(
+    wishes: Mapping[str, str], rules: NameRules, known: Mapping[str, str]
+) -> Mapping[str, str]:
+    """As `legal_names`, for what is to have another name than its own: what → wished name."""
+    given = {key: known[key] for key in wishes if key in known}
+    taken = {rules.fold(name) for name in known.values()}
+    wanted: dict[str, list[str]] = {}
+    for key, wish in wishes.items():
+        if key not in given:
+            wanted.setdefault(rules.fold(legal_name(wish, rules)), []).append(key)
+    losers: list[str] = []
+    for fold, keys in wanted.items():
+        ranked = sorted(keys, key=lambda key: _rank(key, legal_name(wishes[key], rules)))
+        legal = legal_name(wishes[ranked[0]], rules)
+        alone = len(keys) == 1 or legal == ranked[0]
+        if alone and fold not in taken:
+            given[ranked.pop(0)] = legal
+        losers += ranked
+    taken |= {rules.fold(name) for name in given.values()}
+    for key in sorted(losers):
+        given[key] = _distinct(key, legal_name(wishes[key], rules), rules, taken)
+        taken.add(rules.fold(given[key]))
+    return {key: given[key] for key in wishes}
+
+
+def matched_names(
+    names: Sequence[str],
+    existing: Sequence[str],
+    rules: NameRules,
+    known: Mapping[str, str],
+    *,
+    ours: bool = False,
+) -> Mapping[str, str]:
+    """As `legal_names`, where some names are there already that `known` may not tell of.
+
+    Those that nobody has are given to their equals first, then to names that the format takes for
+    the same, then to names that become the same.
+
+    Args:
+        names: Of a stream's columns, in any order.
+        existing: Of the table's columns.
+        rules: What is legal.
+        known: As for `legal_names`.
+        ours: Names of the table that `known` does not tell of were given to their equals before.
+    """
+    claimed = set(known.values())
+    free = [name for name in existing if name not in claimed]
+    if ours:
+        return legal_names(names, rules, {**{name: name for name in free}, **known})
+    found = dict(known)
+    for find in (_equal, _folded):
+        for name in sorted(set(names) - set(found), key=lambda name: _rank(name, name)):
+            match = find(name, free, rules)
+            if match is not None:
+                found[name] = match
+                free.remove(match)
+    given = legal_names(names, rules, found)
+    new = {name: _folded(given[name], free, rules) for name in given if name not in found}
+    return {name: new.get(name) or legal for name, legal in given.items()}
+
+
+def legal_name(name: str, rules: NameRules) -> str:
+    """Give a name that is legal; what is legal stays, as do columns of the record metadata."""
+    if _RECORD_METADATA.fullmatch(name):
+        return name
+    legal = _styled(name, rules)
+    while legal.lower() in rules.reserved:
+        legal += "_"
+    return _shortened(legal, rules)
+
+
+def legal_table_name(name: str, rules: NameRules) -> str:
+    """Give a legal name of a table, schema or namespace. Different names may become the same."""
+    return legal_name(name, rules)
+
+
+def _equal(name: str, free: Sequence[str], _: NameRules) -> str | None:
+    return name if name in free else None
+
+
+def _folded(name: str, free: Sequence[str], rules: NameRules) -> str | None:
+    """The one that is equal, or else one that the format takes for the same."""
+    same = (other for other in free if rules.fold(other) == rules.fold(name))
+    return name if name in free else next(same, None)
+
+
+def _rank(key: str, legal: str) -> tuple[bool, bool, str]:
+    return legal != key, key != key.lower(), key
+
+
+def _styled(name: str, rules: NameRules) -> str:
+    change = _STYLES[rules.style]
+    legal = change(name)
+    forbidden = set(rules.forbidden)
+    legal = "".join("_" if char in forbidden else char for char in legal)
+    if rules.style != "keep" and legal[:1].isdigit():
+        legal = f"_{legal}"
+    return legal or "_"
+
+
+def _clean(name: str) -> str:
+    return _OTHERS.sub("_", _EDGES.sub("", name))
+
+
+_STYLES: Mapping[str, Callable[[str], str]] = {
+    "keep": lambda name: name,
+    "clean": _clean,
+    "lower": lambda name: _clean(name.lower()),
+    "upper": lambda name: _clean(name.upper()),
+    "snake": lambda name: _clean(_HUMPS.sub("_", name).lower()),
+}
+
+
+def _distinct(key: str, legal: str, rules: NameRules, taken: set[str]) -> str:
+    digest = _digest(key, rules)
+    lengths = range(_DIGEST, len(digest) + 1, _DIGEST)
+    tries = (_ended(legal, f"_{digest[:length]}", rules) for length in lengths)
+    return next(name for name in tries if rules.fold(name) not in taken)
+
+
+def _shortened(legal: str, rules: NameRules) -> str:
+    if rules.max_bytes is None or len(_bytes(legal)) <= rules.max_bytes:
+        return legal
+    return _ended(legal, f"_{_digest(legal, rules)[:_DIGEST]}", rules)
+
+
+def _ended(legal: str, ending: str, rules: NameRules) -> str:
+    """The name with an ending, cut before it where that is needed."""
+    if rules.max_bytes is None:
+        return legal + ending
+    room = max(rules.max_bytes - len(ending), 0)
+    return _bytes(legal)[:room].decode("utf-8", "ignore") + ending
+
+
+def _digest(text: str, rules: NameRules) -> str:
+    digest = hashlib.sha256(_bytes(text)).hexdigest()
+    return digest.upper() if rules.style == "upper" else digest
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
