@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from shared.encodings import Encoding
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class InputFile:
         size: Bytes where known.
         line_map: Runs of `(first line in the file, first line of stdin)`, both 1-based, for staged
             RECORD lines; empty for files of BATCH messages.
+        marks: Bytes of a staged file that had been written when a STATE message came, ascending.
+        start: Bytes of a staged file that are passed over: lines loaded before.
     """
 
     url: str
@@ -27,6 +32,8 @@ class InputFile:
     rows: int | None = None
     size: int | None = None
     line_map: tuple[tuple[int, int], ...] = ()
+    marks: tuple[int, ...] = ()
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,78 @@ class StreamSchema:
 
 
 @dataclass(frozen=True)
+class TableName:
+    """Where a stream goes, before the names are made legal.
+
+    Attributes:
+        table: Name of the table, with its prefix.
+        schema: Name of the schema, namespace or folder around it, if any.
+    """
+
+    table: str
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table lies on disk.
+
+    Attributes:
+        partition_by: Columns of the stream, or transforms of them (`days(at)`, `bucket(16, id)`).
+        cluster_by: Columns by which rows are kept near each other.
+        target_file_bytes: Size of data files; None leaves it to the format.
+        properties: Properties of the table.
+        compact: Small files are rewritten after the run.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    target_file_bytes: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    compact: bool = False
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """What a stream asks of its table.
+
+    Attributes:
+        stream: Its name.
+        struct: The columns to be stored: the stream's own, then those of the record metadata.
+        name: Of the table.
+        keys: Names in `struct` that tell rows apart; empty for none.
+        method: `append-only`, `upsert` or `overwrite`.
+        schema: The stream's JSON Schema.
+        layout: How the table lies on disk, where it is made.
+        hard_delete: Rows that are marked as deleted go, instead of being kept with the mark.
+        view: Columns of a view to be made over a table that keeps the record in one column.
+    """
+
+    stream: str
+    struct: StructType
+    name: TableName
+    keys: tuple[str, ...] = ()
+    method: str = "append-only"
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+    hard_delete: bool = False
+    view: StructType | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive records of a stream, told by what they hold.
+
+    Attributes:
+        lines: How many; 0 for a file of a BATCH message.
+        digest: Of their text, or of the file.
+    """
+
+    lines: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class Batch:
     """Files of one stream and one schema that become durable together (one flush).
 
@@ -56,6 +135,7 @@ class Batch:
         token: Identifies the flush within the run and across a repeated one.
         version: Table version of the messages, where they had one.
         received_at: When the first message arrived, seconds since the epoch.
+        serial: Counts the conversions of the stream within the run, from 0, in order of arrival.
     """
 
     stream: StreamSchema
@@ -63,6 +143,7 @@ class Batch:
     token: str
     version: int | None = None
     received_at: float = 0.0
+    serial: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,6 +187,7 @@ class LoadResult:
         rejected: How many were left out in all.
         reject_files: URLs of files that hold all of them with their text, as `target_spark.rejects`
             writes them; only where they are asked for. They stay until commit or abort.
+        segments: What tells the records should they come again; empty where nobody asks.
     """
 
     parts: tuple[Part, ...] = ()
@@ -113,3 +195,4 @@ class LoadResult:
     rejects: tuple[Reject, ...] = ()
     rejected: int = 0
     reject_files: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()

@@ -1,0 +1,275 @@
+"""How a table comes to hold the rows of a stream, whatever has become of their columns. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.arrow_types import as_nullable
+from shared.errors import DestinationError, Where
+from target_spark.plans import TableRequest
+from target_spark.tables.changes import (
+    OURS,
+    VARIANT,
+    Column,
+    Projected,
+    TableChange,
+    of_columns,
+)
+from target_spark.tables.names import NameRules, allot, matched_names
+from target_spark.tables.nested import (
+    Capabilities,
+    Growth,
+    LegalType,
+    NestedNames,
+    growth,
+)
+from target_spark.tables.partitions import partition_fields
+from target_spark.tables.types import family, is_text
+
+__all__ = ["Capabilities", "Column", "Projected", "TableChange", "plan_change"]
+
+_LONGEST_TAG, _LONGEST_SHOWN = 24, 120
+_ANYTHING = Capabilities(widen=lambda _old, _new: True)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A column of the stream and its place."""
+
+    item: Projected
+    field: T.StructField
+    growth: Growth | None
+    mapping: Mapping[str, str]
+    rewrite: bool = False
+
+
+@dataclass(frozen=True)
+class _Planner:
+    table: T.StructType | None
+    request: TableRequest
+    rules: NameRules
+    conflicts: str
+    can: Capabilities
+    known: Mapping[str, str]
+
+    @cached_property
+    def columns(self) -> Mapping[str, T.StructField]:
+        return {} if self.table is None else {column.name: column for column in self.table.fields}
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """The columns of the stream in the table."""
+        names, known = self.request.struct.names, of_columns(self.known)
+        return matched_names(names, list(self.columns), self.rules, known, ours=OURS in self.known)
+
+    @cached_property
+    def fixed(self) -> Mapping[str, str]:
+        """Columns whose type must not change, and what they are."""
+        partitions = {part.column: "partition column" for part in partition_fields(self.request)}
+        return {**partitions, **dict.fromkeys(self.request.keys, "key")}
+
+    def places(self) -> tuple[_Placed, ...]:
+        return tuple(self._place(column) for column in self.request.struct.fields)
+
+    def _place(self, column: T.StructField) -> _Placed:
+        name = self.names[column.name]
+        legal, grown = self._fit(column, name)
+        if name not in self.columns:
+            return _placed(column, name, legal, None, {column.name: name})
+        old = self.columns[name].dataType
+        if grown is not None and not (column.name in self.fixed and _changes_family(grown)):
+            return _placed(column, name, legal, grown, {column.name: name})
+        if column.name in self.fixed:
+            raise self._fixed_error(column, old)
+        if self.conflicts == "suffix":
+            return self._suffixed(column, name)
+        if self.conflicts == "cast":
+            return self._recast(column, name, legal)
+        raise self._error(
+            f"column '{column.name}' is {_shown(old)} in the table and "
+            f"{_shown(column.dataType)} in the stream",
+            "set `type_conflicts` to `suffix` (a new column) or `cast` (text), or load the stream "
+            "into another table",
+        )
+
+    def _fit(self, column: T.StructField, name: str) -> tuple[LegalType, Growth | None]:
+        old = self.columns[name].dataType if name in self.columns else None
+        nested = NestedNames(self.rules, self.known)
+        legal = nested.legal(column.dataType, old, (column.name,), (name,))
+        grown = None if old is None else growth(old, legal.dtype, self.can, (name,))
+        return legal, grown
+
+    def _suffixed(self, column: T.StructField, base: str) -> _Placed:
+        """The column for values of this type; kept apart by kind, or else by the exact type."""
+        for tag in dict.fromkeys((family(column.dataType), _tag(column.dataType))):
+            key = column.name + VARIANT + tag
+            taken = {**of_columns(self.known), **self.names}
+            name = allot({key: f"{base}__{tag}"}, self.rules, taken)[key]
+            found = self._existing(name) if key not in taken else name
+            legal, grown = self._fit(column, found)
+            if found not in self.columns or grown is not None:
+                mapping = {column.name: base, key: found}
+                return _placed(column, found, legal, grown, mapping)
+        raise self._error(
+            f"the table has no column for '{column.name}' as {_shown(column.dataType)}",
+            f"rename or drop the column '{name}' of the table",
+        )
+
+    def _existing(self, name: str) -> str:
+        fold = self.rules.fold
+        return next((there for there in self.columns if fold(there) == fold(name)), name)
+
+    def _recast(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
+        """Text in a column of text; otherwise all rows get a type that holds all values."""
+        old = self.columns[name].dataType
+        wide = growth(old, legal.dtype, _ANYTHING, (name,)) or Growth(T.StringType())
+        mapping = {column.name: name}
+        if is_text(old) and not is_text(legal.dtype):
+            to_text = growth(old, T.StringType(), self.can, (name,))
+            if to_text is not None:
+                return _placed(column, name, legal, to_text, mapping)
+        made = _placed(column, name, legal, Growth(wide.dtype), mapping)
+        return replace(made, rewrite=True)
+
+    def _fixed_error(self, column: T.StructField, old: T.DataType) -> DestinationError:
+        return self._error(
+            f"the {self.fixed[column.name]} '{column.name}' is {_shown(old)} in the table "
+            f"and {_shown(column.dataType)} in the stream",
+            "it cannot change: load the stream into another table, or cast it in the tap",
+        )
+
+    def _error(self, text: str, hint: str) -> DestinationError:
+        return DestinationError(text, where=Where(stream=self.request.stream), hint=hint)
+
+    def change(self) -> TableChange:
+        places = self.places()
+        grown = [place.growth for place in places if place.growth and not place.rewrite]
+        given = {place.item.target: place for place in places}
+        new = [place for place in places if place.item.target not in self.columns]
+        made = tuple(self._made(place) for place in new)
+        mapping = {**self.known, **({OURS: "1"} if self.table is None else {})}
+        for place in places:
+            mapping |= place.mapping
+        return TableChange(
+            create=made if self.table is None else None,
+            add=() if self.table is None else made,
+            widen=tuple(step for one in grown for step in one.widen),
+            add_nested=tuple(step for one in grown for step in one.add),
+            nullable=self._nullable(given),
+            rewrite=tuple((p.item.target, p.item.dtype) for p in places if p.rewrite),
+            projection=(*self._projected(given), *(place.item for place in new)),
+            mapping=mapping,
+        )
+
+    def _made(self, place: _Placed) -> Column:
+        nullable = self.table is not None or place.field.nullable
+        comment = _description(self.request.schema, place.field.name)
+        item = place.item
+        return Column(item.target, place.field.name, item.dtype, nullable, comment)
+
+    def _projected(self, given: Mapping[str, _Placed]) -> Sequence[Projected]:
+        return [
+            given[name].item if name in given else Projected(name, None, column.dataType, "null")
+            for name, column in self.columns.items()
+            if name in given or not _has_default(column)
+        ]
+
+    def _nullable(self, given: Mapping[str, _Placed]) -> tuple[str, ...]:
+        names = []
+        for name, column in self.columns.items():
+            nulls = given[name].field.nullable if name in given else not _has_default(column)
+            if nulls and not column.nullable:
+                names.append(name)
+        if names and not self.can.drop_not_null:
+            raise DestinationError(
+                f"column '{names[0]}' of the table is NOT NULL, and the stream may have no value",
+                where=Where(stream=self.request.stream),
+                hint="make it nullable in the table, or load the stream into another one",
+            )
+        return tuple(names)
+
+
+def plan_change(
+    table: T.StructType | None,
+    request: TableRequest,
+    rules: NameRules,
+    conflicts: str,
+    can: Capabilities,
+    known: Mapping[str, str],
+) -> TableChange:
+    """Plan what happens to a table so that it holds the rows of a stream.
+
+    Args:
+        table: Its columns now, `nullable` false for NOT NULL; None where there is no table.
+        request: What the stream asks; the types of its struct are those the format can store.
+        rules: What names the format can hold.
+        conflicts: `fail`, `suffix` or `cast`.
+        can: What the format can do to a table.
+        known: The mapping stored in the table.
+
+    Returns:
+        The change; made for the changed table again, it is nothing but the same projection.
+
+    Raises:
+        DestinationError: Types conflict and `conflicts` says `fail`; a key, or a column the table
+            is partitioned by, changes its type; the stream lacks a partition column, or all
+            columns; a NOT NULL stands in the way.
+    """
+    if not request.struct.names:
+        raise DestinationError(
+            "a table needs columns, and the stream has none", where=Where(stream=request.stream)
+        )
+    return _Planner(table, request, rules, conflicts, can, known).change()
+
+
+def _placed(
+    column: T.StructField,
+    name: str,
+    legal: LegalType,
+    grown: Growth | None,
+    mapping: Mapping[str, str],
+) -> _Placed:
+    dtype = as_nullable(legal.dtype) if grown is None else grown.dtype
+    same = as_nullable(dtype) == as_nullable(column.dataType)
+    text = is_text(dtype) and not is_text(column.dataType)
+    item = Projected(
+        name,
+        column.name,
+        dtype,
+        "text" if text else "as is" if same else "cast",
+        tuple(legal.names.items()),
+    )
+    return _Placed(item, column, grown, {**mapping, **legal.renamed})
+
+
+def _changes_family(grown: Growth) -> bool:
+    return any(family(old) != family(new) for _, old, new in grown.widen) or bool(grown.add)
+
+
+def _shown(dtype: T.DataType) -> str:
+    text = dtype.simpleString()
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _tag(dtype: T.DataType) -> str:
+    text = re.sub(r"\W+", "_", dtype.simpleString()).strip("_")
+    if len(text) <= _LONGEST_TAG:
+        return text
+    return f"{family(dtype)}_{hashlib.sha256(dtype.simpleString().encode()).hexdigest()[:8]}"
+
+
+def _has_default(column: T.StructField) -> bool:
+    return bool((column.metadata or {}).get("default"))
+
+
+def _description(schema: Mapping[str, Any], name: str) -> str | None:
+    node = (schema.get("properties") or {}).get(name)
+    text = node.get("description") if isinstance(node, Mapping) else None
+    return text if isinstance(text, str) and text else None

@@ -1,0 +1,72 @@
+"""What a table is partitioned by: columns, or transforms of them as Iceberg has. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.errors import DestinationError, Where
+from target_spark.plans import TableRequest
+
+_UNITS = {
+    unit: unit.rstrip("s") + "s"
+    for unit in ("year", "month", "day", "hour", "years", "months", "days", "hours")
+}
+_TRANSFORM = re.compile(r"(?P<name>\w+)\s*\((?:\s*(?P<number>\d+)\s*,)?\s*(?P<column>.+?)\s*\)")
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One part of a partitioning.
+
+    Attributes:
+        column: Name in the stream.
+        transform: `identity`, `years`, `months`, `days`, `hours`, `bucket` or `truncate`.
+        number: Of buckets, or the width; None for other transforms.
+    """
+
+    column: str
+    transform: str = "identity"
+    number: int | None = None
+
+
+def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
+    """Reads what a stream's table is to be partitioned by.
+
+    Raises:
+        DestinationError: The stream has no such column, or there is no such transform.
+    """
+    names = request.struct.names
+    return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)
+
+
+def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
+    if text in names:
+        return PartitionField(text)
+    found = _TRANSFORM.fullmatch(text.strip())
+    field = PartitionField(text) if found is None else _transform(found)
+    if field is None:
+        raise DestinationError(
+            f"'{text}' is no way to partition a table",
+            where=Where(stream=stream, setting="partition_by"),
+            hint="give a column, or years, months, days, hours(column), bucket(16, column) or "
+            "truncate(4, column)",
+        )
+    if field.column not in names:
+        raise DestinationError(
+            f"the stream has no column '{field.column}' to partition its table by",
+            where=Where(stream=stream, setting="partition_by"),
+            hint="select it in the tap, or name another column for this stream under `streams`",
+        )
+    return field
+
+
+def _transform(found: re.Match[str]) -> PartitionField | None:
+    name, number = found["name"].lower(), found["number"]
+    column = found["column"].strip("`")
+    if name in _UNITS and number is None:
+        return PartitionField(column, _UNITS[name])
+    if name in {"bucket", "truncate"} and number is not None and int(number) > 0:
+        return PartitionField(column, name, int(number))
+    return None

@@ -1,0 +1,59 @@
+"""Rows of a stream laid out as the columns of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.singer_columns import json_text, quoted, scalar_text
+from shared.spark_conform import Fitting, Path
+from target_spark.tables.evolution import Projected
+from target_spark.tables.types import is_text
+
+_NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+_QUOTED = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
+"""Scalars that are strings in JSON, without anything to escape in them."""
+
+
+def project(frame: DataFrame, projection: Iterable[Projected]) -> DataFrame:
+    """Lays rows out as a plan says: columns and fields by name, at any depth.
+
+    Args:
+        frame: Rows with the stream's columns; one that it lacks becomes null, and what no part of
+            the projection names is left out. Variants may be JSON text, as parts hold them.
+        projection: See `TableChange.projection`.
+    """
+    have = {field.name: field.dataType for field in frame.schema.fields}
+    return frame.select(
+        *(_column(item, have.get(item.source or "")).alias(item.target) for item in projection)
+    )
+
+
+def value_text(value: Column, dtype: T.DataType) -> Column:
+    """The text of a value: as its record has it; of nested ones the JSON text."""
+    if is_text(dtype):
+        return value
+    if isinstance(dtype, _NESTED):
+        return json_text(value, dtype)
+    if isinstance(dtype, _QUOTED):
+        text = json_text(value, dtype)
+        return F.substring(text, F.lit(2), F.length(text) - 2)
+    return scalar_text(value, dtype)
+
+
+def _column(item: Projected, have: T.DataType | None) -> Column:
+    if item.source is None or have is None:
+        return F.lit(None).cast(item.dtype)
+    value = F.col(quoted(item.source))
+    return Fitting(dict(item.names), _cast).value(value, have, item.dtype, (item.target,))
+
+
+def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
+    if is_text(want):
+        return value_text(value, have)
+    if isinstance(want, T.VariantType) and is_text(have):
+        return F.parse_json(value)
+    return value.cast(want)
