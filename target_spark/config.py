@@ -24,6 +24,7 @@ from shared.batch_types import (
     TimeWindow,
 )
 from shared.settings_check import Problem, complete_settings
+from shared.spark_packages import with_needs
 from shared.spark_settings import (
     SparkSettings,
     spark_problems,
@@ -31,9 +32,21 @@ from shared.spark_settings import (
     spark_settings,
     text_values,
 )
+from target_spark.table_settings import (
+    FORMATS,
+    LAKE_FORMATS,
+    NAME,
+    PROPERTIES,
+    JdbcSettings,
+    StreamRule,
+    jdbc_settings,
+    method_problems,
+    place_problems,
+    stream_rules,
+    view_problems,
+)
 
-FORMATS = ("parquet", "json", "csv", "orc")
-LOAD_METHODS = ("append-only", "overwrite")
+__all__ = ["FORMATS", "PROGRAM", "SETTINGS_SCHEMA", "TargetConfig", "target_config"]
 MIB = 1024 * 1024
 
 _logger = logging.getLogger(__name__)
@@ -57,18 +70,31 @@ class TargetConfig:
     """All settings of a run.
 
     Attributes:
-        path: Folder or URL that holds the tables.
+        path: Folder or URL that holds the tables; empty where they lie elsewhere.
+        catalog: Spark catalog that holds the tables.
+        jdbc: Database that holds the tables.
         format: A key of the registry of destinations.
         load_method: What a run does to rows that are there already.
-        default_target_schema: Folder between `path` and the tables.
+        default_target_schema: Schema of the tables; with `path` a folder.
         table_prefix: Put before every table's name.
+        streams: Settings for streams by pattern.
+        partition_by: Columns or transforms.
+        cluster_by: Columns.
+        target_file_bytes: Size of data files.
+        compact: Rewrite small files after the run.
+        table_properties: Properties of new tables.
+        type_conflicts: `fail`, `suffix` or `cast`.
+        column_names: How names are made legal.
+        denormalized: A column for each property, instead of one for the record.
+        generate_view: Make a typed view over that one column.
+        adopt_files: Take batch files over where nothing in them needs to change.
         add_record_metadata: Add the `_sdc_*` columns.
         validate_records: Check every record against its schema.
         batch_size_rows: Rows that close a batch; None for no bound by rows.
         batch_size_bytes: Staged bytes that close a batch.
         batch_wait_limit_seconds: Age that closes a batch.
         staging: Lines on their way to Spark.
-        hard_delete: Delete rows of older table versions instead of marking them.
+        hard_delete: Remove rows instead of marking them as deleted.
         activate_version: Honour ACTIVATE_VERSION messages.
         options: Options of the writer.
         storage_options: Passed to fsspec for `path` and the dead letters; may hold secrets.
@@ -78,11 +104,24 @@ class TargetConfig:
         failure: What happens to records and commits that fail.
     """
 
-    path: str
+    path: str = ""
     format: str = "parquet"
+    catalog: str | None = None
+    jdbc: JdbcSettings | None = None
     load_method: str = "append-only"
     default_target_schema: str | None = None
     table_prefix: str = ""
+    streams: tuple[StreamRule, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    target_file_bytes: int | None = None
+    compact: bool = False
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    type_conflicts: str = "fail"
+    column_names: str = "keep"
+    denormalized: bool = True
+    generate_view: bool = False
+    adopt_files: bool = True
     add_record_metadata: bool = True
     validate_records: bool = True
     batch_size_rows: int | None = None
@@ -99,49 +138,13 @@ class TargetConfig:
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
 
-_NAME = {"type": "string", "minLength": 1}
-_FOLDER_NAME = {
-    "type": "string",
-    "pattern": r"^(?!\.+$)[^/\\]*$",
-    "x-pattern-meaning": "a name without slashes",
-}
-
 SETTINGS_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Settings of target-spark",
     "type": "object",
     "additionalProperties": False,
-    "required": ["path"],
     "properties": {
-        "path": {
-            **_NAME,
-            "description": "Folder or URL that holds the tables, each in a folder "
-            "`<path>/[<default_target_schema>/]<table_prefix><stream>/`.",
-            "examples": ["output/"],
-        },
-        "format": {
-            "type": "string",
-            "enum": list(FORMATS),
-            "default": "parquet",
-            "description": "Format of the files.",
-        },
-        "load_method": {
-            "type": "string",
-            "enum": list(LOAD_METHODS),
-            "default": "append-only",
-            "description": "`append-only` adds rows; `overwrite` replaces the tables of the "
-            "streams that came, at the end of the run.",
-        },
-        "default_target_schema": {
-            **_FOLDER_NAME,
-            "minLength": 1,
-            "description": "Folder between `path` and the tables.",
-        },
-        "table_prefix": {
-            **_FOLDER_NAME,
-            "default": "",
-            "description": "Put before every table's name.",
-        },
+        **PROPERTIES,
         "add_record_metadata": {
             "type": "boolean",
             "default": True,
@@ -178,7 +181,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "description": "Disk space for received lines on their way to Spark.",
             "properties": {
                 "root": {
-                    **_NAME,
+                    **NAME,
                     "description": "Folder; the system's temporary folder where not set. With a "
                     "cluster, one that all executors share.",
                 },
@@ -189,12 +192,6 @@ SETTINGS_SCHEMA: dict[str, Any] = {
                     "description": "Bytes at which a staged file is handed to Spark.",
                 },
             },
-        },
-        "hard_delete": {
-            "type": "boolean",
-            "default": False,
-            "description": "On ACTIVATE_VERSION delete rows of older versions instead of "
-            "marking them in `_sdc_deleted_at`.",
         },
         "activate_version": {
             "type": "boolean",
@@ -246,12 +243,21 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
             "batch_wait_limit_seconds": float(values["batch_wait_limit_seconds"]),
             "staging": StagingSettings(staging.get("root"), int(staging["file_bytes"])),
             "options": text_values(values["options"]),
-            "spark": spark_settings(values["spark"]),
+            "jdbc": jdbc_settings(values.get("jdbc")),
+            "streams": stream_rules(values["streams"]),
+            "partition_by": tuple(values["partition_by"]),
+            "cluster_by": tuple(values["cluster_by"]),
+            "table_properties": text_values(values["table_properties"]),
+            "spark": with_needs(spark_settings(values["spark"]), _lakes(values["format"])),
             "batch_config": batch.batch_config,
             "strategy": batch.strategy,
             "failure": batch.failure,
         }
     )
+
+
+def _lakes(name: str) -> tuple[str, ...]:
+    return (name,) if name in LAKE_FORMATS else ()
 
 
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -280,9 +286,18 @@ def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 PROGRAM = Program(
     name="target-spark",
-    description="Singer target that loads streams into files with Apache Spark.",
+    description="Singer target that loads streams into files, Delta and Iceberg tables and "
+    "databases with Apache Spark.",
     schema=SETTINGS_SCHEMA,
-    rules=(deletion_problems, spark_problems, settings_rule("target"), strategy_problems),
+    rules=(
+        place_problems,
+        method_problems,
+        view_problems,
+        deletion_problems,
+        spark_problems,
+        settings_rule("target"),
+        strategy_problems,
+    ),
     capabilities=(
         "about",
         "batch",

@@ -12,15 +12,19 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shared.conform import conform
 from shared.encodings import FORMATS, Encoding
 from shared.storage import NO_OPTIONS, StorageOptions, join, make_durable, size_of
 from target_spark.read_rows import ReadPlan, StorageTroubleError, UnreadableInputError, read_task
 from target_spark.reject_files import Rejects
+
+if TYPE_CHECKING:
+    from target_spark.destinations import Sink
 
 REJECT_COLUMN = "__reject"
 """Text column that carries rejected records through transforms."""
@@ -42,12 +46,14 @@ _LASTING = frozenset(
 
 @dataclass(frozen=True)
 class WritePlan:
-    """How rows are written: one file per task in a hidden folder."""
+    """How rows are written: one file per task in a hidden folder, or what a sink makes of them."""
 
     pending: str
     encoding: Encoding
     columns: pa.Schema
     options: StorageOptions = NO_OPTIONS
+    sink: Sink | None = None
+    row_number: str | None = None
 
 
 def load(read: ReadPlan, write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
@@ -94,6 +100,12 @@ def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
     """Writes all rows into one new file, which is durable then; no file for no rows."""
+    columns = write.columns
+    if write.row_number is not None:
+        tables = _numbered(tables, write.row_number)
+        columns = columns.append(pa.field(write.row_number, pa.int64()))
+    if write.sink is not None:
+        return write.sink.write(columns, tables)
     first = next((table for table in tables if table.num_rows), None)
     if first is None:
         return []
@@ -108,9 +120,18 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
             rows += table.num_rows
             yield table
 
-    form.write(url, write.columns, counted(), write.encoding.compression, write.options)
+    form.write(url, columns, counted(), write.encoding.compression, write.options)
     make_durable(url)
     return [{"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}]
+
+
+def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
+    """The tables with the position of each row in a further column."""
+    before = 0
+    for table in tables:
+        numbers = pc.add(pa.array(range(table.num_rows), pa.int64()), before)
+        before += table.num_rows
+        yield table.append_column(name, numbers)
 
 
 def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -6,19 +6,35 @@ commits or aborts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from shared.encodings import Encoding
 from shared.storage import NO_OPTIONS, StorageOptions
-from target_spark.plans import Part
+from target_spark.plans import Part, TableRequest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
     from target_spark.version_edit import VersionEdit
+
+
+class Sink(Protocol):
+    """How executors write a part that is no file; picklable, and silent about secrets."""
+
+    def write(self, columns: pa.Schema, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
+        """Writes all rows into one new part, durably; no part for no rows.
+
+        Returns:
+            What `target_spark.load_tasks.RESULTS` describes: one row of the kind `part`.
+
+        Raises:
+            OSError: It failed; trying again may help.
+        """
 
 
 @dataclass(frozen=True)
@@ -26,16 +42,20 @@ class TableWrite:
     """How executors write rows for a table; plain data that is sent to them.
 
     Attributes:
-        pending: Hidden folder for the parts.
+        pending: Hidden folder for the parts, or what stands for it in messages.
         encoding: Of the parts.
-        struct: All columns of the table, with those that this stream does not have.
+        struct: The columns of the parts.
         options: Of the storage.
+        sink: Writes the parts where they are no files.
+        row_number: Name of a further column for the position of each row in its part, or None.
     """
 
     pending: str
     encoding: Encoding
     struct: StructType
     options: StorageOptions = NO_OPTIONS
+    sink: Sink | None = None
+    row_number: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,20 +66,24 @@ class Flush:
         stream: Its name.
         token: Names the flush; the same in a repeated commit.
         write: What its parts were written with.
+        request: What the stream asks of its table.
         parts: All of them, in arrival order; may be none.
+        note: Kept with the flush, in the same step, where the destination is `Noted`.
     """
 
     stream: str
     token: str
     write: TableWrite
+    request: TableRequest
     parts: tuple[Part, ...] = ()
+    note: str = ""
 
 
 class Destination(Protocol):
     """One place to load into, for all streams of a run. Methods may be called from any thread."""
 
-    def prepare(self, stream: str, struct: StructType) -> TableWrite:
-        """Says how rows with these columns are to be written.
+    def prepare(self, request: TableRequest) -> TableWrite:
+        """Says how the rows of a stream are to be written.
 
         Raises:
             DestinationError: The table cannot take them, or the place cannot be written.
@@ -75,21 +99,36 @@ class Destination(Protocol):
     def abort(self, flush: Flush) -> None:
         """Removes the parts of a flush that will not be committed."""
 
-    def finish(self, stream: str) -> None:
-        """The stream is complete: `overwrite` makes its rows visible; then tidies up."""
+    def finish(self, request: TableRequest) -> None:
+        """The input has ended well: `overwrite` makes its rows visible; then tidies up.
+
+        Otherwise this comes when STATE for all rows has gone out.
+        """
 
 
 @runtime_checkable
 class Versioned(Protocol):
     """What a destination may do besides: honour ACTIVATE_VERSION."""
 
-    def activate(self, stream: str, edit: VersionEdit) -> None:
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """Applies `edit` to all rows of a table, durably and visible in one step.
 
         A table that does not exist, or whose rows tell no version, is left alone.
 
         Raises:
             DestinationError: It failed; nothing has changed. May be repeated.
+        """
+
+
+@runtime_checkable
+class Noted(Protocol):
+    """What a destination may do besides: keep a note with every flush."""
+
+    def note(self, request: TableRequest) -> str | None:
+        """The note of the stream's newest flush, where the run that made it has not ended well.
+
+        Raises:
+            DestinationError: The table cannot be read.
         """
 
 
@@ -113,14 +152,51 @@ class Rewrite(Protocol):
         """
 
 
-def files(config: TargetConfig, rewrite: Rewrite) -> Destination:
+@dataclass(frozen=True)
+class Tools:
+    """What destinations are given to work with.
+
+    Attributes:
+        spark: Gives the session, waiting for it where it still starts.
+        rewrite: Writes files anew, on executors.
+    """
+
+    spark: Callable[[], SparkSession]
+    rewrite: Rewrite
+
+
+def files(config: TargetConfig, tools: Tools) -> Destination:
     """Files in a folder per table."""
     from target_spark.destinations.files import FileDestination, file_settings  # noqa: PLC0415
 
-    return FileDestination(file_settings(config), rewrite)
+    return FileDestination(file_settings(config), tools.rewrite)
 
 
-DESTINATIONS: Mapping[str, Callable[[TargetConfig, Rewrite], Destination]] = dict.fromkeys(
-    ("parquet", "json", "csv", "orc"), files
-)
+def delta(config: TargetConfig, tools: Tools) -> Destination:
+    """Delta tables."""
+    from target_spark.destinations.delta import delta_destination  # noqa: PLC0415
+
+    return delta_destination(config, tools.spark)
+
+
+def iceberg(config: TargetConfig, tools: Tools) -> Destination:
+    """Iceberg tables."""
+    from target_spark.destinations.iceberg import iceberg_destination  # noqa: PLC0415
+
+    return iceberg_destination(config, tools.spark)
+
+
+def jdbc(config: TargetConfig, tools: Tools) -> Destination:
+    """Tables of a database."""
+    from target_spark.destinations.jdbc import jdbc_destination  # noqa: PLC0415
+
+    return jdbc_destination(config, tools.spark)
+
+
+DESTINATIONS: Mapping[str, Callable[[TargetConfig, Tools], Destination]] = {
+    **dict.fromkeys(("parquet", "json", "csv", "orc"), files),
+    "delta": delta,
+    "iceberg": iceberg,
+    "jdbc": jdbc,
+}
 """Every destination by the `format` setting."""

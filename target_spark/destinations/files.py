@@ -25,10 +25,11 @@ from target_spark.destinations.evolution import (
     must_rewrite,
     read_table_schema,
 )
-from target_spark.destinations.folders import Change, TableFolder
+from target_spark.destinations.folders import Change, TableFolder, table_path
 from target_spark.destinations.local_folder import LocalFolder
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.destinations.trouble import writing
+from target_spark.plans import TableName, TableRequest
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from target_spark.config import TargetConfig
     from target_spark.version_edit import VersionEdit
 
+OVERWRITE = "overwrite"
 _STAMP_END = 10**13
 
 
@@ -46,23 +48,16 @@ class FileSettings:
     Attributes:
         path: Folder or URL that holds everything.
         encoding: Format and compression of the parts.
-        schema_folder: Folder between path and tables, or None.
-        table_prefix: Put before every table's name.
-        overwrite: Whether a run replaces the tables.
         options: Of the storage.
     """
 
     path: str
     encoding: Encoding
-    schema_folder: str | None = None
-    table_prefix: str = ""
-    overwrite: bool = False
     options: StorageOptions = NO_OPTIONS
 
-    def table(self, stream: str) -> str:
-        """Folder of a stream's table."""
-        schema = [folder_name(self.schema_folder)] if self.schema_folder else []
-        return join(self.path, *schema, folder_name(self.table_prefix + stream))
+    def table(self, name: TableName) -> str:
+        """Folder of a table."""
+        return table_path(self.path, name)
 
 
 def file_settings(config: TargetConfig) -> FileSettings:
@@ -90,9 +85,6 @@ def file_settings(config: TargetConfig) -> FileSettings:
     return FileSettings(
         path=config.path if "://" in config.path else str(Path(config.path).expanduser()),
         encoding=Encoding(config.format, compression),
-        schema_folder=config.default_target_schema,
-        table_prefix=config.table_prefix or "",
-        overwrite=config.load_method == "overwrite",
         options=StorageOptions(config.storage_options),
     )
 
@@ -112,45 +104,46 @@ class FileDestination:
         self._stamp = 0
         atexit.register(self._close)
 
-    def prepare(self, stream: str, struct: StructType) -> TableWrite:
+    def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
         with self._lock:
-            folder = self._folder(stream)
+            folder = self._folder(request)
             with writing(folder.table, self._options):
                 known = read_table_schema(folder, self._settings.encoding.format)
-            old = known.struct if known and not self._settings.overwrite else None
-            columns = merge_columns(old, struct, folder.table)
+            old = known.struct if known and request.method != OVERWRITE else None
+            columns = merge_columns(old, request.struct, folder.table)
             return self._write(folder, columns)
 
     def commit(self, flush: Flush) -> None:
         """See `Destination`."""
         with self._lock:
-            if self._settings.overwrite:
+            if flush.request.method == OVERWRITE:
                 self._hold(flush)
             else:
-                self._publish(flush.stream, [flush])
+                self._publish(flush.request, [flush])
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`."""
         for part in flush.parts:
             delete(part.url, self._options)
 
-    def finish(self, stream: str) -> None:
+    def finish(self, request: TableRequest) -> None:
         """See `Destination`."""
+        stream = request.stream
         with self._lock:
             if stream in self._held:
-                self._publish(stream, self._held[stream])
+                self._publish(request, self._held[stream])
                 del self._held[stream]
             folder = self._folders.pop(stream, None)
             if folder is not None:
                 folder.close()
 
-    def activate(self, stream: str, edit: VersionEdit) -> None:
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Versioned`. With `overwrite` nothing is older than the run."""
-        if self._settings.overwrite:
+        if request.method == OVERWRITE:
             return
         with self._lock:
-            folder = self._folder(stream)
+            folder = self._folder(request)
             with folder.locked():
                 there = folder.files()
                 known = read_table_schema(folder, self._settings.encoding.format)
@@ -177,7 +170,8 @@ class FileDestination:
             with contextlib.suppress(SingerSparkError):
                 folder.close()
 
-    def _folder(self, stream: str) -> TableFolder:
+    def _folder(self, request: TableRequest) -> TableFolder:
+        stream = request.stream
         if stream not in self._folders:
             for names in case_collisions([*self._folders, stream]):
                 raise DestinationError(
@@ -185,7 +179,7 @@ class FileDestination:
                     "system ignores case",
                     hint="rename one of them, or load them with different `table_prefix`",
                 )
-            table = self._settings.table(stream)
+            table = self._settings.table(request.name)
             path = local_path(table)
             folder = (
                 RemoteFolder(table, self._run, self._options)
@@ -206,20 +200,21 @@ class FileDestination:
                     make_durable(flush.write.pending)
             held.append(flush)
 
-    def _publish(self, stream: str, flushes: Sequence[Flush]) -> None:
+    def _publish(self, request: TableRequest, flushes: Sequence[Flush]) -> None:
         """Makes flushes visible together; with `overwrite`, in the place of everything before."""
-        folder = self._folder(stream)
+        folder = self._folder(request)
+        overwrite = request.method == OVERWRITE
         with folder.locked():
             there = folder.files()
             known = read_table_schema(folder, self._settings.encoding.format)
-            old = None if self._settings.overwrite else known
+            old = None if overwrite else known
             columns = old.struct if old else None
             for flush in flushes:
                 columns = merge_columns(columns, flush.write.struct, folder.table)
             if columns is None:
                 return
             write = self._write(folder, columns)
-            drop = frozenset(there) if self._settings.overwrite else frozenset[str]()
+            drop = frozenset(there) if overwrite else frozenset[str]()
             add = {} if old is None else self._renewed(folder, there, old.struct, write)
             drop |= {name for name in there if add}
             for flush in flushes:

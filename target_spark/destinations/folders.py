@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.storage import StorageOptions
+from shared.naming import folder_name
+from shared.storage import StorageOptions, join
+from target_spark.plans import TableName
 
 SIDE_FILE = "_schema.json"
 """Hidden file in every table folder that holds the table's exact columns and format."""
@@ -60,3 +62,9 @@ class TableFolder(Protocol):
 def visible(name: str) -> bool:
     """Whether readers such as Spark, pyarrow and duckdb look at a file of this name."""
     return not name.startswith((".", "_"))
+
+
+def table_path(path: str, name: TableName) -> str:
+    """Folder of a table below the folder or URL that holds all of them."""
+    schema = [folder_name(name.schema)] if name.schema else []
+    return join(path, *schema, folder_name(name.table))

@@ -189,6 +189,7 @@ class TestMeltano:
         assert settings["load_method"]["kind"] == "options"
         assert [o["value"] for o in settings["load_method"]["options"]] == [
             "append-only",
+            "upsert",
             "overwrite",
         ]
         assert settings["batch_wait_limit_seconds"]["kind"] == "decimal"

@@ -76,7 +76,16 @@ def test_path_is_required() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("format", "delta"),
+        ("format", "xls"),
+        ("jdbc", {"url": "jdbc:postgresql://h/d"}),
+        ("catalog", "lake"),
+        ("type_conflicts", "cast"),
+        ("column_names", "lower"),
+        ("denormalized", False),
+        ("generate_view", True),
+        ("compact", True),
+        ("streams", {"a*": {"load_method": "upsert"}}),
+        ("streams", {"a*": {"load_methode": "overwrite"}}),
         ("load_method", "upsert"),
         ("default_target_schema", "a/b"),
         ("default_target_schema", ".."),

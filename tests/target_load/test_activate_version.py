@@ -15,10 +15,12 @@ from test_file_destination import Table, struct
 from test_loader import Bench
 
 from shared.encodings import FORMATS
-from target_spark.destinations import DESTINATIONS, Versioned, local_folder
+from target_spark.destinations import Versioned, local_folder
+from target_spark.plans import StreamSchema
+from target_spark.table_settings import FILE_FORMATS
 from target_spark.version_edit import VersionEdit
 
-ALL = tuple(DESTINATIONS)
+ALL = FILE_FORMATS
 COLUMNS = struct("a bigint, b string, _sdc_deleted_at timestamp, _sdc_table_version bigint")
 AT = 1782907200.123456
 HARD = VersionEdit(7, True, AT)
@@ -64,7 +66,7 @@ class TestFormats:
     def test_hard_delete(self, table: Any, form: str) -> None:
         t = filled(table(form))
         before = names(t)
-        t.destination.activate("s", HARD)
+        t.destination.activate(t.request(), HARD)
         assert t.values() == [4, 5, 6, 8]
         assert len(names(t)) == 3
         assert len(names(t) & before) == 2, "untouched files keep their names"
@@ -72,64 +74,64 @@ class TestFormats:
     def test_soft_delete(self, table: Any, form: str) -> None:
         t = filled(table(form))
         before = names(t)
-        t.destination.activate("s", SOFT)
+        t.destination.activate(t.request(), SOFT)
         day, old = "2026-07-01", "2020-01-01"
         assert deleted(t) == {1: day, 2: day, 3: day, 4: None, 5: None, 6: None, 7: old, 8: None}
         assert len(names(t) & before) == 3
         texts = {int(row["a"]): row["b"] for row in t.rows()}
         assert texts[2] == 'say "_sdc_deleted_at":null, {}\\'
         again = names(t)
-        t.destination.activate("s", VersionEdit(7, False, AT + 86400))
+        t.destination.activate(t.request(), VersionEdit(7, False, AT + 86400))
         assert names(t) == again
 
     def test_everything_goes(self, table: Any, form: str) -> None:
         t = filled(table(form))
-        t.destination.activate("s", VersionEdit(100, True, AT))
+        t.destination.activate(t.request(), VersionEdit(100, True, AT))
         assert t.values() == [8]
         t = table(form)
         t.flushes = 50
         t.settings = t.destination._settings
         t.destination.commit(t.flush(COLUMNS, [(9, "q", None, 9)]))
-        t.destination.activate("s", VersionEdit(100, True, AT))
+        t.destination.activate(t.request(), VersionEdit(100, True, AT))
         assert t.values() == [8]
 
     def test_an_empty_table_keeps_its_columns(self, table: Any, form: str) -> None:
         t = table(form)
         t.destination.commit(t.flush(COLUMNS, [(9, "q", None, 5)]))
-        t.destination.activate("s", HARD)
+        t.destination.activate(t.request(), HARD)
         assert t.rows() == []
         t.destination.commit(t.flush(COLUMNS, [(1, "q", None, 8)]))
         assert t.values() == [1]
 
     def test_a_table_that_does_not_exist(self, table: Any, form: str) -> None:
         t = table(form)
-        t.destination.activate("s", HARD)
+        t.destination.activate(t.request(), HARD)
         assert not t.folder.exists()
 
     def test_rows_without_versions_are_left_alone(self, table: Any, form: str) -> None:
         t = table(form)
         t.destination.commit(t.flush(struct("a bigint, b string"), [(1, "x")]))
-        t.destination.activate("s", HARD)
+        t.destination.activate(t.request(), HARD)
         assert t.values() == [1]
 
     def test_object_stores(self, form: str) -> None:
         t = filled(Table(f"memory://versions-{form}/out", form))
-        t.destination.activate("s", HARD)
-        urls = [f"{t.settings.table('s')}/{name}" for name in t.destination._folder("s").files()]
+        t.destination.activate(t.request(), HARD)
+        urls = [f"{t.table}/{name}" for name in t.destination._folder(t.request()).files()]
         assert len(urls) == 3
         assert sum(table.num_rows for url in urls for table in FORMATS[form].read(url)) >= 3
 
 
 def test_order_of_rows_stays(table: Any) -> None:
     t = filled(table())
-    t.destination.activate("s", SOFT)
+    t.destination.activate(t.request(), SOFT)
     assert t.values() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_with_overwrite_nothing_changes(table: Any) -> None:
     filled(table())
     over = table(overwrite=True)
-    over.destination.activate("s", HARD)
+    over.destination.activate(over.request(), HARD)
     assert len(over.rows()) == 8
 
 
@@ -187,8 +189,8 @@ class TestWithSpark:
         b = Bench(spark, tmp_path, format=form, hard_delete=hard)
         schema = {"properties": {"id": {"type": "integer"}}}
         b.load(b.staged([{"id": 1}], version=6), b.staged([{"id": 2}], version=7), schema=schema)
-        b.loader.activate("s", 7)
-        b.loader.activate("other", 7)
+        b.loader.activate(StreamSchema("s", {"properties": {"id": {"type": "integer"}}}), 7)
+        b.loader.activate(StreamSchema("other", {}), 7)
         rows = spark.read.format(form).load(b.table).orderBy("id").collect()
         assert [(row["id"], row["_sdc_deleted_at"] is None) for row in rows] == (
             [(2, True)] if hard else [(1, False), (2, True)]
@@ -206,7 +208,7 @@ class TestWithSpark:
             b.load(b.staged([{"id": 1}], version=6), schema={"properties": {"id": {}}})
             with caplog.at_level(logging.WARNING):
                 caplog.clear()
-                b.loader.activate("s", 7)
-                b.loader.activate("s", 8)
+                b.loader.activate(StreamSchema("s", {"properties": {"id": {"type": "integer"}}}), 7)
+                b.loader.activate(StreamSchema("s", {"properties": {"id": {"type": "integer"}}}), 8)
             assert len(caplog.records) == number
             assert spark.read.parquet(b.table).count() == 1

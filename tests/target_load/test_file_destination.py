@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +18,17 @@ from pyspark.sql.types import StructType
 from shared.encodings import FORMATS, Encoding
 from shared.errors import DestinationError, SettingsError
 from target_spark import load_tasks
-from target_spark.destinations import DESTINATIONS, Flush, TableWrite, local_folder
+from target_spark.destinations import Flush, TableWrite, local_folder
 from target_spark.destinations.evolution import TableSchema, arrow_schema, merge_columns
 from target_spark.destinations.files import FileDestination, FileSettings, file_settings
 from target_spark.destinations.folders import Change
 from target_spark.destinations.remote_folder import RemoteFolder
-from target_spark.plans import Part
+from target_spark.plans import Part, TableName, TableRequest
 from target_spark.rewrite_tasks import RewritePlan, rewrite
+from target_spark.table_settings import FILE_FORMATS
 from target_spark.version_edit import VersionEdit
 
-ALL = tuple(DESTINATIONS)
+ALL = FILE_FORMATS
 
 
 def struct(ddl: str) -> StructType:
@@ -68,16 +70,23 @@ class Table:
     def __init__(self, path: str, form: str = "parquet", overwrite: bool = False) -> None:
         self.form = form
         encoding = Encoding(form, FORMATS[form].compressions[0])
-        self.settings = FileSettings(path, encoding, overwrite=overwrite)
+        self.settings = FileSettings(path, encoding)
+        self.method = "overwrite" if overwrite else "append-only"
         self.destination = FileDestination(self.settings, rewrite_here)
         self.flushes = 0
 
     def flush(self, struct: StructType, *parts: Sequence[tuple[Any, ...]]) -> Flush:
-        write = self.destination.prepare("s", struct)
+        request = self.request(struct)
+        write = self.destination.prepare(request)
         self.flushes += 1
-        return Flush(
-            "s", f"t{self.flushes}", write, tuple(self.part(write, rows) for rows in parts)
-        )
+        written = tuple(self.part(write, rows) for rows in parts)
+        return Flush("s", f"t{self.flushes}", write, request, written)
+
+    def prepare(self, struct: StructType = AB) -> TableWrite:
+        return self.destination.prepare(self.request(struct))
+
+    def request(self, struct: StructType = AB) -> TableRequest:
+        return TableRequest("s", struct, TableName("s"), method=self.method)
 
     def part(self, write: TableWrite, rows: Sequence[tuple[Any, ...]]) -> Part:
         schema = arrow_schema(write.struct, write.encoding.format)
@@ -93,8 +102,12 @@ class Table:
         return Part(url, len(rows), 1)
 
     @property
+    def table(self) -> str:
+        return self.settings.table(TableName("s"))
+
+    @property
     def folder(self) -> Path:
-        return Path(self.settings.table("s"))
+        return Path(self.table)
 
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -141,14 +154,14 @@ class TestConformance:
         flush = t.flush(AB, [(1, "x")])
         t.destination.abort(flush)
         t.destination.abort(flush)
-        t.destination.finish("s")
+        t.destination.finish(t.request())
         assert [n for n in os.listdir(t.folder.parent) if not n.startswith(".")] == []
 
     def test_finish_tidies_up(self, table: Any, form: str) -> None:
         t = table(form)
         t.destination.commit(t.flush(AB, [(1, "x")]))
-        t.destination.finish("s")
-        t.destination.finish("s")
+        t.destination.finish(t.request())
+        t.destination.finish(t.request())
         assert sorted(os.listdir(t.folder.parent)) == [".s.lock", "s"]
 
     def test_overwrite_at_the_end_only(self, table: Any, form: str) -> None:
@@ -160,7 +173,7 @@ class TestConformance:
         t.destination.commit(flush)
         t.destination.commit(flush)
         assert t.values() == [1]
-        t.destination.finish("s")
+        t.destination.finish(t.request())
         assert t.values() == [2, 3, 4]
 
     def test_failed_overwrite_leaves_the_table(self, table: Any, form: str) -> None:
@@ -195,9 +208,9 @@ class TestConformance:
         t.destination.commit(t.flush(AB, [(1, "x")]))
         other = "csv" if form == "parquet" else "parquet"
         with pytest.raises(DestinationError, match=f"holds {form} files and `format` is {other}"):
-            table(other).destination.prepare("s", AB)
+            table(other).prepare()
         with pytest.raises(DestinationError, match="cannot be written to"):
-            table(other, overwrite=True).destination.prepare("s", AB)
+            table(other, overwrite=True).prepare()
 
     def test_strange_files_there(self, table: Any, form: str) -> None:
         t = table(form)
@@ -205,7 +218,7 @@ class TestConformance:
         (t.folder / "notes.txt").write_text("mine")
         for overwrite in (False, True):
             with pytest.raises(DestinationError, match=f"'notes.txt' in it is not a {form} file"):
-                table(form, overwrite=overwrite).destination.prepare("s", AB)
+                table(form, overwrite=overwrite).prepare()
 
     def test_an_empty_stream(self, table: Any, form: str) -> None:
         t = table(form)
@@ -242,7 +255,7 @@ def test_files_of_other_programs_with_different_types(table: Any) -> None:
     pq.write_table(pa.table({"a": pa.array([1], pa.int64())}), t.folder / "x.parquet")
     pq.write_table(pa.table({"a": pa.array([1.5])}), t.folder / "y.parquet")
     with pytest.raises(DestinationError, match="different types for the same column"):
-        t.destination.prepare("s", AB)
+        t.prepare()
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
@@ -251,7 +264,7 @@ def test_text_files_of_other_programs(table: Any, form: str) -> None:
     t.folder.mkdir(parents=True)
     (t.folder / f"x.{form}").write_text("a\n1\n")
     with pytest.raises(DestinationError, match="were not written by target-spark"):
-        t.destination.prepare("s", AB)
+        t.prepare()
 
 
 def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
@@ -259,17 +272,17 @@ def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
     t.folder.mkdir(parents=True)
     (t.folder / "x.parquet").write_bytes(b"nothing")
     with pytest.raises(DestinationError, match=r"'x\.parquet' in it cannot be read"):
-        t.destination.prepare("s", AB)
+        t.prepare()
     (t.folder / "_schema.json").write_text("{")
     with pytest.raises(DestinationError, match="side file cannot be read"):
-        t.destination.prepare("s", AB)
+        t.prepare()
 
 
 def test_types_with_nothing_in_common(table: Any) -> None:
     t = table()
     t.destination.commit(t.flush(AB, [(1, "x")]))
     with pytest.raises(DestinationError, match="column 'b' cannot change from string to bigint"):
-        t.destination.prepare("s", struct("b bigint"))
+        t.prepare(struct("b bigint"))
 
 
 def test_columns_that_differ_by_case_only() -> None:
@@ -281,9 +294,9 @@ def test_columns_that_differ_by_case_only() -> None:
 
 def test_streams_that_differ_by_case_only(table: Any) -> None:
     t = table()
-    t.destination.prepare("S", AB)
+    t.destination.prepare(replace(t.request(), stream="S", name=TableName("S")))
     with pytest.raises(DestinationError, match="streams 'S', 's' would share a folder"):
-        t.destination.prepare("s", AB)
+        t.prepare()
 
 
 def test_a_commit_that_fails_shows_nothing_and_may_be_repeated(
@@ -314,9 +327,9 @@ def settings(**more: Any) -> Any:
 
 
 def test_where_tables_lie() -> None:
-    assert settings().table("a/b") == "/p/a%2Fb"
-    assert settings(default_target_schema="x", table_prefix="_t").table("s") == "/p/x/%5Fts"
-    assert settings(path="s3://b/k/").table("s") == "s3://b/k/s"
+    assert settings().table(TableName("a/b")) == "/p/a%2Fb"
+    assert settings().table(TableName("_ts", "x")) == "/p/x/%5Fts"
+    assert settings(path="s3://b/k/").table(TableName("s")) == "s3://b/k/s"
     assert settings(path="~/p").path == str(Path("~/p").expanduser())
 
 
@@ -339,15 +352,15 @@ def test_object_stores(form: str) -> None:
     path = f"memory://bucket-{form}/out"
     t = Table(path, form)
     t.destination.commit(t.flush(AB, [(1, "x")], [(2, "y")]))
-    folder = RemoteFolder(t.settings.table("s"), "look")
+    folder = RemoteFolder(t.table, "look")
     assert len(folder.files()) == 2
-    t.destination.finish("s")
+    t.destination.finish(t.request())
     over = Table(path, form, overwrite=True)
     over.flushes = 10  # tokens are never those of another run
     over.destination.commit(over.flush(AB, [(3, "z")]))
     over.destination.abort(over.flush(AB, [(4, "z")]))
     assert len(folder.files()) == 2
-    over.destination.finish("s")
+    over.destination.finish(over.request())
     assert len(folder.files()) == 1
     assert TableSchema.from_bytes(folder.side() or b"").format == form
     folder.close()
@@ -359,7 +372,7 @@ def test_a_commit_to_an_object_store_may_be_repeated(
 ) -> None:
     t = Table(f"memory://repeated-{failing}/out")
     flush = t.flush(AB, [(1, "x")], [(2, "y")])
-    filesystem = RemoteFolder(t.settings.table("s"), "look")._place[0]
+    filesystem = RemoteFolder(t.table, "look")._place[0]
     works, calls = getattr(filesystem, failing), []
 
     def fails_once(*args: Any, **more: Any) -> None:
@@ -373,7 +386,7 @@ def test_a_commit_to_an_object_store_may_be_repeated(
         t.destination.commit(flush)
     assert isinstance(caught.value.__cause__, ConnectionResetError)
     t.destination.commit(flush)
-    urls = [f"{t.settings.table('s')}/{name}" for name in t.destination._folder("s").files()]
+    urls = [f"{t.table}/{name}" for name in t.destination._folder(t.request()).files()]
     assert sum(table.num_rows for url in urls for table in FORMATS["parquet"].read(url)) == 2
 
 

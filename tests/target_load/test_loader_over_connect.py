@@ -40,7 +40,7 @@ for form in ("parquet", "json"):
         loader.convert(batch("bad", "c", 2))
     except RecordError as error:
         print(error)
-    loader.activate("s", 2)
+    loader.activate(StreamSchema("s", schema), 2)
     loader.finish("s")
 starter.stop()
 """
