@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
-from target_spark.flushes import Flush, StagedPiece, Stream
+from target_spark.flushes import Flush, Since, StagedPiece, Stream
 from target_spark.lines import Lines
 from target_spark.plans import Batch, InputFile
 from target_spark.policies import BatchSize, FlushRule
@@ -50,7 +50,6 @@ class Batches:
         schedule: Given what is complete.
         act: Takes what is to be done.
         run_id: Makes the tokens of this run's flushes unlike those of any other run.
-        alone: A batch is closed without those of other streams that hold STATE back.
         cost: Watches the flushes that the rule has closed.
     """
 
@@ -63,7 +62,6 @@ class Batches:
         schedule: Schedule,
         act: Callable[[ev.Action], None],
         run_id: str,
-        alone: bool = False,
         cost: CommitCost | None = None,
     ) -> None:
         self._cost = cost
@@ -73,7 +71,6 @@ class Batches:
         self._schedule = schedule
         self._act = act
         self._run_id = run_id
-        self._alone = alone
         self._streams: dict[int, Stream] = {}  # of open flushes, by position in the tracker
         self._flushes: dict[int, Flush] = {}
         self._staged_bytes = 0
@@ -104,7 +101,9 @@ class Batches:
             How many it took, at least 1.
         """
         flush = self.opened(stream, version, now)
-        rows, size = self._rule.room(flush.stream, flush.size)
+        since = stream.since
+        counted = flush.size if since is None else _since(flush, since)
+        rows, size = self._rule.room(flush.stream, counted)
         taken = lines.count if rows is None else min(rows, lines.count)
         if size is not None:
             taken = min(taken, lines.until(size))
@@ -119,7 +118,11 @@ class Batches:
         flush.size.rows += taken
         flush.size.size += len(data)
         flush.size.idle = False
-        if piece.size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
+        if since is not None:
+            since.rows, since.size = since.rows + taken, since.size + len(data)
+            since.file_size += len(data)
+        file_size = piece.size if since is None else since.file_size
+        if file_size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
             self._complete_file(stream, flush)
         self.close_if_full(flush, now)
         return taken
@@ -154,6 +157,22 @@ class Batches:
         self.close_if_full(flush, now)
         return taken
 
+    def mark(self, now: float) -> None:
+        """Note that a STATE message has come, and cut what is full where a run can begin again."""
+        for stream in list(self._streams.values()):
+            flush = stream.open
+            if flush is None:
+                continue
+            piece = flush.staging
+            if piece is not None:
+                piece.mark()
+            if stream.since is None:
+                continue
+            stream.since = Since()
+            if piece is not None and piece.size >= self._limits.file_bytes:
+                self._complete_file(stream, flush)
+            self.close_if_full(flush, now)
+
     def opened(self, stream: Stream, version: int | None, now: float) -> Flush:
         """The open batch of a stream; a new one where there is none of this version."""
         if stream.open is not None and stream.open.header.version != version:
@@ -173,7 +192,7 @@ class Batches:
         if stream.open is None:
             return
         self._close_one(stream.open, now)
-        if self._alone:
+        if stream.swap is not None:  # its rows are not durable before the end of the input
             return
         for position in self._tracker.holders():
             held = self._streams.get(position)
@@ -226,13 +245,21 @@ class Batches:
 
     def close_if_full(self, flush: Flush, now: float) -> None:
         """Close a batch that the rule calls full."""
-        self._close_if(flush, self._rule.is_full(flush.stream, flush.size), now)
+        stream = self._streams.get(flush.position)
+        if stream is not None:
+            full = self._rule.is_full(flush.stream, _counted(stream, flush))
+            self._close_if(flush, full, now)
 
     def _open(self) -> Iterator[Flush]:
         return (stream.open for stream in self._streams.values() if stream.open is not None)
 
     def _due(self, flush: Flush) -> float:
-        return self._rule.deadline(flush.stream, flush.size)
+        """When a batch is closed for its age; one to be cut by a STATE may wait for it as long."""
+        due = self._rule.deadline(flush.stream, flush.size)
+        since = self._streams[flush.position].since
+        if since is None or not since.rows or due <= flush.size.opened_at:
+            return due
+        return due + (due - flush.size.opened_at)
 
     def _close_if(self, flush: Flush, wanted: bool, now: float) -> None:
         stream = self._streams.get(flush.position)
@@ -245,10 +272,14 @@ class Batches:
         self._complete_file(stream, flush)
         flush.closed_at = now
         stream.open = None
+        if stream.since is not None:
+            stream.since = Since()
         self._schedule.add_step(stream, flush)
 
     def _complete_file(self, stream: Stream, flush: Flush) -> None:
         piece, flush.staging = flush.staging, None
+        if stream.since is not None:
+            stream.since.file_size = 0
         if piece is not None:
             self._act(ev.CloseFile(piece.file))
             self._schedule.add_piece(stream, flush, piece)
@@ -256,6 +287,20 @@ class Batches:
     def _count_staged(self, flush: Flush, size: int) -> None:
         flush.bytes_staged += size
         self._staged_bytes += size
+
+
+def _counted(stream: Stream, flush: Flush) -> BatchSize:
+    """What the flush rule is shown of a batch.
+
+    Where a STATE message has just come, all of it; else, in a stream that is cut by these, what
+    has come since: a run that begins at any of them then cuts at the same records as this one.
+    """
+    since = stream.since
+    return flush.size if since is None or not since.rows else _since(flush, since)
+
+
+def _since(flush: Flush, since: Since) -> BatchSize:
+    return replace(flush.size, rows=since.rows, size=since.size)
 
 
 def _bytes_staged(flush: Flush) -> int:

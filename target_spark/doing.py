@@ -21,7 +21,7 @@ from shared.metrics import (
 )
 from target_spark import events as ev
 from target_spark.dead_letter import DeadLetters
-from target_spark.plans import Batch, InputFile, LoadResult
+from target_spark.plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.rejections import Rejections
 from target_spark.staging import STAGED, Staging
 from target_spark.workers import Workers
@@ -52,11 +52,19 @@ class Loads(Protocol):
         """Delete BATCH files that are not needed any more, where the settings say so."""
         ...
 
-    def finish(self, stream: str) -> None:
-        """Make a stream visible that is replaced as a whole."""
+    def state_is_out(self) -> None:
+        """STATE has gone out."""
         ...
 
-    def activate(self, stream: str, version: int) -> None:
+    def tells_repeats(self, stream: str) -> bool:
+        """Whether records of a stream that come again after a crash are told from new ones."""
+        ...
+
+    def finish(self, stream: str) -> None:
+        """End a stream: make it visible where it is replaced as a whole, and tidy up."""
+        ...
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
         """Make a table version the valid one."""
         ...
 
@@ -111,6 +119,7 @@ class Doer:
         self._inputs: dict[int, InputFile] = {}
         self._converted: dict[int, dict[int, tuple[tuple[InputFile, ...], LoadResult]]] = {}
         self._consumed: dict[int, list[InputFile]] = {}
+        self._serials: dict[str, dict[tuple[int, int], int]] = {}
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
         self._ways: dict[type, Callable[[Any], None]] = {
@@ -162,9 +171,11 @@ class Doer:
         self._staging.remove(action.file)
 
     def _convert(self, action: ev.Convert) -> None:
-        files = action.files if action.staged is None else (self._inputs[action.staged],)
+        files = action.files
+        if action.staged is not None:
+            files = (replace(self._inputs[action.staged], marks=action.marks),)
         pieces = self._converted.setdefault(action.flush, {})
-        batch = replace(action.header, files=files)
+        batch = replace(action.header, files=files, serial=self._serial(action))
 
         def task() -> ev.WorkDone:
             result = self._loader.convert(batch)
@@ -173,6 +184,11 @@ class Doer:
             return ev.WorkDone(action.work, result.rows, size, result.rejected)
 
         self._workers.start(action.work, task)
+
+    def _serial(self, action: ev.Convert) -> int:
+        """Counts the pieces of a stream; the same where a conversion is done again."""
+        known = self._serials.setdefault(action.header.stream.stream, {})
+        return known.setdefault((action.flush, action.piece), len(known))
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -230,6 +246,7 @@ class Doer:
         except (SingerSparkError, OSError):
             self._output_open = False
             raise
+        self._loader.state_is_out()
 
     def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
         files = [file for flush in action.flushes for file in self._consumed.pop(flush)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.encodings import Encoding
-from target_spark.plans import Batch, InputFile
+from target_spark.plans import Batch, InputFile, StreamSchema
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ class Convert:
         piece: Position of the piece within the flush, from 0.
         staged: Number of a staging file, complete by now, or None.
         files: Files of a BATCH message where `staged` is None.
+        marks: Bytes of the staging file at which STATE messages came.
     """
 
     work: int
@@ -190,6 +191,7 @@ class Convert:
     piece: int
     staged: int | None = None
     files: tuple[InputFile, ...] = ()
+    marks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -213,13 +215,13 @@ class Activate:
     """Make a table version the valid one."""
 
     work: int
-    stream: str
+    stream: StreamSchema
     version: int
 
 
 @dataclass(frozen=True)
 class Finish:
-    """The stream is complete; make it visible where the load method waits for that."""
+    """The stream is complete: make it visible where the load method waits for that; tidy up."""
 
     work: int
     stream: str

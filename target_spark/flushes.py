@@ -9,6 +9,9 @@ from target_spark.events import LineRejected
 from target_spark.plans import Batch, InputFile, StreamSchema
 from target_spark.policies import BatchSize
 
+MOST_MARKS = 64
+"""STATE messages that are noted in one staging file; above that every second one is forgotten."""
+
 
 @dataclass
 class FilesPiece:
@@ -37,6 +40,7 @@ class StagedPiece:
         size: Bytes in it.
         runs: Runs of consecutive lines in it.
         next_line: Line of stdin after the last one in it.
+        marks: Bytes in it when STATE messages came, some of them left out.
     """
 
     index: int
@@ -44,6 +48,14 @@ class StagedPiece:
     size: int = 0
     runs: int = 0
     next_line: int = 0
+    marks: list[int] = field(default_factory=list)
+
+    def mark(self) -> None:
+        """Note that a STATE message has come."""
+        if self.size and self.marks[-1:] != [self.size]:
+            self.marks.append(self.size)
+        if len(self.marks) > MOST_MARKS:
+            self.marks = self.marks[::-2][::-1]
 
     def grow(self, lines: int, size: int, first_line: int) -> None:
         """Note lines that were staged, the first one being `first_line` of stdin."""
@@ -119,7 +131,7 @@ class Flush:
 class Activation:
     """A table version to be made valid once the flushes before it are durable."""
 
-    stream: str
+    stream: StreamSchema
     version: int
     position: int
 
@@ -133,6 +145,13 @@ class Swap:
 
 
 @dataclass
+class Ending:
+    """The end of a stream all of whose rows are durable, and whose STATE has gone out."""
+
+    stream: str
+
+
+@dataclass
 class Burial:
     """Lines of input that are to be kept as dead letters."""
 
@@ -140,7 +159,22 @@ class Burial:
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Flush | Activation | Swap | Burial
+Step = Flush | Activation | Swap | Ending | Burial
+
+
+@dataclass
+class Since:
+    """What has come of a stream since its last STATE message, or its last cut after that.
+
+    Attributes:
+        rows: Lines since the last flush was cut.
+        size: Bytes of them.
+        file_size: Bytes since the last file was cut.
+    """
+
+    rows: int = 0
+    size: int = 0
+    file_size: int = 0
 
 
 @dataclass
@@ -156,6 +190,7 @@ class Stream:
         swap: Position of the whole stream where it is durable only at its end.
         file_size: Rows and bytes of its BATCH files, as far as is known.
         is_probing: Whether that will be known when a conversion ends.
+        since: Where its flushes are to be cut by STATE messages; None where they need not be.
     """
 
     schema: StreamSchema
@@ -166,3 +201,4 @@ class Stream:
     swap: int | None = None
     file_size: tuple[int, int] | None = None
     is_probing: bool = False
+    since: Since | None = None

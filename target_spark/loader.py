@@ -16,20 +16,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.batch_types import BatchConfig
-from shared.errors import DestinationError, MessageError, Where
+from shared.errors import DestinationError, MessageError, SingerSparkError, Where
 from shared.spark_errors import explain
 from shared.storage import StorageOptions, delete, local_path, shown, size_of
 from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import RecordMetadata, record_schema, stored_columns
 from target_spark import load_frames, load_tasks
-from target_spark.destinations import DESTINATIONS, Destination, Flush, TableWrite, Versioned
+from target_spark.adoption import adoption
+from target_spark.destinations import (
+    DESTINATIONS,
+    Destination,
+    Flush,
+    Noted,
+    TableWrite,
+    Tools,
+    Versioned,
+)
 from target_spark.destinations.evolution import arrow_schema
-from target_spark.destinations.trouble import read_error
+from target_spark.destinations.trouble import read_error, writing
+from target_spark.documents import DOCUMENT, as_document
 from target_spark.load_results import raise_failure, record_error, result_of
 from target_spark.manifests import STAGED, refuse_repeated, resolve
-from target_spark.plans import Batch, InputFile, LoadResult
+from target_spark.plans import (
+    Batch,
+    InputFile,
+    LoadResult,
+    StreamSchema,
+    TableRequest,
+)
 from target_spark.read_rows import Piece, ReadPlan
+from target_spark.repeats import Committed, Compared, Repeats
 from target_spark.rewrite_tasks import RewritePlan, rewrite
+from target_spark.stream_settings import load_method, table_request
 from target_spark.task_plan import plan_tasks
 from target_spark.version_edit import VersionEdit
 
@@ -57,10 +75,16 @@ class Loader:
         self._options = StorageOptions(self._batch_config.options)
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
+        self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
+        self._latest: dict[str, TableRequest] = {}
         self._writes: dict[str, TableWrite] = {}
+        self._repeats = Repeats(self._options)
+        self._committed: dict[str, Committed] = {}
         self._lock = threading.Lock()
         self._told_of_versions = False
-        self._destination: Destination = DESTINATIONS[config.format](config, self._rewrite)
+        self._destination: Destination = DESTINATIONS[config.format](
+            config, Tools(spark, self._rewrite)
+        )
 
     def convert(self, batch: Batch) -> LoadResult:
         """Turns the batch's files into parts that no reader sees, by one Spark job.
@@ -76,11 +100,16 @@ class Loader:
         files = resolve(batch.files, batch.stream.stream, self._batch_config.allowed_roots)
         batch = replace(batch, files=files)
         write = self._prepare(batch)
+        compared = self._without_repeats(batch)
+        batch = replace(batch, files=compared.files)
+        adopted = self._adopted(batch, write)
+        if adopted is not None:
+            return compared.told(adopted)
         tasks = self._tasks(batch)
         if not tasks:
-            return LoadResult()
+            return compared.told(LoadResult())
         rows = self._collect(batch, self._job(batch, write, tasks))
-        result = result_of(rows, batch)
+        result = compared.told(result_of(rows, batch))
         if result.rejected and not self._leaves_out:
             self._destination.abort(self._flush(batch, [result]))
             raise record_error(batch, result)
@@ -97,7 +126,11 @@ class Loader:
             MessageError: Two messages of the batch list the same file.
         """
         refuse_repeated(batch.files, batch.stream.stream, "in messages that are loaded together")
-        self._destination.commit(self._flush(batch, results))
+        segments = tuple(segment for result in results for segment in result.segments)
+        committed = self._committed.setdefault(batch.stream.stream, Committed())
+        note = committed.note(segments, results[-1].expected) if segments else ""
+        self._destination.commit(replace(self._flush(batch, results), note=note))
+        committed.add(segments)
         self._writes.pop(batch.token, None)
         _delete_rejects(results, self._own_options)
 
@@ -127,11 +160,24 @@ class Loader:
                 reason = self._options.without_secrets(error.strerror or str(error))
                 _log.warning("a loaded file stays: '%s' (%s)", shown(file.url), reason)
 
-    def finish(self, stream: str) -> None:
-        """The input of a stream has ended: `overwrite` makes its rows visible in one step."""
-        self._destination.finish(stream)
+    def state_is_out(self) -> None:
+        """STATE has gone out: what it covers will hardly come again."""
+        for committed in tuple(self._committed.values()):
+            committed.state_is_out()
 
-    def activate(self, stream: str, version: int) -> None:
+    def tells_repeats(self, stream: str) -> bool:
+        """Whether records of a stream that come again after a crash are told from new ones."""
+        is_noted = isinstance(self._destination, Noted)
+        return is_noted and load_method(self._config, stream) == "append-only"
+
+    def finish(self, stream: str) -> None:
+        """The input of a stream has ended well: `overwrite` makes its rows visible in one step."""
+        with self._lock:
+            request = self._latest.get(stream)
+        if request is not None:
+            self._destination.finish(request)
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
         """ACTIVATE_VERSION: rows of older versions go (`hard_delete`) or are marked as deleted.
 
         Raises:
@@ -147,7 +193,33 @@ class Loader:
                 why = "needs add_record_metadata" if not config.add_record_metadata else "unknown"
                 _log.warning("ACTIVATE_VERSION is passed over: %s for %s", why, config.format)
             return
-        destination.activate(stream, VersionEdit(version, config.hard_delete, time.time()))
+        request = self._request(stream)
+        edit = VersionEdit(version, request.hard_delete, time.time())
+        destination.activate(request, edit)
+
+    def _without_repeats(self, batch: Batch) -> Compared:
+        """What of a piece no earlier run has committed, where the destination can tell."""
+        destination, request = self._destination, self._request(batch.stream)
+        if not isinstance(destination, Noted) or not self.tells_repeats(request.stream):
+            return Compared(batch.files)
+        try:
+            found = self._repeats.compare(batch, lambda: destination.note(request))
+        except OSError as error:
+            raise self._unreadable(batch, error, "") from error
+        if found.files != batch.files:
+            _log.info(
+                "stream '%s': records that an earlier run has loaded are passed over",
+                request.stream,
+            )
+        return found
+
+    def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
+        """The files of a batch as parts, where nothing in them needs to change."""
+        plan = adoption(self._config, self._request(batch.stream), write, batch.files)
+        if plan is None:
+            return None
+        with writing(write.pending, write.options):
+            return plan.parts(batch, write)
 
     def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
         named = ""
@@ -160,28 +232,40 @@ class Loader:
         try:
             return plan_tasks(batch.files, size, options=self._options)
         except OSError as error:
-            where = Where(stream=batch.stream.stream)
-            if named and local_path(named) is None and is_trouble(error):
-                raise read_error(named, error, where) from error
-            reason = error.strerror or self._options.without_secrets(str(error))
-            file = shown(named) if named else None
-            raise MessageError(
-                f"a file to load cannot be read: {reason}",
-                where=replace(where, file=file),
-            ) from error
+            raise self._unreadable(batch, error, named) from error
+
+    def _unreadable(self, batch: Batch, error: OSError, named: str) -> SingerSparkError:
+        where = Where(stream=batch.stream.stream)
+        if named and local_path(named) is None and is_trouble(error):
+            return read_error(named, error, where)
+        reason = error.strerror or self._options.without_secrets(str(error))
+        file = shown(named) if named else None
+        return MessageError(
+            f"a file to load cannot be read: {reason}", where=replace(where, file=file)
+        )
 
     def _prepare(self, batch: Batch) -> TableWrite:
         """How the parts of a flush are written: the same for all of them, until its commit."""
         with self._lock:
             if batch.token not in self._writes:
-                columns = stored_columns(batch.stream.schema, self._config.add_record_metadata)
-                write = self._destination.prepare(batch.stream.stream, columns)
-                self._writes[batch.token] = write
+                request = self._latest[batch.stream.stream] = self._request(batch.stream)
+                self._writes[batch.token] = self._destination.prepare(request)
             return self._writes[batch.token]
+
+    def _request(self, stream: StreamSchema) -> TableRequest:
+        known = self._requests.get(stream.stream)
+        if known is None or known[0] != stream:
+            columns = stored_columns(stream.schema, self._config.add_record_metadata)
+            request = table_request(self._config, stream, columns)
+            if not self._config.denormalized:
+                request = as_document(request, view=self._config.generate_view)
+            known = self._requests[stream.stream] = stream, request
+        return known[1]
 
     def _flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
         parts = tuple(part for result in results for part in result.parts)
-        return Flush(batch.stream.stream, batch.token, self._prepare(batch), parts)
+        write = self._prepare(batch)
+        return Flush(batch.stream.stream, batch.token, write, self._request(batch.stream), parts)
 
     def _job(
         self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
@@ -203,11 +287,19 @@ class Loader:
             options=self._options,
             rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
             reject_options=write.options,
+            document=None if self._config.denormalized else DOCUMENT,
         )
         numbers = self._numbers(len(tasks))
         if load_frames.needs_frame(write):
             return load_frames.job(numbers, read, write)
-        plan = load_tasks.WritePlan(write.pending, write.encoding, read.columns, write.options)
+        plan = load_tasks.WritePlan(
+            write.pending,
+            write.encoding,
+            read.columns,
+            write.options,
+            write.sink,
+            write.row_number,
+        )
         return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
 
     def _numbers(self, count: int) -> DataFrame:

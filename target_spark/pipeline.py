@@ -11,14 +11,15 @@ goes out:
   without that a slow stream would keep the STATE of a fast one back until its own age limit.
 - Conversion (a Spark job per staging file or BATCH message) begins as soon as the piece is
   complete, before its batch is closed. At most `parallel` pieces of work run at a time.
-- A STATE goes out when all that came before it is durable. Where tables are replaced as a whole
-  (`overwrite`) nothing is durable before the end of the input.
+- A STATE goes out when all that came before it is durable. Streams whose tables are replaced as a
+  whole (`overwrite`) are not durable before the end of the input.
+- When the input has ended well and the last STATE is out, the streams are ended one by one.
 - Bad input (`BadInput`, a RECORD before its SCHEMA) is the end of the input: all that came before
-  it becomes durable and its STATE goes out, then the run ends with the error. Not so with
-  `overwrite`: half a table must not replace a whole one, so nothing new is begun.
+  it becomes durable and its STATE goes out, then the run ends with the error. Not so where a
+  stream has `overwrite`: half a table must not replace a whole one, so nothing new is begun.
 - After failed work nothing new is begun but the commits of other streams whose flushes are ready
-  (none with `overwrite`). After `Stopped` nothing new is begun at all. What runs may end in both
-  cases, and its STATE goes out.
+  (none where a stream has `overwrite`). After `Stopped` nothing new is begun at all. What runs may
+  end in both cases, and its STATE goes out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shared.errors import MessageError, Where
 from target_spark import events as ev
 from target_spark.batches import Batches, Limits
 from target_spark.commit_cost import CommitCost
-from target_spark.flushes import Activation, Burial, Flush, Stream, Swap
+from target_spark.flushes import Activation, Burial, Ending, Flush, Since, Stream, Swap
 from target_spark.lines import Lines
 from target_spark.plans import InputFile, StreamSchema
 from target_spark.policies import FlushRule
@@ -63,7 +64,9 @@ class Pipeline:
         rule: When a batch is flushed.
         limits: How much may be under way.
         run_id: Makes the tokens of this run's flushes unlike those of any other run.
-        overwrite: Streams become visible only at the end of the input, as a whole.
+        overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
+        by_state: Whether the flushes of a stream are cut where STATE messages came, so that a run
+            that begins at one of them cuts alike; they hold up to twice what the rule asks for.
         retries: Which failed work is done again; none where left out.
         bury: Keep lines that are no messages as dead letters, durable like everything else.
         cost: Warns where commits take most of the run.
@@ -75,7 +78,8 @@ class Pipeline:
         limits: Limits,
         *,
         run_id: str,
-        overwrite: bool = False,
+        overwrite: Callable[[str], bool] = lambda _: False,
+        by_state: Callable[[str], bool] = lambda _: False,
         retries: RetryRule | None = None,
         bury: bool = False,
         cost: CommitCost | None = None,
@@ -84,6 +88,7 @@ class Pipeline:
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
         self._overwrite = overwrite
+        self._by_state = by_state
         self._actions: list[ev.Action] = []
         self._tracker = StateTracker()
         self._schedule = Schedule(limits.parallel, limits.converts, retries)
@@ -94,7 +99,6 @@ class Pipeline:
             schedule=self._schedule,
             act=self._act,
             run_id=run_id,
-            alone=overwrite,
             cost=cost,
         )
         self._streams: dict[str, Stream] = {}
@@ -102,6 +106,7 @@ class Pipeline:
         self._consumed: list[tuple[int, int]] = []  # last file and number of durable flushes
         self._now = 0.0
         self._ended = False
+        self._is_ending = False
         self._error: BaseException | None = None
         self._stopping = False
         self.done = False
@@ -154,6 +159,10 @@ class Pipeline:
         return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
 
     @property
+    def _has_swaps(self) -> bool:
+        return any(stream.swap is not None for stream in self._streams.values())
+
+    @property
     def stopping(self) -> bool:
         """Whether something has failed for good or the run was told to stop."""
         return self._stopping
@@ -186,8 +195,9 @@ class Pipeline:
         stream = self._streams.get(event.stream)
         if stream is None:
             schema = StreamSchema(event.stream, event.schema, event.key_properties)
-            swap = self._tracker.begin() if self._overwrite else None
-            self._streams[event.stream] = Stream(schema, swap=swap)
+            swap = self._tracker.begin() if self._overwrite(event.stream) else None
+            since = Since() if self._by_state(event.stream) else None
+            self._streams[event.stream] = Stream(schema, swap=swap, since=since)
             return
         old = stream.schema
         if (old.schema, old.key_properties) == (event.schema, event.key_properties):
@@ -238,12 +248,13 @@ class Pipeline:
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
         self._tracker.seen(event.value)
+        self._batches.mark(self._now)
 
     def _version(self, event: ev.VersionSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
         self._batches.close(stream, self._now)
-        step = Activation(event.stream, event.version, self._tracker.begin())
+        step = Activation(stream.schema, event.version, self._tracker.begin())
         self._schedule.add_step(stream, step)
 
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
@@ -300,6 +311,8 @@ class Pipeline:
 
     def _step_done(self, job: Turn) -> None:
         step = job.step
+        if isinstance(step, Ending):
+            return
         self._tracker.durable(step.position)
         if isinstance(step, Flush):
             self._batches.committed(step, job.began_at, self._now)
@@ -315,7 +328,7 @@ class Pipeline:
             self._act(later)
             return
         self._end_early(event.error)
-        if self._overwrite:
+        if self._has_swaps:
             self._schedule.stop()
         else:
             self._schedule.fail()
@@ -323,7 +336,7 @@ class Pipeline:
     # The end
 
     def _bad_input(self, event: ev.BadInput) -> None:
-        if self._overwrite:
+        if self._has_swaps:
             self._stop(ev.Stopped(event.error))
             return
         self._error = self._error or event.error
@@ -351,11 +364,22 @@ class Pipeline:
             self._consumed = [item for item in self._consumed if item[0] >= before]
             self._act(ev.DeleteConsumed(covered))
 
+    def _add_endings(self) -> bool:
+        """Have the streams that were loaded ended, now that all STATE has gone out."""
+        for name, stream in self._streams.items():
+            if stream.has_flushes and stream.swap is None:
+                self._schedule.add_step(stream, Ending(name))
+        self._actions.extend(self._schedule.begin(self._now))
+        return not self._schedule.is_idle
+
     def _finish_run(self) -> None:
         if self._stopping:
             over = not self.commits_running
         else:
             over = self._ended and self._schedule.is_idle
+        if over and not self._stopping and not self._is_ending and self._error is None:
+            self._is_ending = True
+            over = not self._add_endings()
         if over and not self.done:
             self.done = True
             if self._error is None:

@@ -27,6 +27,7 @@ from shared.storage import StorageOptions, codec_of, local_path, open_random
 from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import DELETED_AT, RecordMetadata
 from shared.typed_rows import RowReader
+from target_spark.documents import line_documents, row_documents
 from target_spark.plans import InputFile, Reject
 from target_spark.reject_files import Rejects
 
@@ -75,6 +76,7 @@ class ReadPlan:
         options: Of the storage that BATCH messages name files of.
         rejects: Folder for files of rejected records; None for none.
         reject_options: Of the storage of that folder.
+        document: Name of a further column for the record as one text; None for none.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -85,6 +87,7 @@ class ReadPlan:
     options: StorageOptions = field(default_factory=StorageOptions)
     rejects: str | None = None
     reject_options: StorageOptions = field(default_factory=StorageOptions)
+    document: str | None = None
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
@@ -147,7 +150,12 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
             for position, reason in found.rejects:
                 line = line_of(piece.file, first + position + 1)
                 rejects.add(Reject(url, line, reason), texts[position])
-        yield _completed(read, found.table, found.extracted_at, found.versions)
+        table = found.table
+        if read.document is not None:
+            places = [place for place, _ in found.rejects]
+            texts = line_documents(block, places, envelope=staged)
+            table = _with_column(table, read.document, texts)
+        yield _completed(read, table, found.extracted_at, found.versions)
 
 
 def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
@@ -189,7 +197,11 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
             for row in merge(refused, others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
         before += table.num_rows + len(refused)
-        yield _completed(read, found.table)
+        accepted = found.table
+        if read.document is not None:
+            texts = row_documents(table, [place for place, _ in found.rejects])
+            accepted = _with_column(accepted, read.document, texts)
+        yield _completed(read, accepted)
 
 
 def _number(row: RefusedRow) -> int:
@@ -238,9 +250,13 @@ def _completed(
         deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
         added = read.metadata.columns(table.num_rows, extracted_at, deleted, versions)
         for name, column in added.items():
-            position = table.schema.get_field_index(name)
-            if position < 0:
-                table = table.append_column(name, column)
-            else:
-                table = table.set_column(position, name, column)
+            table = _with_column(table, name, column)
     return conform(table, read.columns)
+
+
+def _with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The table with a column added, or put in the place of one of that name."""
+    position = table.schema.get_field_index(name)
+    if position < 0:
+        return table.append_column(name, column)
+    return table.set_column(position, name, column)

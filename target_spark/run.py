@@ -30,6 +30,7 @@ from target_spark.reader import Reader
 from target_spark.rejections import Rejections
 from target_spark.retries import Backoff
 from target_spark.staging import Staging
+from target_spark.stream_settings import load_method
 from target_spark.workers import StopSignals, Wakeup, Workers
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def run_with(
                 rejections=Rejections(letters),
             )
             loop = _Loop(
-                _pipeline(config, run_id),
+                _pipeline(config, run_id, loader.tells_repeats),
                 Reader(lenient=failure.policy in _LENIENT),
                 input_fd,
                 doer,
@@ -129,7 +130,9 @@ def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
     return DeadLetters(path, run_id, options=options) if path else None
 
 
-def _pipeline(config: TargetConfig, run_id: str) -> Pipeline:
+def _pipeline(
+    config: TargetConfig, run_id: str, by_state: Callable[[str], bool] = lambda _: False
+) -> Pipeline:
     strategy, failure = config.strategy, config.failure
     rule: FlushRule = SizeAndAge(
         rows=config.batch_size_rows,
@@ -149,7 +152,8 @@ def _pipeline(config: TargetConfig, run_id: str) -> Pipeline:
         rule,
         limits,
         run_id=run_id,
-        overwrite=config.load_method == "overwrite",
+        by_state=by_state,
+        overwrite=lambda stream: load_method(config, stream) == "overwrite",
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         bury=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),

@@ -215,7 +215,7 @@ def _work(number: int, job: Conversion | Turn) -> ev.Work:
         flush, piece = job.flush, job.piece
         convert = partial(ev.Convert, number, flush.number, flush.header, piece.index)
         if isinstance(piece, StagedPiece):
-            return convert(staged=piece.file)
+            return convert(staged=piece.file, marks=tuple(piece.marks))
         return convert(files=piece.files)
     step = job.step
     if isinstance(step, Flush):

@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.errors import RecordError, Where
 from target_spark.config import TargetConfig, target_config
-from target_spark.plans import Batch, InputFile, LoadResult, Part, Reject
+from target_spark.plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
 from target_spark.rejects import reject_line
 
 
@@ -104,11 +104,17 @@ class FakeLoader:
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         self.deleted += [file.url for file in files]
 
+    def state_is_out(self) -> None:
+        pass
+
+    def tells_repeats(self, stream: str) -> bool:
+        return False
+
     def finish(self, stream: str) -> None:
         self.acts.append(("finish", stream))
 
-    def activate(self, stream: str, version: int) -> None:
-        self.acts.append(("activate", (stream, version)))
+    def activate(self, stream: StreamSchema, version: int) -> None:
+        self.acts.append(("activate", (stream.stream, version)))
 
 
 def config(tmp_path: Path, **settings: Any) -> TargetConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from shared.encodings import Encoding
@@ -35,10 +36,18 @@ class Item:
     version: int | None = None
 
 
+Overwrite = bool | frozenset[str]
+
+
+def overwrites(overwrite: Overwrite, stream: str) -> bool:
+    chosen = overwrite if isinstance(overwrite, bool) else stream in overwrite
+    return chosen and stream != "dead letters"
+
+
 def pipeline(
     rule: FlushRule | None = None,
     *,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     retries: RetryRule | None = None,
     bury: bool = False,
     cost: CommitCost | None = None,
@@ -48,7 +57,7 @@ def pipeline(
         rule or SizeAndAge(),
         Limits(**limits),
         run_id="run",
-        overwrite=overwrite,
+        overwrite=partial(overwrites, overwrite),
         retries=retries,
         bury=bury,
         cost=cost,
@@ -63,7 +72,7 @@ class World:
     """Drives one pipeline; every record has a number of its own, which is its line."""
 
     def __init__(
-        self, core: Pipeline | None = None, *, overwrite: bool = False, buries: bool = False
+        self, core: Pipeline | None = None, *, overwrite: Overwrite = False, buries: bool = False
     ) -> None:
         self.core = core or pipeline(overwrite=overwrite)
         self.buries = buries
@@ -78,6 +87,7 @@ class World:
         self.works: dict[int, Any] = {}
         self.durable: dict[str, list[Any]] = defaultdict(list)
         self.finished: set[str] = set()
+        self.ended: list[str] = []
         self.emitted: list[bytes] = []
         self.log: list[ev.Action] = []
         self.clean_up: ev.CleanUp | None = None
@@ -95,7 +105,7 @@ class World:
         serial, old = self.schemas.get(stream, (-1, None))
         if kind != old:
             self.schemas[stream] = (serial + 1, kind)
-            if old is None and self.overwrite:
+            if old is None and overwrites(self.overwrite, stream):
                 self.received.append(Item(stream, ("swap", stream), 0))
         return self.hear(ev.SchemaSeen(stream, {"kind": kind}, ("id",), self.line))
 
@@ -173,8 +183,13 @@ class World:
         elif isinstance(action, ev.Bury):
             self.durable["dead letters"] += [line.line for line in action.lines]
         elif isinstance(action, ev.Activate):
-            nth = sum(isinstance(key, tuple) for key in self.durable[action.stream])
-            self.durable[action.stream].append(("version", action.version, nth))
+            durable = self.durable[action.stream.stream]
+            nth = sum(isinstance(key, tuple) for key in durable)
+            durable.append(("version", action.version, nth))
+        elif not overwrites(self.overwrite, action.stream):
+            states = [item for item in self.received if isinstance(item, bytes)]
+            assert self.emitted[-1:] == states[-1:], "a stream ends once all STATE is out"
+            self.ended.append(action.stream)
         else:
             self.finished.add(action.stream)
             self.durable[action.stream].append(("swap", action.stream))
@@ -277,7 +292,7 @@ class World:
 
     def _is_durable(self, item: Item) -> bool:
         done = item.key in self.durable[item.stream]
-        swapped = not self.overwrite or item.stream in {*self.finished, "dead letters"}
+        swapped = item.stream in self.finished or not overwrites(self.overwrite, item.stream)
         return done and swapped
 
     def _covered(self, value: bytes) -> bool:
@@ -299,7 +314,7 @@ class World:
         items = [item for item in self.received if isinstance(item, Item)]
         for stream in {item.stream for item in items}:
             wanted = [i.key for i in items if i.stream == stream and i.key != ("swap", stream)]
-            if self.overwrite and stream != "dead letters":
+            if overwrites(self.overwrite, stream):
                 wanted.append(("swap", stream))
             assert self.durable[stream] == wanted
         by_key = {(item.stream, item.key): item for item in items}
@@ -309,6 +324,9 @@ class World:
                 item = by_key[header.stream.stream, key]
                 assert (header.stream.serial, header.version) == (item.schema, item.version)
         assert all(file.removed for file in self.files.values())
+        loaded = {header.stream.stream for header in self.headers.values()}
+        endless = {name for name in loaded if overwrites(self.overwrite, name)}
+        assert sorted(self.ended) == (sorted(loaded - endless) if error is None else [])
         if error is None:
             found = {
                 n: [k for keys in p.values() for k in keys] for n, p in self.flush_keys.items()

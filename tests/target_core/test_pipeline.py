@@ -16,7 +16,7 @@ def kinds(actions: list[ev.Action]) -> list[str]:
     return [type(action).__name__ for action in actions]
 
 
-def world(*, overwrite: bool = False, **rule: object) -> World:
+def world(*, overwrite: bool | frozenset[str] = False, **rule: object) -> World:
     return World(pipeline(SizeAndAge(**rule), overwrite=overwrite), overwrite=overwrite)
 
 
@@ -514,3 +514,31 @@ def test_overwrite_without_rows_commits_an_empty_batch_first():
         w.finish_work()
     assert order == ["Commit", "Finish"]
     w.check_complete()
+
+
+def test_methods_differ_by_stream():
+    w = world(rows=1, overwrite=frozenset("b"))
+    w.schema("a")
+    w.records("a")
+    w.state()
+    w.schema("b")
+    w.records("b")
+    w.state()
+    w.finish_all()
+    assert len(w.emitted) == 1, "the second STATE waits for the table that is replaced"
+    w.end()
+    w.finish_all()
+    w.check_complete()
+    assert (w.finished, w.ended) == ({"b"}, ["a"])
+
+
+def test_bad_input_leaves_a_table_that_would_be_replaced_as_it_is():
+    w = world(rows=1, overwrite=frozenset("b"))
+    w.schema("b")
+    w.records("b")
+    w.schema("a")
+    w.records("a")
+    w.bad_input(error := MessageError("x"))
+    assert not w.finished
+    assert w.core.done
+    assert w.clean_up.error is error

@@ -67,8 +67,11 @@ def play(world: World, script: list[tuple]) -> None:
         getattr(world, name)(*args)
 
 
+overwritten = st.sampled_from([False, True, frozenset("a")])
+
+
 @many
-@given(rule, limits, st.lists(message, max_size=60), st.booleans())
+@given(rule, limits, st.lists(message, max_size=60), overwritten)
 def test_everything_received_is_durable_once_in_order_and_state_follows(
     rule, limits, script, overwrite
 ):
@@ -101,7 +104,7 @@ def check_given_up(world: World) -> None:
 
 
 @many
-@given(rule, limits, st.lists(message, max_size=40), st.booleans(), st.data())
+@given(rule, limits, st.lists(message, max_size=40), overwritten, st.data())
 def test_after_a_signal_nothing_new_begins_and_state_stays_true(
     rule, limits, script, overwrite, data
 ):
@@ -118,7 +121,7 @@ def test_after_a_signal_nothing_new_begins_and_state_stays_true(
 
 
 @many
-@given(rule, limits, st.lists(message, min_size=5, max_size=40), st.booleans(), st.data())
+@given(rule, limits, st.lists(message, min_size=5, max_size=40), overwritten, st.data())
 def test_after_failed_work_only_ready_commits_of_others_begin_and_state_stays_true(
     rule, limits, script, overwrite, data
 ):

@@ -187,6 +187,7 @@ class TestInThePipeline:
         assert names(w.tick(4.0)) == ["Commit"]
         assert names(w.finish_work()) == ["Forget", "EmitState"]
         w.end()
+        w.finish_all()
         w.check_complete()
 
     def test_a_conversion_too(self):

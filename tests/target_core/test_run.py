@@ -205,7 +205,7 @@ def test_versions_and_overwrite_reach_the_loader(tmp_path):
     data = lines(SCHEMA, record(1), version, record(2), state(1))
     result = Result(tmp_path).load(data)
     commit = ("commit", "s")
-    assert result.loader.acts == [commit, ("activate", ("s", 5)), commit]
+    assert result.loader.acts == [commit, ("activate", ("s", 5)), commit, ("finish", "s")]
     result = Result(tmp_path, load_method="overwrite").load(data)
     assert result.loader.acts == [commit, ("activate", ("s", 5)), commit, ("finish", "s")]
     assert result.output.states == [1]
