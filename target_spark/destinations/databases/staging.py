@@ -1,0 +1,108 @@
+"""Rows on their way into a database: Arrow columns as text. Runs on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import DestinationError
+from target_spark.destinations.databases.json_text import json_text
+
+CHUNK_ROWS = 8192
+CHUNK_BYTES = 8 * 1024 * 1024
+_ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
+ROW = "n"
+"""Column of a staging table that numbers its rows in order of arrival."""
+
+
+@dataclass(frozen=True)
+class StagedColumn:
+    """A column of a staging table.
+
+    Attributes:
+        source: Name of the stream's column.
+        sql_type: In the database.
+        form: How its values are sent: `plain`, `json` (nested values), `hex` (binary),
+            `microseconds` or `months` (intervals).
+        data_type: Of the stream's column.
+    """
+
+    source: str
+    sql_type: str
+    form: str
+    data_type: T.DataType
+
+
+def staged_name(position: int) -> str:
+    """Name of a staging table's column: streams' own names may be anything."""
+    return f"c{position}"
+
+
+def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows in record batches of a bounded size, none of them empty."""
+    for table in tables:
+        fitting = CHUNK_BYTES * table.num_rows // max(1, table.nbytes)
+        for batch in table.to_batches(max_chunksize=max(1, min(CHUNK_ROWS, fitting))):
+            if batch.num_rows:
+                yield batch
+
+
+def numbers(start: int, count: int) -> pa.Array:
+    """Consecutive numbers."""
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=start)
+
+
+def sendable(array: pa.Array, column: StagedColumn) -> pa.Array:
+    """Values as a database takes them, where Arrow's own text for them is not that."""
+    form = column.form
+    if form == "json":
+        return json_text(array, column.data_type)
+    if form == "hex":
+        return hex_text(array)
+    if form == "microseconds":
+        return pc.binary_join_element_wise(array.cast(pa.string()), "microseconds", " ")
+    if form == "months":
+        return pc.binary_join_element_wise(array.cast(pa.string()), "months", " ")
+    return array
+
+
+def hex_text(array: pa.Array) -> pa.Array:
+    """Binary values as text, two digits for each byte."""
+    array = array.cast(pa.large_binary())
+    offsets, data = array.buffers()[1:]
+    if data is None:
+        return array.cast(pa.large_string())
+    starts = pa.Array.from_buffers(pa.int64(), len(array) + 1, [None, offsets], offset=array.offset)
+    first, last = starts[0].as_py(), starts[-1].as_py()
+    text = pa.py_buffer(data.slice(first, last - first).hex())
+    doubled = pc.multiply(pc.subtract(starts, first), 2)
+    valid = array.is_valid()
+    found = pa.Array.from_buffers(pa.large_string(), len(array), [None, doubled.buffers()[1], text])
+    return found if not array.null_count else pc.if_else(valid, found, None)
+
+
+def refuse_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
+    """Names the column that holds a NUL character, if one does.
+
+    Raises:
+        DestinationError: A text of the batch has one.
+    """
+    for column in columns:
+        array = batch.column(column.source)
+        if column.form == "json":
+            found = pc.match_substring_regex(json_text(array, column.data_type), _ESCAPED_NUL)
+        elif "json" in column.sql_type:
+            found = pc.match_substring_regex(array, _ESCAPED_NUL)
+        elif pa.types.is_string(array.type):
+            found = pc.match_substring(array, "\0")
+        else:
+            continue
+        if pc.any(found, min_count=0).as_py():
+            raise DestinationError(
+                f"column '{column.source}' holds a NUL character, which the database cannot store"
+                " (take it out by a stream map, or at the source)"
+            )
