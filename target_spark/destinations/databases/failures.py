@@ -1,0 +1,95 @@
+"""What databases fail with, as one clear error that also tells whether trying again may help."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shared.errors import DestinationError, SingerSparkError, Where, causes
+
+if TYPE_CHECKING:
+    from target_spark.destinations.databases import Database
+    from target_spark.destinations.databases.place import Place
+
+SHOWN = 300
+CONFLICT = errno.EAGAIN
+"""Another session was in the way: the same work can be done again at once."""
+LOST = errno.ECONNRESET
+"""The connection is gone: whether its last transaction was committed is not known."""
+PASSING = frozenset(
+    {
+        CONFLICT,
+        LOST,
+        errno.ECONNREFUSED,
+        errno.EHOSTUNREACH,
+        errno.ETIMEDOUT,
+        errno.ENOMEM,
+        errno.ENOSPC,
+    }
+)
+"""Failures that may be over when the work is done again."""
+
+_WORDS = (
+    (re.compile(r"\[Errno -?\d+\] "), ""),
+    # Those words mean, in a failure of a job, that a disk of Spark is full or Spark has gone.
+    (re.compile(r"No space left on device", re.I), "the server's disk is full"),
+    (re.compile(r"Connection refused", re.I), "the connection was refused"),
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a driver's error means.
+
+    Attributes:
+        message: What the server or the driver says, in one line.
+        code: The number or SQLSTATE, or nothing.
+        number: As an OSError would have it: tells whether it may pass; 0 where it will not.
+        hint: What the user can do.
+    """
+
+    message: str
+    code: str = ""
+    number: int = 0
+    hint: str = ""
+
+
+@contextmanager
+def explained(database: Database, place: Place, where: Where | None = None) -> Iterator[None]:
+    """Turns the driver's errors inside into a DestinationError.
+
+    Its cause is an OSError that has the failure's number.
+    """
+    try:
+        yield
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        failure = database.failure(error)
+        if failure is None:
+            raise
+        raise destination_error(failure, place, where) from OSError(
+            failure.number or errno.EINVAL, f"{place} has failed"
+        )
+
+
+def destination_error(
+    failure: Failure, place: Place, where: Where | None = None
+) -> DestinationError:
+    """The one-line error of a failure, without secrets."""
+    text = " ".join(place.without_secrets(failure.message).split())
+    for pattern, word in _WORDS:
+        text = pattern.sub(word, text)
+    text = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+    code = f" [{failure.code}]" if failure.code else ""
+    return DestinationError(f"{place}: {text}{code}", where=where, hint=failure.hint)
+
+
+def number_of(error: BaseException) -> int:
+    """The number of the failure behind an error; 0 for none."""
+    found = (cause.errno or 0 for cause in causes(error) if isinstance(cause, OSError))
+    return next(found, 0)

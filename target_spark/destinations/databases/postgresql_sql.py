@@ -1,0 +1,268 @@
+"""PostgreSQL's types and statements. Pure."""
+
+# ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import SettingsError, Where
+from target_spark.destinations.databases import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.sql import LEDGER, NAMES, Sql
+
+if TYPE_CHECKING:
+    from target_spark.plans import TableRequest
+    from target_spark.tables.evolution import Column
+    from target_spark.tables.names import NameRules
+
+TYPES: Mapping[type[T.DataType], str] = {
+    T.ByteType: "smallint",
+    T.ShortType: "smallint",
+    T.IntegerType: "integer",
+    T.LongType: "bigint",
+    T.FloatType: "real",
+    T.DoubleType: "double precision",
+    T.BooleanType: "boolean",
+    T.BinaryType: "bytea",
+    T.DateType: "date",
+    T.TimestampType: "timestamp with time zone",
+    T.TimestampNTZType: "timestamp without time zone",
+    T.TimeType: "time without time zone",
+    T.DayTimeIntervalType: "interval day to second",
+    T.YearMonthIntervalType: "interval year to month",
+    T.StructType: "jsonb",
+    T.ArrayType: "jsonb",
+    T.MapType: "jsonb",
+    T.VariantType: "jsonb",
+}
+"""Spark types → PostgreSQL types; decimals are `numeric(p,s)`, all others `text`."""
+
+_ASSIGNABLE = re.compile(
+    r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
+    r"|timestamp|date)(\([\d,]+\))?( with(out)? time zone)?"
+)
+_SPARK: Mapping[str, T.DataType] = {
+    "smallint": T.ShortType(),
+    "integer": T.IntegerType(),
+    "bigint": T.LongType(),
+    "real": T.FloatType(),
+    "double precision": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "bytea": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp with time zone": T.TimestampType(),
+    "timestamp without time zone": T.TimestampNTZType(),
+    "jsonb": T.VariantType(),
+    "text": T.StringType(),
+    "time without time zone": T.TimeType(6),
+    "interval day to second": T.DayTimeIntervalType(),
+    "interval year to month": T.YearMonthIntervalType(),
+}
+
+
+class PostgreSqlSql(Sql):
+    """PostgreSQL's statements."""
+
+    unlogged = "UNLOGGED "
+    impatient = "SET LOCAL lock_timeout = '3s'"
+    has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+    current_schema = "SELECT coalesce(current_schema(), 'public')"
+    stages = (
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+        "WHERE s.nspname = %s AND c.relkind = 'r' AND starts_with(c.relname, %s)"
+    )
+
+    def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:  # noqa: ARG002
+        """See `Sql`."""
+        if isinstance(data_type, T.DecimalType):
+            return f"numeric({data_type.precision},{data_type.scale})"
+        return TYPES.get(type(data_type), "text")
+
+    def form_of(self, data_type: T.DataType) -> str:
+        """How values are sent: see `StagedColumn`."""
+        if isinstance(data_type, T.StructType | T.ArrayType | T.MapType):
+            return "json"
+        forms = {T.BinaryType: "hex", T.DayTimeIntervalType: "microseconds",
+                 T.YearMonthIntervalType: "months"}  # fmt: skip
+        return forms.get(type(data_type), "plain")
+
+    def spark_type(self, sql_type: str) -> T.DataType | None:
+        """The Spark type of a column's type; None for a type that loading never makes."""
+        found = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
+        if found:
+            precision, scale = map(int, found.groups())
+            return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
+        return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
+
+    def converted(self, expression: str, staged: str, stored: str) -> str:
+        """A staged value as a column of the table takes it."""
+        if staged == stored or _ASSIGNABLE.fullmatch(stored):
+            return expression
+        return f"CAST(CAST({expression} AS text) AS {stored})"
+
+    def as_text(self, expression: str) -> str:
+        """A staged value as text."""
+        return f"CAST({expression} AS text)"
+
+    def create(
+        self,
+        place: TablePlace,
+        columns: Sequence[Column],
+        keys: Sequence[str],
+        comment: str,
+        properties: Mapping[str, str],
+    ) -> list[str]:
+        """See `Sql`."""
+        made = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
+        nullable = {c.name for c in columns if c.nullable}
+        if keys and not nullable & set(keys):
+            made.append(f"PRIMARY KEY ({self.names(keys)})")
+        statements = [f"CREATE TABLE {self.table(place)} ({', '.join(made)}){_with(properties)}"]
+        if comment:
+            statements.append(f"COMMENT ON TABLE {self.table(place)} IS {literal(comment)}")
+        return [*statements, *(s for c in columns for s in self._comment(place, c))]
+
+    def add(self, place: TablePlace, column: Column) -> list[str]:
+        """See `Sql`."""
+        kind = self.type_of(column.dtype)
+        add = f"ALTER TABLE {self.table(place)} ADD COLUMN {self.name(column.name)} {kind}"
+        return [add, *self._comment(place, column)]
+
+    def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
+        """See `Sql`."""
+        column, kind = self.name(name), self.type_of(data_type)
+        return [
+            f"ALTER TABLE {self.table(place)} ALTER COLUMN {column} TYPE {kind} "
+            f"USING CAST({column} AS {kind})"
+        ]
+
+    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
+        """See `Sql`: a primary key that has the column goes; rows stay unique by an index."""
+        table = self.table(place)
+        body = (
+            f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
+            f"conrelid = {literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
+            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {literal(name)})]; "
+            f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {literal(table)} || "
+            "' DROP CONSTRAINT ' || quote_ident(found); END IF; END"
+        )
+        column = self.name(name)
+        return [f"DO {literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
+
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
+        """See `Sql`."""
+        nulls = " NULLS NOT DISTINCT" if nullable else ""
+        return f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
+
+    def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
+        """See `Sql`."""
+        return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
+
+    def on_conflict(self, rows: Rows) -> str:
+        """See `Sql`."""
+        others = [name for name in rows.values if name not in rows.keys]
+        target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
+        if not others:
+            return f"{target}NOTHING"
+        sets = (f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in others)
+        return f"{target}UPDATE SET {', '.join(sets)}"
+
+    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+        """See `Sql`: keys with a null are compared apart, as no index or hash helps there."""
+        pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
+        delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
+        equal = " AND ".join(
+            f"t.{self.name(key)} = {self._key(rows, key, name)}" for key, name in pairs
+        )
+        if not rows.nullable_keys:
+            return [delete + equal]
+        same = (
+            f"t.{self.name(key)} IS NOT DISTINCT FROM {self._key(rows, key, name)}"
+            for key, name in pairs
+        )
+        null = " OR ".join(f"d.{name} IS NULL" for _, name in pairs)
+        return [delete + equal, f"{delete}({null}) AND {' AND '.join(same)}"]
+
+    def instant(self, text: str) -> str:
+        """See `Sql`."""
+        return f"TIMESTAMPTZ '{text}+00'"
+
+    def view(
+        self,
+        place: TablePlace,
+        request: TableRequest,
+        names: Mapping[str, str],
+        rules: NameRules,
+    ) -> list[str]:
+        """See `Sql`."""
+        from target_spark.destinations.databases.postgresql_view import (  # noqa: PLC0415
+            view_statements,
+        )
+
+        return view_statements(place, request, names, rules)
+
+    def create_ledger(self, schema: str) -> list[str]:
+        """See `Sql`."""
+        ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
+        return [
+            f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
+            "KEY, table_name text NOT NULL, stream text NOT NULL, run text NOT NULL, token text "
+            "NOT NULL, note text NOT NULL, at timestamptz NOT NULL DEFAULT now(), ended boolean "
+            "NOT NULL DEFAULT false, UNIQUE (table_name, token))",
+            f"CREATE TABLE IF NOT EXISTS {names} (table_name text NOT NULL, source text NOT NULL, "
+            "column_name text NOT NULL, PRIMARY KEY (table_name, source))",
+        ]
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """See `Sql`."""
+        cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
+
+    def unlock(self, cursor: Cursor, name: str) -> None:
+        """See `Sql`."""
+        cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
+
+    def is_free(self, cursor: Cursor, name: str) -> bool:
+        """See `Sql`."""
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
+        taken = bool(cursor.fetchone()[0])
+        if taken:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
+        return taken
+
+    def _key(self, rows: Rows, key: str, name: str) -> str:
+        return rows.values[key].replace(f"s.{name}", f"d.{name}")
+
+    def _comment(self, place: TablePlace, column: Column) -> list[str]:
+        if not column.comment:
+            return []
+        target = f"{self.table(place)}.{self.name(column.name)}"
+        return [f"COMMENT ON COLUMN {target} IS {literal(column.comment)}"]
+
+
+def _number(name: str) -> int:
+    """The number of an advisory lock."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
+def literal(text: str) -> str:
+    """A text as a literal, whatever the server's settings are."""
+    quoted = text.replace("\0", "").replace("\\", "\\\\").replace("'", "''")
+    return f"E'{quoted}'"
+
+
+def _null(column: Column) -> str:
+    return "" if column.nullable else " NOT NULL"
+
+
+def _with(properties: Mapping[str, str]) -> str:
+    for name, value in properties.items():
+        if not re.fullmatch(r"[a-z_.]+", name) or not re.fullmatch(r"[\w.+-]+", value):
+            raise SettingsError(
+                f"'{name}' is no storage parameter of PostgreSQL",
+                where=Where(setting="table_properties"),
+            )
+    return f" WITH ({', '.join(f'{n} = {v}' for n, v in properties.items())})" if properties else ""

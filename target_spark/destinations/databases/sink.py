@@ -1,0 +1,93 @@
+"""How executors write rows of a flush into a staging table of their own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from shared.errors import DestinationError
+from target_spark.destinations.databases import DATABASES, TablePlace
+from target_spark.destinations.databases.failures import PASSING, explained, number_of
+from target_spark.destinations.databases.place import Place
+from target_spark.destinations.databases.staging import StagedColumn
+
+PREFIX = "_singer_stage_"
+
+
+@dataclass(frozen=True)
+class StagingSink:
+    """See `Sink`.
+
+    Attributes:
+        place: The database.
+        schema: Where the staging tables lie.
+        run: Stands in their names, so that those of runs that have ended can be told.
+        columns: Of the tables, beside the number of the row.
+    """
+
+    place: Place
+    schema: str
+    run: str
+    columns: tuple[StagedColumn, ...]
+
+    def write(
+        self,
+        columns: pa.Schema,  # noqa: ARG002
+        tables: Iterator[pa.Table],
+    ) -> list[dict[str, Any]]:
+        """See `Sink`: one transaction for one new table.
+
+        Raises:
+            OSError: It failed for a reason that may pass; its number tells which.
+            DestinationError: It failed for good.
+        """
+        first = next((table for table in tables if table.num_rows), None)
+        if first is None:
+            return []
+        database = DATABASES[self.place.kind]()
+        name = f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}"
+        source = _Source(first, tables)
+        try:
+            with explained(database, self.place):
+                connection = database.connect(self.place)
+                try:
+                    place = TablePlace(self.schema, name)
+                    rows, size = database.stage(connection, place, self.columns, source.tables())
+                    connection.commit()
+                finally:
+                    connection.close()
+        except DestinationError as error:
+            if source.error is not None:
+                raise source.error from None
+            if number_of(error) in PASSING:
+                # Where `://` stands, the failure is taken for one of a storage of files.
+                raise OSError(number_of(error), str(error).replace("://", ": ")) from None
+            raise
+        except Exception:
+            if source.error is not None:
+                raise source.error from None
+            raise
+        return [{"kind": "part", "url": name, "rows": rows, "size": size}]
+
+
+class _Source:
+    """The rows to send; a failure to read them is kept, whatever a driver makes of it."""
+
+    def __init__(self, first: pa.Table, rest: Iterator[pa.Table]) -> None:
+        self._first = first
+        self._rest = rest
+        self.error: BaseException | None = None
+
+    def tables(self) -> Iterator[pa.Table]:
+        try:
+            yield self._first
+            yield from self._rest
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise

@@ -1,0 +1,291 @@
+"""What is done with one table over one connection, whatever the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import DestinationError
+from shared.transforms.record_metadata import DELETED_AT
+from target_spark.destinations.databases import (
+    Connection,
+    Cursor,
+    Database,
+    FoundTable,
+    Rows,
+    TablePlace,
+)
+from target_spark.destinations.databases.ledger import Ledger, table_lock
+from target_spark.destinations.databases.staging import StagedColumn, staged_name
+from target_spark.plans import Layout
+from target_spark.tables.evolution import TableChange, plan_change
+from target_spark.tables.names import NameRules, matched_names
+
+if TYPE_CHECKING:
+    from target_spark.destinations import Flush
+    from target_spark.plans import Part, TableRequest
+
+_PLAIN = Layout()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a table is and what must change in it.
+
+    Attributes:
+        found: The table; None where there is none.
+        change: What brings it to the request.
+    """
+
+    found: FoundTable | None
+    change: TableChange
+
+    @property
+    def table(self) -> FoundTable:
+        """The table, where there must be one."""
+        return self.found or FoundTable(())
+
+    @property
+    def mapping(self) -> Mapping[str, str]:
+        """Stream's column → table's column."""
+        return self.change.mapping
+
+
+@dataclass(frozen=True)
+class Work:
+    """A table, the connection it is reached by, and the rules that hold.
+
+    Attributes:
+        database: Its kind.
+        connection: Of one thread alone.
+        cursor: Of that connection.
+        place: The table.
+        ledger: Of the table's schema.
+        rules: For names.
+        conflicts: What becomes of a column whose type changes: `fail`, `suffix` or `cast`.
+    """
+
+    database: Database
+    connection: Connection
+    cursor: Cursor
+    place: TablePlace
+    ledger: Ledger
+    rules: NameRules
+    conflicts: str
+
+    def lock(self) -> None:
+        """Alone among the runs that change the table, up to the connection's end."""
+        self.database.sql.lock(self.cursor, table_lock(self.place))
+
+    def plan(self, request: TableRequest) -> Plan:
+        """How the table must change to take the stream's rows.
+
+        Raises:
+            DestinationError: It cannot take them.
+        """
+        found = self.database.describe(self.cursor, self.place)
+        known = self.ledger.names(self.cursor, self.place.table)
+        return Plan(found, self._change(request, found, known, self.conflicts))
+
+    def alter(self, request: TableRequest, plan: Plan) -> Plan:
+        """Changes the table as planned; gives the plan for the table as it is then."""
+        for statement in self._changes(request, plan):
+            self.cursor.execute(statement)
+        self.ledger.keep_names(self.cursor, self.place.table, plan.change.renamed)
+        return self.plan(request)
+
+    def conflicting(self, request: TableRequest) -> list[str]:
+        """The table's columns that cannot take what the stream has now."""
+        found = self.database.describe(self.cursor, self.place)
+        if found is None:
+            return []
+        known = self.ledger.names(self.cursor, self.place.table)
+        there = [column.name for column in found.columns]
+        names = matched_names(request.struct.names, there, self.rules, known)
+        conflicts = []
+        for field in request.struct:
+            alone = replace(request, struct=T.StructType([field]), keys=(), layout=_PLAIN)
+            column = names[field.name]
+            table = FoundTable(tuple(c for c in found.columns if c.name == column))
+            if table.columns:
+                try:
+                    self._change(alone, table, known, "fail")
+                except DestinationError:
+                    conflicts.append(column)
+        return conflicts
+
+    def drop_columns(self, columns: Sequence[str]) -> None:
+        """Takes columns away, with what they hold."""
+        for column in columns:
+            self.cursor.execute(self.database.sql.drop_column(self.place, column))
+
+    def key(self, request: TableRequest, plan: Plan) -> None:
+        """Makes the rows unique by the keys, where they are not."""
+        keys = [plan.mapping[key] for key in request.keys]
+        if not keys or request.method == "append-only" or frozenset(keys) in plan.table.keys:
+            return
+        nullable = {column.name for column in plan.table.columns if column.nullable}
+        nulls = self.database.null_keys and bool(nullable & set(keys))
+        self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
+
+    def insert(self, request: TableRequest, plan: Plan, parts: Sequence[Part]) -> None:
+        """Brings the rows of parts into the table, in the transaction that is open.
+
+        Raises:
+            DestinationError: A part is not whole any more, or a key is null where it must not be.
+        """
+        parts = [part for part in parts if part.rows]
+        if not parts:
+            return
+        rows = self._rows(request, plan, tuple(part.url for part in parts))
+        self._check(rows)
+        sql = self.database.sql
+        if rows.keys:
+            for statement in sql.delete_marked(self.place, rows) if rows.deleted else ():
+                self.cursor.execute(statement)
+            self.cursor.execute(sql.upsert(self.place, rows))
+            return
+        for part in parts:
+            self.cursor.execute(sql.append(self.place, rows, part.url))
+            if self.cursor.rowcount != part.rows:
+                raise DestinationError(
+                    f"a staging table held {self.cursor.rowcount} of {part.rows} rows",
+                    hint="the database has been restarted meanwhile; run again",
+                )
+
+    def view(self, request: TableRequest, plan: Plan) -> None:
+        """Makes the view that the request asks for."""
+        sql = self.database.sql
+        for statement in sql.view(self.place, request, plan.mapping, self.rules):
+            self.cursor.execute(statement)
+
+    def drop(self, schema: str, parts: Sequence[str]) -> None:
+        """Removes staging tables."""
+        if self.database.sql.impatient:
+            self.cursor.execute(self.database.sql.impatient)
+        for part in parts:
+            self.cursor.execute(self.database.sql.drop(TablePlace(schema, part)))
+        self.connection.commit()
+
+    def _change(
+        self, request: TableRequest, found: FoundTable | None, known: Mapping[str, str], how: str
+    ) -> TableChange:
+        request = replace(request, struct=stored_struct(request.struct))
+        table = None if found is None else self._struct(found, request, known)
+        return plan_change(table, request, self.rules, how, self.database.can, known)
+
+    def _struct(
+        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+    ) -> T.StructType:
+        """The table's columns as Spark types.
+
+        Types that several Spark types are stored in, and those made by others, are taken for what
+        the stream has.
+        """
+        sql = self.database.sql
+        there = [column.name for column in found.columns]
+        names = matched_names(request.struct.names, there, self.rules, known)
+        wanted = {names[field.name]: field.dataType for field in request.struct}
+        struct = T.StructType()
+        for column in found.columns:
+            kind = wanted.get(column.name, T.StringType())
+            if not sql.same_type(kind, column.sql_type):
+                kind = sql.spark_type(column.sql_type) or kind
+            metadata = {"default": True} if column.has_default else None
+            struct.add(T.StructField(column.name, kind, column.nullable, metadata))
+        return struct
+
+    def _changes(self, request: TableRequest, plan: Plan) -> Iterator[str]:
+        sql, change = self.database.sql, plan.change
+        if change.create is not None:
+            unique = request.method != "append-only"
+            keys = [plan.mapping[key] for key in request.keys] if unique else []
+            comment = str(request.schema.get("description") or "")
+            properties = request.layout.properties
+            yield from sql.create(self.place, change.create, keys, comment, properties)
+            if request.layout.cluster_by:
+                columns = [plan.mapping[name] for name in request.layout.cluster_by]
+                yield from sql.index(self.place, columns)
+            return
+        types = {column.name: column.sql_type for column in plan.table.columns}
+        for column in change.add:
+            yield from sql.add(self.place, column)
+        for path, _, new in change.widen:
+            yield from sql.change_type(self.place, path[0], new)
+        for name, new in change.rewrite:
+            yield from sql.change_type(self.place, name, new)
+        for name in change.nullable:
+            yield from sql.drop_not_null(self.place, name, types[name])
+
+    def _rows(self, request: TableRequest, plan: Plan, parts: tuple[str, ...]) -> Rows:
+        sql, found = self.database.sql, plan.table
+        stored = {column.name: column.sql_type for column in found.columns}
+        places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
+        values: dict[str, str] = {}
+        for column in plan.change.projection:
+            if column.source is None or column.how == "null":
+                continue
+            expression = f"s.{places[column.source]}"
+            staged = sql.type_of(request.struct[column.source].dataType)
+            if column.how == "text":
+                expression = sql.as_text(expression)
+            else:
+                expression = sql.converted(expression, staged, stored[column.target])
+            values[column.target] = expression
+        keyed = request.keys if request.method != "append-only" else ()
+        keys = tuple(plan.mapping[key] for key in keyed)
+        marked = request.hard_delete and DELETED_AT in places and keyed
+        return Rows(
+            parts=parts,
+            schema=self.place.schema,
+            values=values,
+            keys=keys,
+            staged_keys=tuple(places[key] for key in keyed),
+            nullable_keys=frozenset(c.name for c in found.columns if c.nullable) & set(keys),
+            deleted=places[DELETED_AT] if marked else None,
+        )
+
+    def _check(self, rows: Rows) -> None:
+        sql = self.database.sql
+        for part in rows.parts if rows.keys else ():
+            self.cursor.execute(sql.is_empty(TablePlace(rows.schema, part)))
+            if self.cursor.fetchone() is None:
+                raise DestinationError(
+                    "a staging table has lost its rows",
+                    hint="the database has been restarted meanwhile; run again",
+                )
+        if rows.keys and not self.database.null_keys:
+            self.cursor.execute(sql.null_key(rows))
+            if self.cursor.fetchone() is not None:
+                raise DestinationError(
+                    f"a record has no value for the key ({', '.join(rows.keys)})",
+                    hint="this database cannot tell such rows apart; load it with 'append-only'",
+                )
+
+
+def stored_struct(struct: T.StructType) -> T.StructType:
+    """The columns as a database stores them: nested values as JSON."""
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
+    return T.StructType(
+        [T.StructField(f.name, k, f.nullable) for f, k in zip(struct, kinds, strict=True)]
+    )
+
+
+def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColumn, ...]:
+    """The columns of staging tables for a stream's rows."""
+    sql = database.sql
+    return tuple(
+        StagedColumn(
+            field.name, sql.type_of(field.dataType), sql.form_of(field.dataType), field.dataType
+        )
+        for field in struct
+    )
+
+
+def parts_of(flushes: Sequence[Flush]) -> list[str]:
+    """The staging tables of flushes."""
+    return [part.url for flush in flushes for part in flush.parts]

@@ -1,0 +1,294 @@
+"""Tables of a database: staged by COPY on executors, brought into the table in one transaction."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import random
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from shared.encodings import Encoding
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
+from target_spark.destinations import Flush, TableWrite
+from target_spark.destinations.databases import DATABASES, Database, TablePlace
+from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
+from target_spark.destinations.databases.keeper import Keeper
+from target_spark.destinations.databases.ledger import Ledger
+from target_spark.destinations.databases.place import Place, place_of
+from target_spark.destinations.databases.sink import StagingSink
+from target_spark.destinations.databases.work import Plan, Work, parts_of, staged_columns
+from target_spark.tables.names import legal_table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+    from target_spark.plans import TableRequest
+    from target_spark.version_edit import VersionEdit
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 8
+_LONGEST_PAUSE = 2.0
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class JdbcTarget:
+    """What of the settings concerns databases.
+
+    Attributes:
+        place: The database.
+        conflicts: The setting `type_conflicts`.
+        style: The setting `column_names`.
+        pending: Folder for files of rejected records, or None where none are kept.
+    """
+
+    place: Place
+    conflicts: str = "fail"
+    style: str = "keep"
+    pending: str | None = None
+
+
+def jdbc_destination(
+    config: TargetConfig, spark: Callable[[], SparkSession] | None = None
+) -> JdbcDestination:
+    """The destination of a configuration; Spark is used by its executors alone.
+
+    Raises:
+        SettingsError: The database is not known, or a property of the connection is refused.
+    """
+    del spark
+    if config.jdbc is None:
+        raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
+    pending = None
+    if config.failure.policy == "SendToDLQ":
+        if config.staging.root:
+            Path(config.staging.root).mkdir(parents=True, exist_ok=True)
+        pending = tempfile.mkdtemp(prefix="target-spark-rejects-", dir=config.staging.root)
+    target = JdbcTarget(
+        place=place_of(config.jdbc),
+        conflicts=config.type_conflicts,
+        style=config.column_names,
+        pending=pending,
+    )
+    return JdbcDestination(target)
+
+
+class JdbcDestination:
+    """See `Destination`, `Versioned` and `Noted`."""
+
+    def __init__(self, target: JdbcTarget) -> None:
+        self._target = target
+        self._database: Database = DATABASES[target.place.kind]()
+        self._rules = replace(self._database.rules, style=target.style)
+        self._run = uuid.uuid4().hex[:12]
+        self._keeper = Keeper(self._database, target.place, self._run)
+        self._lock = threading.RLock()
+        self._held: dict[str, list[Flush]] = {}
+        self._owners: dict[TablePlace, str] = {}
+        self._views: dict[TablePlace, StructType] = {}
+        atexit.register(self.close)
+
+    def prepare(self, request: TableRequest) -> TableWrite:
+        """See `Destination`."""
+        if request.layout.partition_by:
+            raise SettingsError(
+                "tables of a database cannot be partitioned",
+                where=Where(stream=request.stream, setting="partition_by"),
+                hint="make the table by hand; rows go into the partitions of one that exists",
+            )
+        with self._work(request) as work:
+            if request.method != "overwrite":
+                work.plan(request)
+            if request.view is not None:
+                same = {name: name for name in request.struct.names}
+                self._database.sql.view(work.place, request, same, self._rules)
+            columns = staged_columns(self._database, request.struct)
+            sink = StagingSink(self._target.place, work.place.schema, self._run, columns)
+        pending = self._target.pending or str(self._target.place)
+        return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
+
+    def commit(self, flush: Flush) -> None:
+        """See `Destination`."""
+        if flush.request.method == "overwrite":
+            with self._lock:
+                held = self._held.setdefault(flush.stream, [])
+                if flush.token not in {earlier.token for earlier in held}:
+                    held.append(flush)
+            return
+        self._repeated(lambda: self._append(flush))
+
+    def abort(self, flush: Flush) -> None:
+        """See `Destination`. What cannot be removed now goes at the end of the run."""
+        with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
+            work.drop(work.place.schema, parts_of([flush]))
+
+    def finish(self, request: TableRequest) -> None:
+        """See `Destination`."""
+        held = self._held.get(request.stream)
+        if held:
+            self._repeated(lambda: self._replace(held))
+            with self._lock:
+                self._held.pop(request.stream, None)
+        self._repeated(lambda: self._end(request))
+
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        if request.method != "overwrite":
+            self._repeated(lambda: self._activate(request, edit))
+
+    def note(self, request: TableRequest) -> str | None:
+        """See `Noted`."""
+        return self._repeated(lambda: self._note(request))
+
+    def close(self) -> None:
+        """Removes what the run has staged and not loaded; for the end of the process."""
+        atexit.unregister(self.close)
+        self._keeper.close()
+        if self._target.pending:
+            shutil.rmtree(self._target.pending, ignore_errors=True)
+
+    def _append(self, flush: Flush) -> None:
+        request = flush.request
+        with self._work(request) as work:
+            work.lock()
+            if not work.ledger.has(work.cursor, work.place.table, flush.token):
+                plan = work.alter(request, work.plan(request))
+                self._view(work, request, plan)
+                work.connection.commit()
+                work.key(request, plan)
+                work.insert(request, plan, flush.parts)
+                self._tell(work, flush)
+            work.connection.commit()
+            self._tidy(work, [flush])
+
+    def _replace(self, held: Sequence[Flush]) -> None:
+        """Puts the rows of all flushes in the place of all there are; readers see the old ones."""
+        last = held[-1]
+        with self._work(last.request) as work:
+            work.lock()
+            if not work.ledger.has(work.cursor, work.place.table, last.token):
+                requests = {flush.write.struct.json(): flush.request for flush in held}.values()
+                conflicts = [work.conflicting(request) for request in requests]
+                if not any(conflicts):
+                    for request in requests:
+                        work.alter(request, work.plan(request))
+                    work.connection.commit()
+                if self._database.describe(work.cursor, work.place) is not None:
+                    work.cursor.execute(self._database.sql.delete_all(work.place))
+                for columns in conflicts:
+                    work.drop_columns(columns)
+                for flush in held:
+                    plan = work.alter(flush.request, work.plan(flush.request))
+                    self._view(work, flush.request, plan)
+                    work.key(flush.request, plan)
+                    work.insert(flush.request, plan, flush.parts)
+                self._tell(work, last)
+            work.connection.commit()
+            self._tidy(work, held)
+
+    def _view(self, work: Work, request: TableRequest, plan: Plan) -> None:
+        """Makes the view once for each set of columns."""
+        if request.view is not None and self._views.get(work.place) != request.view:
+            work.view(request, plan)
+            self._views[work.place] = request.view
+
+    def _tell(self, work: Work, flush: Flush) -> None:
+        work.ledger.add(work.cursor, work.place.table, flush.stream, flush.token, flush.note)
+
+    def _tidy(self, work: Work, flushes: Sequence[Flush]) -> None:
+        """Removes parts whose rows are in the table; what is left is removed at the run's end."""
+        try:
+            with explained(self._database, self._target.place):
+                work.drop(work.place.schema, parts_of(flushes))
+        except DestinationError as error:
+            _log.debug("staging tables stay for now: %s", error)
+
+    def _end(self, request: TableRequest) -> None:
+        with self._work(request) as work:
+            work.lock()
+            work.ledger.end(work.cursor, work.place.table)
+            work.connection.commit()
+
+    def _note(self, request: TableRequest) -> str | None:
+        with self._work(request) as work:
+            # A killed run's last transaction may still be under way on the server.
+            work.lock()
+            return work.ledger.note(work.cursor, work.place.table, request.stream)
+
+    def _activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        with self._work(request) as work:
+            work.lock()
+            found = self._database.describe(work.cursor, work.place)
+            there = {column.name for column in found.columns} if found else set()
+            if TABLE_VERSION not in there:
+                return
+            # Columns of the record metadata keep their names, whatever the rules are.
+            sql = self._database.sql
+            if edit.hard_delete:
+                work.cursor.execute(sql.delete_versions(work.place, TABLE_VERSION, edit.version))
+            elif DELETED_AT in there:
+                at = datetime.fromtimestamp(edit.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+                query = sql.mark_versions(work.place, TABLE_VERSION, edit.version, DELETED_AT, at)
+                work.cursor.execute(query)
+            work.connection.commit()
+
+    @contextlib.contextmanager
+    def _work(self, request: TableRequest) -> Iterator[Work]:
+        """A connection of the calling thread's own, for one table."""
+        where = Where(stream=request.stream)
+        with explained(self._database, self._target.place, where):
+            connection = self._database.connect(self._target.place)
+            try:
+                cursor = connection.cursor()
+                schema = self._keeper.schema(connection, request.name.schema, self._rules)
+                table = legal_table_name(request.name.table, self._rules)
+                place = TablePlace(schema, table)
+                self._claim(place, request.stream)
+                ledger = Ledger(self._database, schema, self._run)
+                yield Work(
+                    self._database,
+                    connection,
+                    cursor,
+                    place,
+                    ledger,
+                    self._rules,
+                    self._target.conflicts,
+                )
+            finally:
+                with contextlib.suppress(Exception):
+                    connection.close()
+
+    def _claim(self, place: TablePlace, stream: str) -> None:
+        with self._lock:
+            owner = self._owners.setdefault(place, stream)
+        if owner != stream:
+            raise DestinationError(
+                f"streams '{owner}' and '{stream}' would share the table '{place.table}'",
+                hint="give one of them another name in 'streams'",
+            )
+
+    def _repeated(self, action: Callable[[], Result]) -> Result:
+        """Does work again that another session was in the way of, or whose connection was cut."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return action()
+            except DestinationError as error:
+                if number_of(error) not in {CONFLICT, LOST}:
+                    raise
+                _log.debug("trying again: %s", error)
+            pause = min(_LONGEST_PAUSE, 0.05 * 2.0**attempt)
+            time.sleep(random.random() * pause)  # noqa: S311
+        return action()

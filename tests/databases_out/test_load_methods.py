@@ -1,0 +1,325 @@
+"""Append, upsert, overwrite, versions and the ledger, on real databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from database_loads import PG, Loads, MariaDb, request, tables_of
+
+from shared.errors import DestinationError
+
+pytestmark = pytest.mark.server
+NewLoads = Callable[..., Loads]
+Db = PG | MariaDb
+
+SDC = "_sdc_deleted_at timestamp, _sdc_table_version long"
+ITEMS = request("id int!, x string", "id", "upsert")
+PLAIN = request("id int, x string")
+WHOLE = request("id int, x string", "", "overwrite")
+MARKED = request(f"id int!, x string, {SDC}", "id", "upsert", hard_delete=True)
+DAY = 86_400_000_000
+
+
+def ids(db: Db, table: str = "t") -> list[tuple[str, ...]]:
+    return db.table(f"select id, x from {table} order by id, x")
+
+
+def test_append_adds_all_rows_of_all_parts_and_drops_what_was_staged(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(PLAIN, [(1, "a"), (2, "b")], [(1, "a")])
+    loads.load(PLAIN, [(3, "c")])
+    assert ids(db) == [("1", "a"), ("1", "a"), ("2", "b"), ("3", "c")]
+    assert tables_of(db) == ["t"]
+
+
+def test_a_flush_without_rows_makes_the_table(db: Db, new_loads: NewLoads):
+    new_loads(db).load(ITEMS)
+    assert ids(db) == []
+    assert tables_of(db) == ["t"]
+
+
+def test_no_rows_make_no_part(db: Db, new_loads: NewLoads):
+    flush = new_loads(db).stage(PLAIN, [])
+    assert flush.parts == ()
+
+
+def test_staged_rows_are_seen_by_no_reader(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(PLAIN, [(1, "a")])
+    loads.stage(PLAIN, [(2, "b")])
+    assert ids(db) == [("1", "a")]
+
+
+def test_an_aborted_flush_leaves_nothing(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.destination.abort(loads.stage(PLAIN, [(2, "b")]))
+    assert tables_of(db) == []
+
+
+def test_a_flush_committed_again_changes_nothing(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    flush = loads.load(PLAIN, [(1, "a")])
+    loads.destination.commit(flush)
+    assert ids(db) == [("1", "a")]
+
+
+def test_upsert_keeps_the_newest_row_of_a_key_by_arrival(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(ITEMS, [(1, "a"), (2, "b"), (1, "c")], [(2, "d"), (3, "e")])
+    loads.load(ITEMS, [(3, "f"), (4, "g"), (3, None)])
+    assert ids(db) == [("1", "c"), ("2", "d"), ("3", db.null), ("4", "g")]
+
+
+def test_upsert_by_several_keys(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    both = request("a int!, b string!, x int", "a b", "upsert")
+    loads.load(both, [(1, "x", 1), (1, "y", 2), (2, "x", 3), (1, "x", 4)])
+    loads.load(both, [(2, "x", 5)])
+    rows = db.table("select a, b, x from t order by a, b")
+    assert rows == [("1", "x", "4"), ("1", "y", "2"), ("2", "x", "5")]
+
+
+def test_upsert_of_keys_alone(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    keys = request("id int!", "id", "upsert")
+    loads.load(keys, [(1,), (2,), (1,)])
+    loads.load(keys, [(2,), (3,)])
+    assert db.table("select id from t order by id") == [("1",), ("2",), ("3",)]
+
+
+def test_upsert_without_keys_appends(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(replace(ITEMS, keys=()), [(1, "a")], [(1, "a")])
+    assert ids(db) == [("1", "a"), ("1", "a")]
+
+
+def test_keys_differ_by_case_accents_and_trailing_spaces(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    texts = request("id string!, x string", "id", "upsert")
+    keys = ["a", "A", "a ", "á", "", "ß", "ss"]
+    loads.load(texts, [(key, "old") for key in keys])
+    loads.load(texts, [("A", "new")])
+    assert db.table("select count(*) from t") == [(str(len(keys)),)]
+    assert db.table("select count(*) from t where x = 'new'") == [("1",)]
+
+
+def test_columns_the_stream_lacks_stay_as_they_are(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(request("id int!, x string, y int", "id", "upsert"), [(1, "a", 7), (2, "b", 8)])
+    loads.load(ITEMS, [(1, "c"), (3, "d")])
+    rows = db.table("select id, x, y from t order by id")
+    assert rows == [("1", "c", "7"), ("2", "b", "8"), ("3", "d", db.null)]
+
+
+def test_a_null_key_is_a_value_like_any_other(pg: PG, new_loads: NewLoads):
+    loads = new_loads(pg)
+    nulls = request("a int, b int, x string, _sdc_deleted_at timestamp", "a b", "upsert")
+    nulls = replace(nulls, hard_delete=True)
+    loads.load(nulls, [(None, 1, "a", None), (1, None, "b", None), (None, 1, "c", None)])
+    loads.load(nulls, [(None, 1, "d", None), (None, None, "e", None)])
+    query = "select a, b, x from t order by x"
+    assert pg.table(query) == [("1", "", "b"), ("", "1", "d"), ("", "", "e")]
+    loads.load(nulls, [(None, 1, None, 0), (None, None, None, 0)])
+    assert pg.table(query) == [("1", "", "b")]
+
+
+def test_a_null_key_is_refused_where_rows_cannot_be_told_apart(maria: MariaDb, new_loads: NewLoads):
+    loads = new_loads(maria)
+    with pytest.raises(DestinationError, match="no value for the key"):
+        loads.load(request("id int, x string", "id", "upsert"), [(None, "a")])
+
+
+def test_soft_deletes_are_stored(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    soft = replace(MARKED, hard_delete=False)
+    loads.load(soft, [(1, "a", None, 1), (2, "b", None, 1)])
+    loads.load(soft, [(1, None, DAY, 1)])
+    rows = db.table("select id, _sdc_deleted_at is null from t order by id")
+    assert [row[0] for row in rows] == ["1", "2"]
+    assert rows[0][1] != rows[1][1]
+
+
+def test_hard_deletes_remove_the_row_of_their_key(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(MARKED, [(1, "a", None, 1), (2, "b", None, 1), (3, "c", None, 1)])
+    loads.load(
+        MARKED, [(1, None, DAY, 1), (2, None, DAY, 1), (2, "back", None, 1), (9, "n", DAY, 1)]
+    )
+    assert ids(db) == [("2", "back"), ("3", "c")]
+
+
+def test_overwrite_keeps_the_old_rows_until_the_end(db: Db, new_loads: NewLoads):
+    new_loads(db).load(PLAIN, [(1, "old")])
+    loads = new_loads(db)
+    loads.load(WHOLE, [(2, "new")], [(3, "new")])
+    loads.load(WHOLE, [(2, "new")])
+    assert ids(db) == [("1", "old")]
+    loads.destination.finish(WHOLE)
+    assert ids(db) == [("2", "new"), ("2", "new"), ("3", "new")]
+    assert tables_of(db) == ["t"]
+
+
+def test_overwrite_of_a_stream_without_rows_empties_the_table(db: Db, new_loads: NewLoads):
+    new_loads(db).load(PLAIN, [(1, "old")])
+    loads = new_loads(db)
+    loads.load(WHOLE)
+    loads.destination.finish(WHOLE)
+    assert ids(db) == []
+
+
+def test_overwrite_of_a_stream_that_never_came_changes_nothing(db: Db, new_loads: NewLoads):
+    new_loads(db).load(PLAIN, [(1, "old")])
+    new_loads(db).destination.finish(WHOLE)
+    assert ids(db) == [("1", "old")]
+
+
+def test_overwrite_with_keys_keeps_the_newest_of_all_flushes(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    whole = replace(MARKED, method="overwrite")
+    loads.load(whole, [(1, "a", None, 1), (2, "b", None, 1)], [(1, "c", None, 1)])
+    loads.load(whole, [(2, None, DAY, 1), (3, "d", None, 1)])
+    loads.destination.finish(whole)
+    assert ids(db) == [("1", "c"), ("3", "d")]
+
+
+def test_overwrite_takes_new_columns_and_other_types(db: Db, new_loads: NewLoads):
+    new_loads(db).load(request("id int, x string, z int"), [(1, "old", 3)])
+    loads = new_loads(db)
+    whole = request("id int, x int, y string", "", "overwrite")
+    loads.load(whole, [(2, 5, "new")])
+    loads.destination.finish(whole)
+    assert db.table("select id, x, y from t") == [("2", "5", "new")]
+
+
+def test_overwritten_rows_are_seen_until_the_commit(pg: PG, new_loads: NewLoads):
+    new_loads(pg).load(PLAIN, [(1, "old")])
+    loads = new_loads(pg)
+    destination = loads.destination
+    seen = []
+    insert = type(destination._database.sql).append
+
+    class Watching(type(destination._database.sql)):  # type: ignore[misc]
+        def append(self, *args):
+            seen.append(ids(pg))
+            return insert(self, *args)
+
+    destination._database.sql = Watching()
+    loads.load(WHOLE, [(2, "new")])
+    loads.load(WHOLE, [(3, "new")])
+    destination.finish(WHOLE)
+    assert seen == [[("1", "old")], [("1", "old")]]
+    assert ids(pg) == [("2", "new"), ("3", "new")]
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_an_activated_version_concerns_older_rows_only(db: Db, new_loads: NewLoads, hard: bool):
+    loads = new_loads(db)
+    marked = replace(MARKED, hard_delete=hard)
+    rows = [(1, "a", None, 1), (2, "b", DAY, 1), (3, "c", None, 2), (4, "d", None, None)]
+    loads.load(replace(marked, method="append-only"), rows)
+    loads.activate(marked, 2)
+    loads.activate(marked, 2)
+    left = db.table("select id, _sdc_deleted_at from t order by id")
+    if hard:
+        assert [row[0] for row in left] == ["3", "4"]
+    else:
+        assert [row[0] for row in left] == ["1", "2", "3", "4"]
+        assert left[0][1].startswith("2001-09-09 01:46:40")
+        assert left[1][1].startswith("1970-01-02")
+        assert left[2][1] == left[3][1] == db.null
+
+
+def test_a_version_of_a_table_without_versions_changes_nothing(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.activate(PLAIN, 2)
+    assert tables_of(db) == []
+    loads.load(PLAIN, [(1, "a")])
+    loads.activate(PLAIN, 2)
+    assert ids(db) == [("1", "a")]
+
+
+def test_the_note_of_a_killed_run_is_given_back_until_a_run_ends_well(db: Db, new_loads: NewLoads):
+    killed = new_loads(db)
+    killed.load(PLAIN, [(1, "a")], note="one")
+    killed.load(PLAIN, [(2, "b")], note="two")
+    assert new_loads(db).destination.note(PLAIN) is None, "the run lives"
+    killed.destination._keeper._connection.close()
+    second = new_loads(db)
+    assert second.destination.note(PLAIN) == "two"
+    second.load(PLAIN, [(3, "c")], note="three")
+    assert second.destination.note(PLAIN) == "two"
+    second.destination.finish(PLAIN)
+    assert new_loads(db).destination.note(PLAIN) is None
+    assert len(db.table("select 1 from _singer_ledger")) == 1
+
+
+def test_a_run_without_flushes_that_ends_well_makes_notes_forgotten(db: Db, new_loads: NewLoads):
+    killed = new_loads(db)
+    killed.load(PLAIN, [(1, "a")], note="one")
+    killed.destination._keeper._connection.close()
+    new_loads(db).destination.finish(PLAIN)
+    assert new_loads(db).destination.note(PLAIN) is None
+
+
+def test_there_is_no_note_without_a_table(db: Db, new_loads: NewLoads):
+    assert new_loads(db).destination.note(PLAIN) is None
+
+
+def test_notes_are_long(db: Db, new_loads: NewLoads):
+    note = "né%s'\"\\" * 8000
+    killed = new_loads(db)
+    killed.load(PLAIN, [(1, "a")], note=note)
+    killed.destination._keeper._connection.close()
+    assert new_loads(db).destination.note(PLAIN) == note
+
+
+def test_what_a_killed_run_has_staged_goes_with_the_next_run(db: Db, new_loads: NewLoads):
+    killed, living = new_loads(db), new_loads(db)
+    killed.stage(PLAIN, [(1, "a")])
+    kept = living.stage(PLAIN, [(2, "b")])
+    killed.destination._keeper._connection.close()
+    new_loads(db).load(PLAIN, [(3, "c")])
+    assert tables_of(db) == sorted([kept.parts[0].url, "t"])
+    living.destination.commit(kept)
+    assert ids(db) == [("2", "b"), ("3", "c")]
+
+
+def test_what_a_run_has_staged_and_not_loaded_goes_with_its_end(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.stage(PLAIN, [(1, "a")])
+    loads.destination.close()
+    assert tables_of(db) == []
+
+
+def test_a_run_keeps_its_lock_when_its_connection_is_cut(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    flush = loads.stage(PLAIN, [(1, "a")], note="n")
+    loads.destination._keeper._connection.close()
+    loads.destination.commit(flush)
+    assert new_loads(db).destination.note(PLAIN) is None
+    assert ids(db) == [("1", "a")]
+
+
+def test_two_streams_do_not_share_a_table(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(PLAIN, [(1, "a")])
+    with pytest.raises(DestinationError, match="streams 't' and 'other' would share"):
+        loads.load(request("id int", stream="other", table="t"), [(1,)])
+
+
+def test_a_schema_of_the_request_is_made(db: Db, new_loads: NewLoads, request_schema: str):
+    loads = new_loads(db)
+    loads.load(request("id int, x string", schema_name=request_schema), [(1, "a")])
+    mark = '"' if db.kind == "postgresql" else "`"
+    assert ids(db, f"{mark}{request_schema}{mark}.t") == [("1", "a")]
+
+
+@pytest.fixture
+def request_schema(db: Db):
+    name = "My %s schema"
+    yield name
+    mark = '"' if db.kind == "postgresql" else "`"
+    cascade = " cascade" if db.kind == "postgresql" else ""
+    db.run(f"drop schema {mark}{name}{mark}{cascade}")
