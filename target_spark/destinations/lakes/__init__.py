@@ -1,0 +1,126 @@
+"""Tables of lakes, Delta and Iceberg: what a format must do for the one destination over both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from target_spark.destinations.lakes.marks import Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.destinations import Flush
+    from target_spark.plans import TableName, TableRequest
+    from target_spark.tables.evolution import Capabilities, TableChange
+    from target_spark.tables.names import NameRules
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a table is.
+
+    Attributes:
+        table: Its name in SQL text, quoted: `delta`.`/path` or `catalog`.`schema`.`table`.
+        shown: Its name in messages.
+        folder: Path or URL of its folder where the settings say it; None in a catalog.
+    """
+
+    table: str
+    shown: str
+    folder: str | None = None
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """A table as it is now.
+
+    Attributes:
+        struct: Its columns; `nullable` is false for NOT NULL.
+        names: Stream's name → table's name of columns, as `TableChange.mapping` was stored.
+        partitions: Columns it is partitioned by, unchanged (no transforms).
+        properties: Of the table.
+    """
+
+    struct: StructType
+    names: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class LakeFormat(Protocol):
+    """One table format. `spark` is a session of the table alone: its conf may be set freely.
+
+    Every method may raise what Spark raises: the caller explains it, and does everything again
+    where `conflicts` is found in the text. `conf` is set in a table's session before all else.
+    """
+
+    rules: NameRules
+    can: Capabilities
+    conflicts: re.Pattern[str]
+    conf: Mapping[str, str]
+
+    def place(self, name: TableName) -> Place:
+        """Where a table goes."""
+
+    def storable(self, struct: StructType) -> StructType:
+        """The columns with types that the format has; values are cast to them."""
+
+    def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+        """The table now, never from a cache; None where there is none."""
+
+    def create(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        """Makes the table of `change.create`; one that somebody has made meanwhile stays."""
+
+    def alter(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        """Adds and widens columns, drops NOT NULL; stores `change.mapping` before."""
+
+    def append(self, spark: SparkSession, frame: DataFrame, place: Place, mark: Mark) -> None:
+        """Adds rows, of all columns in any order, in one commit with the mark.
+
+        A commit is made for a frame without rows too: the mark must be found again.
+        """
+
+    def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
+        """Runs MERGE, UPDATE or DELETE in one commit with the mark."""
+
+    def replace(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,
+        mark: Mark,
+    ) -> None:
+        """Puts rows, and the columns of `change.create`, in the place of everything there.
+
+        The table may not be there. One commit where it is: readers see all or nothing of it.
+        """
+
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark]:
+        """Marks of our commits among the last `limit` commits, newest first."""
+
+    def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
+        """Joins small files, sorted or clustered as the layout says."""
+
+
+@runtime_checkable
+class Adopting(Protocol):
+    """What a format may do besides: take parts over as files of the table."""
+
+    def adopt(
+        self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
+    ) -> bool:
+        """Adds the parts of a flush in one commit with the mark, as they are; they stay.
+
+        Returns:
+            Whether it was done; where not, nothing has happened.
+        """

@@ -1,0 +1,301 @@
+"""Delta and Iceberg tables as a destination: what both do alike, over a `LakeFormat`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from shared.arrow_types import as_nullable
+from shared.encodings import Encoding
+from shared.errors import DestinationError, SingerSparkError, Where
+from shared.storage import delete
+from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
+from target_spark.destinations import Flush, TableWrite
+from target_spark.destinations.folders import TableFolder
+from target_spark.destinations.lakes import Adopting, LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.marks import Mark, open_flush, run_of
+from target_spark.destinations.lakes.merge import activate_sql
+from target_spark.destinations.lakes.parts import no_rows
+from target_spark.destinations.lakes.pending import pending_folders
+from target_spark.destinations.lakes.repeats import repeated
+from target_spark.destinations.lakes.rows import appended, overwritten, recast, upserted
+from target_spark.destinations.lakes.sessions import own_session
+from target_spark.destinations.lakes.views import view_sql
+from target_spark.tables.evolution import TableChange, plan_change
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+    from target_spark.plans import TableRequest
+    from target_spark.version_edit import VersionEdit
+
+_log = logging.getLogger(__name__)
+
+HISTORY = 200
+"""Commits that are looked through for a mark of ours."""
+
+PARTS = Encoding("parquet", "snappy")
+_STEPS = 6
+
+
+@dataclass
+class OpenTable:
+    """A table as one stream of this run uses it.
+
+    Attributes:
+        place: Where it is.
+        folder: Where its parts wait.
+        spark: Its own session.
+        lock: One commit at a time.
+        held: Flushes that wait for the end of the run (`overwrite`).
+        tried: Tokens of flushes that a commit has been tried for.
+        runs: Runs whose notes end with this one.
+        view: Columns of the view over it that this run has made.
+    """
+
+    place: Place
+    folder: TableFolder
+    spark: SparkSession
+    lock: Any
+    held: list[Flush] = field(default_factory=list)
+    tried: set[str] = field(default_factory=set)
+    runs: set[str] = field(default_factory=set)
+    view: StructType | None = None
+
+
+class LakeDestination:
+    """See `Destination`, `Versioned` and `Noted`.
+
+    Args:
+        form: The table format.
+        config: The settings.
+        spark: Gives the session.
+    """
+
+    def __init__(
+        self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
+    ) -> None:
+        self._form = form
+        self._conflicts = config.type_conflicts
+        self._spark = spark
+        self._folders = pending_folders(config)
+        self._tables: dict[tuple[str, str], OpenTable] = {}
+        self._lock = threading.RLock()
+        atexit.register(self._close)
+
+    def prepare(self, request: TableRequest) -> TableWrite:
+        """See `Destination`."""
+        folder = self._open(request).folder
+        return TableWrite(folder.pending, PARTS, as_nullable(request.struct), folder.options)
+
+    def commit(self, flush: Flush) -> None:
+        """See `Destination`."""
+        table = self._open(flush.request)
+        with table.lock:
+            if flush.request.method != "overwrite":
+                self._repeat(table, flush.request, lambda _: self._load(table, flush))
+                self.abort(flush)
+            elif flush.token not in table.tried:
+                table.tried.add(flush.token)
+                table.held.append(flush)
+
+    def abort(self, flush: Flush) -> None:
+        """See `Destination`."""
+        for part in flush.parts:
+            with contextlib.suppress(OSError):
+                delete(part.url, flush.write.options)
+
+    def finish(self, request: TableRequest) -> None:
+        """See `Destination`. Compaction that fails is logged: every row is in the table."""
+        table = self._open(request)
+        with table.lock:
+            if table.held:
+                self._repeat(table, request, lambda attempt: self._overwrite(table, attempt))
+                table.held.clear()
+            elif table.runs:
+                self._repeat(table, request, lambda _: self._end(table, request))
+            if request.layout.compact:
+                self._compact(table, request)
+            with self._lock:
+                self._tables.pop((request.stream, table.place.table), None)
+            table.folder.close()
+
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        if request.method == "overwrite":
+            return
+        table = self._open(request)
+        with table.lock:
+            self._repeat(table, request, lambda _: self._edit(table, request, edit))
+
+    def note(self, request: TableRequest) -> str | None:
+        """See `Noted`."""
+        table = self._open(request)
+        with table.lock:
+            mark = self._repeat(table, request, lambda _: self._open_flush(table, request))
+            if mark is None:
+                return None
+            table.runs.add(mark.run)
+            return mark.note or None
+
+    def _load(self, table: OpenTable, flush: Flush) -> None:
+        """Everything from the table's columns to the commit, for one attempt."""
+        if flush.token in table.tried and self._is_stored(table, flush.token):
+            return
+        table.tried.add(flush.token)
+        request = self._storable(flush.request)
+        now, change = self._shape(table, request)
+        self._view(table, request, now)
+        if not flush.parts and not flush.note:
+            return
+        run = run_of(flush.token)
+        mark = Mark(run, flush.stream, flush.token, flush.note, tuple(table.runs - {run}))
+        if request.method == "upsert" and request.keys and flush.parts:
+            upserted(self._form, table.spark, table.place, flush, request, now, change, mark)
+        elif not self._adopted(table, flush, now, change, mark):
+            frame = appended(table.spark, flush, change)
+            self._form.append(table.spark, frame, table.place, mark)
+        if flush.note:
+            table.runs.add(run)
+
+    def _adopted(
+        self, table: OpenTable, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
+    ) -> bool:
+        form = self._form
+        if not flush.parts or not isinstance(form, Adopting):
+            return False
+        return form.adopt(table.place, flush, now, change, mark)
+
+    def _shape(self, table: OpenTable, request: TableRequest) -> tuple[LakeTable, TableChange]:
+        """The table after it has been given what the rows need, and how they go into it."""
+        form, spark, place = self._form, table.spark, table.place
+        for _ in range(_STEPS):
+            now = form.describe(spark, place)
+            change = self._plan(now, request)
+            if now is None or change.create is not None:
+                form.create(spark, place, change, request)
+            elif change.rewrite:
+                self._rewrite(table, now, change, request)
+            elif _alters(now, change):
+                form.alter(spark, place, change, request)
+            else:
+                return now, change
+        raise DestinationError(f"the columns of {place.shown} do not become what the rows need")
+
+    def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
+        form = self._form
+        struct, names = (None, {}) if now is None else (now.struct, now.names)
+        return plan_change(struct, request, form.rules, self._conflicts, form.can, names)
+
+    def _rewrite(
+        self, table: OpenTable, now: LakeTable, change: TableChange, request: TableRequest
+    ) -> None:
+        """Writes the whole table anew, with columns that change to a type nobody can widen to."""
+        frame, whole = recast(table.spark, table.place, now, change)
+        mark = Mark("", request.stream)
+        self._form.replace(table.spark, frame, table.place, whole, request, mark)
+
+    def _overwrite(self, table: OpenTable, attempt: int) -> None:
+        last = table.held[-1]
+        if attempt and self._is_stored(table, last.token):
+            return
+        form, run = self._form, run_of(last.token)
+        now = form.describe(table.spark, table.place)
+        flushes = [replace(held, request=self._storable(held.request)) for held in table.held]
+        names = {} if now is None else now.names
+        plan = _planner(form, self._conflicts)
+        frame, change, request = overwritten(table.spark, flushes, plan, names)
+        mark = Mark(run, last.stream, last.token, ended=(run, *table.runs))
+        form.replace(table.spark, frame, table.place, change, request, mark)
+        self._view(table, request, LakeTable(frame.schema, change.mapping))
+
+    def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
+        """Makes the view that the settings ask for, where its columns are not those of before."""
+        if request.view is not None and table.view != request.view:
+            table.spark.sql(view_sql(table.place, request, now.names))
+            table.view = request.view
+
+    def _end(self, table: OpenTable, request: TableRequest) -> None:
+        """An empty commit that says that nobody needs the notes of these runs any more."""
+        now = self._form.describe(table.spark, table.place)
+        if now is None:
+            return
+        frame = no_rows(table.spark, now.struct)
+        runs = tuple(sorted(table.runs))
+        self._form.append(
+            table.spark, frame, table.place, Mark(runs[0], request.stream, ended=runs)
+        )
+
+    def _edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> None:
+        now = self._form.describe(table.spark, table.place)
+        if now is None:
+            return
+        version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
+        if not {version, deleted} <= set(now.struct.names):
+            return
+        at = None if edit.hard_delete else edit.at
+        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
+        self._form.execute(table.spark, statement, table.place, Mark("", request.stream))
+
+    def _compact(self, table: OpenTable, request: TableRequest) -> None:
+        try:
+            if self._form.describe(table.spark, table.place) is not None:
+                self._form.compact(table.spark, table.place, request)
+        except Exception as error:
+            text = " ".join(str(error).split())[:300]
+            _log.warning("%s keeps its small files: %s", table.place.shown, text)
+
+    def _is_stored(self, table: OpenTable, token: str) -> bool:
+        if self._form.describe(table.spark, table.place) is None:
+            return False
+        marks = self._form.marks(table.spark, table.place, HISTORY)
+        return any(mark.token == token for mark in marks)
+
+    def _open_flush(self, table: OpenTable, request: TableRequest) -> Mark | None:
+        if self._form.describe(table.spark, table.place) is None:
+            return None
+        return open_flush(self._form.marks(table.spark, table.place, HISTORY), request.stream)
+
+    def _storable(self, request: TableRequest) -> TableRequest:
+        return replace(request, struct=self._form.storable(request.struct))
+
+    def _repeat(self, table: OpenTable, request: TableRequest, work: Callable[[int], Any]) -> Any:
+        where = Where(stream=request.stream)
+        return repeated(work, self._form.conflicts, where, shown=table.place.shown)
+
+    def _open(self, request: TableRequest) -> OpenTable:
+        place = self._form.place(request.name)
+        key = request.stream, place.table
+        with self._lock:
+            if key not in self._tables:
+                spark = self._spark()
+                own = own_session(spark, self._form.conf)
+                lock = self._lock if own is spark else threading.RLock()
+                folder = self._folders(place, uuid.uuid4().hex[:12])
+                self._tables[key] = OpenTable(place, folder, own, lock)
+            return self._tables[key]
+
+    def _close(self) -> None:
+        """Removes what is hidden and belongs to this run, when the process ends."""
+        for table in self._tables.values():
+            with contextlib.suppress(SingerSparkError):
+                table.folder.close()
+
+
+def _alters(now: LakeTable, change: TableChange) -> bool:
+    return change.alters or any(now.names.get(key) != name for key, name in change.renamed.items())
+
+
+def _planner(form: LakeFormat, conflicts: str) -> Callable[..., TableChange]:
+    def plan(struct: Any, request: TableRequest, names: Any) -> TableChange:
+        return plan_change(struct, request, form.rules, conflicts, form.can, names)
+
+    return plan

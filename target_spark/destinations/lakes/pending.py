@@ -1,0 +1,57 @@
+"""Where the parts of a lake's tables wait: folders that driver and executors share."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shared.errors import SettingsError, Where
+from shared.naming import folder_name
+from shared.spark_conf import executors_share_disk
+from shared.storage import NO_OPTIONS, StorageOptions, join, local_path
+from target_spark.destinations.folders import TableFolder
+from target_spark.destinations.lakes import Place
+from target_spark.destinations.local_folder import LocalFolder
+from target_spark.destinations.remote_folder import RemoteFolder
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+
+
+def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]:
+    """Gives folders for a table and a name of its own: beside the table, or below `staging.root`.
+
+    Those of dead runs are removed.
+
+    Args:
+        config: The settings.
+    """
+    options = StorageOptions(config.storage_options)
+
+    def open_folder(place: Place, run: str) -> TableFolder:
+        beside = place.folder or join(_root(config), folder_name(place.shown))
+        path = local_path(beside)
+        if path is None:
+            return RemoteFolder(beside, run, options or NO_OPTIONS).open()
+        return LocalFolder(path, run).open()
+
+    return open_folder
+
+
+def _root(config: TargetConfig) -> str:
+    """Folder for the parts of tables whose own folder only the catalog knows.
+
+    Raises:
+        SettingsError: The executors would not find it.
+    """
+    if config.staging.root is not None:
+        return join(config.staging.root, "parts")
+    if not executors_share_disk(config.spark):
+        raise SettingsError(
+            "tables of a catalog need a folder that all executors share",
+            where=Where(setting="staging.root"),
+        )
+    return os.path.join(tempfile.gettempdir(), f"target-spark-{getpass.getuser()}")  # noqa: PTH118

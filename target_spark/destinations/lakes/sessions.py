@@ -1,0 +1,37 @@
+"""A session for each table, since formats take a commit's mark from the session's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """A session with a configuration of its own; the given one where there is no other."""
+    try:
+        own = spark.newSession()
+    except (AttributeError, NotImplementedError):  # Spark Connect
+        own = spark
+    for name, value in conf.items():
+        own.conf.set(name, value)
+    return own
+
+
+@contextmanager
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Sets the configuration of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in conf}
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

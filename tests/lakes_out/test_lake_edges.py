@@ -1,0 +1,98 @@
+"""Commits that are done again, and where parts wait. No Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.errors import DestinationError, SettingsError, Where
+from shared.spark_settings import SparkSettings
+from target_spark.config import StagingSettings, TargetConfig
+from target_spark.destinations.lakes import Place
+from target_spark.destinations.lakes.pending import pending_folders
+from target_spark.destinations.lakes.repeats import ATTEMPTS, repeated
+
+LOST = re.compile("Concurrent")
+STREAM = Where(stream="s")
+
+
+def test_work_that_loses_against_others_is_done_again() -> None:
+    pauses: list[float] = []
+
+    def work(attempt: int) -> int:
+        if attempt < 3:
+            raise RuntimeError("ConcurrentAppendException")
+        return attempt
+
+    assert repeated(work, LOST, STREAM, shown="t", pause=pauses.append) == 3
+    assert len(pauses) == 3
+    assert all(0 <= pause <= 10 for pause in pauses)
+
+
+def test_other_failures_are_explained_at_once() -> None:
+    attempts: list[int] = []
+
+    def work(attempt: int) -> None:
+        attempts.append(attempt)
+        raise RuntimeError("[DELTA_SOMETHING] It is so. SQLSTATE: 42000")
+
+    with pytest.raises(DestinationError, match="It is so") as caught:
+        repeated(work, LOST, STREAM, shown="t")
+    assert caught.value.where.stream == "s"
+    assert attempts == [0]
+
+
+def test_errors_of_ours_stay_what_they_are() -> None:
+    error = SettingsError("Concurrent")
+
+    def work(_: int) -> None:
+        raise error
+
+    with pytest.raises(SettingsError) as caught:
+        repeated(work, LOST, STREAM, shown="t")
+    assert caught.value is error
+
+
+def test_an_endless_fight_ends() -> None:
+    attempts: list[int] = []
+
+    def work(attempt: int) -> None:
+        attempts.append(attempt)
+        raise RuntimeError("Concurrent")
+
+    with pytest.raises(DestinationError, match="'t' is changed by others all the time"):
+        repeated(work, LOST, STREAM, shown="'t'", pause=lambda _: None)
+    assert len(attempts) == ATTEMPTS
+
+
+def test_parts_of_a_table_in_a_folder_wait_beside_it(tmp_path: Path) -> None:
+    folder = str(tmp_path / "lake" / "t")
+    open_folder = pending_folders(TargetConfig(path=str(tmp_path), format="delta"))
+    first = open_folder(Place("x", "x", folder), "r1")
+    second = open_folder(Place("x", "x", folder), "r2")
+    assert Path(first.pending).parent.parent == tmp_path / "lake"
+    assert Path(first.pending).is_dir()
+    assert first.pending != second.pending
+    first.close()
+    assert not Path(first.pending).exists()
+    assert Path(second.pending).is_dir()
+    second.close()
+
+
+def test_parts_of_a_table_in_a_catalog_wait_where_all_executors_look(tmp_path: Path) -> None:
+    place = Place("`c`.`s`.`t`", "c.s.t")
+    cluster = SparkSettings(master="spark://host:7077")
+    config = TargetConfig(catalog="c", format="delta", spark=cluster)
+    with pytest.raises(SettingsError, match="all executors share") as caught:
+        pending_folders(config)(place, "r")
+    assert caught.value.where.setting == "staging.root"
+    staging = StagingSettings(root=str(tmp_path))
+    config = TargetConfig(catalog="c", format="delta", spark=cluster, staging=staging)
+    folder = pending_folders(config)(place, "r")
+    assert Path(folder.pending).is_relative_to(tmp_path)
+    folder.close()
+    local = pending_folders(TargetConfig(catalog="c", format="delta"))(place, "r")
+    assert Path(local.pending).is_dir()
+    local.close()
