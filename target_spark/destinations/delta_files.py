@@ -1,0 +1,193 @@
+"""Parts that become files of a Delta table as they are, by the package `deltalake`.
+
+Spark would read and write them once more. Only for tables on a local disk whose protocol asks
+nothing of writers that these files would not have.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.storage import local_path, make_durable
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from target_spark.destinations.lakes import LakeTable
+    from target_spark.plans import Part
+    from target_spark.tables.changes import TableChange
+
+_FEATURE = "delta.feature."
+_KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+_PLAIN_WRITER, _FEATURE_WRITER = 2, 7
+_INDEXED = 32
+_LONGEST_TEXT = 64
+
+
+def can_register(
+    folder: str | None, now: LakeTable, change: TableChange, struct: StructType
+) -> bool:
+    """Whether parts with the columns `struct` are files of the table as they are.
+
+    Args:
+        folder: The table's.
+        now: The table.
+        change: How rows go into it.
+        struct: Of the parts.
+    """
+    if folder is None or local_path(folder) is None or find_spec("deltalake") is None:
+        return False
+    return not now.partitions and _plain_protocol(now.properties) and _same_columns(change, struct)
+
+
+def register(
+    folder: str,
+    parts: Sequence[Part],
+    now: LakeTable,
+    metadata: str,
+    transaction: tuple[str, int] | None,
+) -> bool:
+    """Links parts into the table's folder and commits them.
+
+    Args:
+        folder: The table's.
+        parts: On the same disk.
+        now: The table.
+        metadata: Kept with the commit.
+        transaction: Application and version, where the commit has one.
+
+    Returns:
+        True where the table has them now, or had this transaction. False where nothing has been
+        done: the files lie on another disk, or hold a null for NOT NULL, or the package does not
+        know the table's protocol.
+
+    Raises:
+        deltalake.exceptions.DeltaError: The commit failed.
+    """
+    from deltalake import (  # noqa: PLC0415
+        CommitProperties,
+        DeltaTable,
+        PostCommitHookProperties,
+        Transaction,
+    )
+    from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
+    from deltalake.transaction import AddAction  # noqa: PLC0415
+
+    strict = {field.name for field in now.struct if not field.nullable}
+    found = [(part, file_stats(part.url)) for part in parts]
+    if any(stats["nullCount"].get(name) != 0 for _, stats in found for name in strict):
+        return False
+    table = Path(local_path(folder) or folder)
+    opened = DeltaTable(str(table))
+    if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
+        return True
+    names: list[str] = []
+    try:
+        for number, (part, _) in enumerate(found):
+            names.append(f"part-{number:05d}-{uuid.uuid4()}.parquet")
+            os.link(local_path(part.url) or part.url, table / names[-1])
+        make_durable(str(table))
+        at = int(time.time() * 1000)
+        actions = [
+            AddAction(name, part.size, {}, at, True, json.dumps(stats))
+            for name, (part, stats) in zip(names, found, strict=True)
+        ]
+        opened.create_write_transaction(
+            actions,  # type: ignore[arg-type]
+            "append",
+            opened.schema(),
+            [],
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": metadata},
+                app_transactions=[Transaction(*transaction, at)] if transaction else None,
+            ),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        )
+    except (OSError, DeltaProtocolError):
+        _unlink(table, names)
+        return False
+    return True
+
+
+def file_stats(url: str) -> dict[str, Any]:
+    """What Delta keeps of a Parquet file: rows, and of its first columns bounds and nulls."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    footer = parquet.read_metadata(local_path(url) or url)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    stats: dict[str, Any] = {"numRecords": footer.num_rows}
+    stats |= {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    for number in range(footer.num_columns):
+        column = footer.schema.column(number)
+        if column.path != column.name:
+            continue
+        chunks = [group.column(number).statistics for group in groups]
+        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
+            continue
+        stats["nullCount"][column.name] = sum(chunk.null_count for chunk in chunks)
+        bounds = _bounds([chunk for chunk in chunks if chunk.num_values])
+        if bounds is not None and number < _INDEXED:
+            stats["minValues"][column.name], stats["maxValues"][column.name] = bounds
+    return stats
+
+
+def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
+    if not chunks or not all(chunk.has_min_max for chunk in chunks):
+        return None
+    first = _written(min(chunk.min for chunk in chunks))
+    last = _written(max(chunk.max for chunk in chunks))
+    return None if first is None or last is None else (first, last)
+
+
+def _written(value: Any) -> int | str | None:
+    """A bound as Delta writes it; None for types whose bounds are better left out."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text}Z" if value.tzinfo is not None else text
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    return value if isinstance(value, int) else None
+
+
+def _plain_protocol(properties: Mapping[str, str]) -> bool:
+    if any(name.startswith("delta.constraints.") for name in properties):
+        return False
+    version = int(properties.get("delta.minWriterVersion", "99"))
+    if version == _FEATURE_WRITER:
+        features = {name[len(_FEATURE) :] for name in properties if name.startswith(_FEATURE)}
+        return features <= _KNOWN_FEATURES
+    return version <= _PLAIN_WRITER
+
+
+def _same_columns(change: TableChange, struct: StructType) -> bool:
+    """Whether the parts have the table's names and types; variants are text in them."""
+    from shared.spark_conform import loose  # noqa: PLC0415
+
+    given = {item.source: item for item in change.projection if item.source is not None}
+    return given.keys() == set(struct.names) and all(
+        item.how == "as is"
+        and item.target == name
+        and not item.names
+        and loose(item.dtype) == loose(struct[name].dataType)
+        and "variant" not in item.dtype.simpleString()
+        for name, item in given.items()
+    )
+
+
+def _unlink(table: Path, names: Sequence[str]) -> None:
+    for name in names:
+        with suppress(OSError):
+            (table / name).unlink()
