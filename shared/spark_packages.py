@@ -33,7 +33,11 @@ NEEDS: Mapping[str, Need] = {
     "delta": Need(
         "io.delta:delta-spark_4.1_2.13:4.4.0",
         "io.delta.sql.DeltaSparkSessionExtension",
-        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+        {
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # Delta replays a table's log by this many tasks; its 50 are for very large tables.
+            "spark.databricks.delta.snapshotPartitions": "8",
+        },
         ("io.delta.", "org.apache.spark.sql.delta."),
     ),
     "iceberg": Need(
