@@ -1,4 +1,4 @@
-"""The reference: what a user would write by hand to bring a PostgreSQL table into Parquet."""
+"""The reference: what a user would write by hand to bring a table into Parquet, or Parquet in."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
-    reader = spark.read.format("jdbc").options(**given["options"])
-    reader.load().write.mode("overwrite").parquet(given["path"])
+    if "read" in given:
+        writer = spark.read.parquet(given["read"]).write.format("jdbc").mode("append")
+        writer.options(**given["options"]).save()
+    else:
+        reader = spark.read.format("jdbc").options(**given["options"])
+        reader.load().write.mode("overwrite").parquet(given["path"])
     spark.stop()
 
 

@@ -1,0 +1,117 @@
+"""Upsert into a Delta or Iceberg table, beside the same MERGE by hand in Spark, in one run.
+
+Run as `python -m benchmarks.upsert_path [--rows N] [--runs N] [--format delta|iceberg]`. Half of
+the rows exist in the table. Session starts are included on both sides; each run has a fresh copy
+of the table, whose making is not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import Measured, describe, interleaved, median_seconds, run_piped
+from benchmarks.processes import module as python_module
+from shared.spark_packages import NEEDS
+
+PROPERTIES = {
+    "id": {"type": "integer"},
+    "name": {"type": ["string", "null"]},
+    "code": {"type": ["integer", "null"]},
+    "rate": {"type": ["number", "null"]},
+    "active": {"type": ["boolean", "null"]},
+    "at": {"type": ["string", "null"], "format": "date-time"},
+    "digest": {"type": ["string", "null"]},
+    "big": {"type": ["integer", "null"]},
+    "note": {"type": ["string", "null"]},
+    "round": {"type": ["integer", "null"]},
+}
+
+
+class Place:
+    """A folder with the new rows, the table, and a copy of the table as it is before."""
+
+    def __init__(self, folder: Path, form: str, rows: int) -> None:
+        self.folder, self.form, self.rows = folder, form, rows
+        self.new, self.lake, self.before = folder / "new", folder / "lake", folder / "before"
+        self.table = f"delta.`{self.lake}/rows`" if form == "delta" else "plain.rows"
+
+    def plain(self, **more: Any) -> Measured:
+        given: dict[str, Any] = {"package": NEEDS[self.form].package, "format": self.form, **more}
+        if self.form == "iceberg":
+            given["conf"] = {"spark.sql.catalog.plain.warehouse": str(self.lake)}
+        return run_piped([python_module("benchmarks.plain_merge", json.dumps(given))], self.folder)
+
+    def make(self) -> None:
+        table = {"table": self.table, "first": 0, "count": self.rows // 2}
+        self.plain(make=[table, {"path": str(self.new), "first": 0, "count": self.rows}])
+        self.lake.rename(self.before)
+
+    def renew(self) -> None:
+        shutil.rmtree(self.lake, ignore_errors=True)
+        shutil.copytree(self.before, self.lake)
+
+
+def by_hand(place: Place, newest: bool) -> Measured:
+    place.renew()
+    return place.plain(path=str(place.new), table=place.table, newest=newest)
+
+
+def target(place: Place) -> Measured:
+    place.renew()
+    files = sorted(f"file://{path}" for path in place.new.glob("*.parquet"))
+    schema = {"type": "object", "properties": PROPERTIES}
+    messages: list[dict[str, Any]] = [
+        {"type": "SCHEMA", "stream": "rows", "schema": schema, "key_properties": ["id"]},
+        {
+            "type": "BATCH",
+            "stream": "rows",
+            "encoding": {"format": "parquet", "compression": "snappy"},
+            "manifest": files,
+        },
+        {"type": "STATE", "value": {}},
+    ]
+    text = "".join(json.dumps(message) + "\n" for message in messages)
+    (place.folder / "messages").write_text(text)
+    settings = {
+        "format": place.form,
+        "path": str(place.lake),
+        "load_method": "upsert",
+        "add_record_metadata": False,
+    }
+    (place.folder / "target.json").write_text(json.dumps(settings))
+    command = python_module("target_spark.cli", "--config", "target.json", "--input", "messages")
+    return run_piped([command], place.folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--format", choices=["delta", "iceberg"], default="delta")
+    chosen = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
+    try:
+        place = Place(folder, chosen.format, chosen.rows)
+        place.make()
+        cases: dict[str, Callable[[], Measured]] = {
+            "target-spark": partial(target, place),
+            "MERGE by hand": partial(by_hand, place, False),
+            "MERGE by hand, newest of each key": partial(by_hand, place, True),
+        }
+        results = interleaved(chosen.runs, cases)
+        same = median_seconds(results["MERGE by hand"])
+        for name, measured in results.items():
+            print(f"{name:34} {median_seconds(measured) / same:5.2f} x   {describe(measured)}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
