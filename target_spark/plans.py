@@ -188,6 +188,7 @@ class LoadResult:
         reject_files: URLs of files that hold all of them with their text, as `target_spark.rejects`
             writes them; only where they are asked for. They stay until commit or abort.
         segments: What tells the records should they come again; empty where nobody asks.
+        expected: What an earlier run has committed that comes after them.
     """
 
     parts: tuple[Part, ...] = ()
@@ -196,3 +197,4 @@ class LoadResult:
     rejected: int = 0
     reject_files: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
+    expected: tuple[Segment, ...] = ()
