@@ -1,0 +1,279 @@
+"""Iceberg tables, by path or in a catalog."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from shared.errors import SettingsError, Where
+from shared.storage import local_path
+from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes.ddl import properties_sql
+from target_spark.destinations.lakes.destination import LakeDestination
+from target_spark.destinations.lakes.iceberg_ddl import (
+    NAMES_PROPERTY,
+    Described,
+    alterations,
+    creation,
+    described,
+    finishing,
+    new_properties,
+    replacement,
+)
+from target_spark.destinations.lakes.iceberg_layout import (
+    partitions_sql,
+    plain_columns,
+    same_partitions,
+)
+from target_spark.destinations.lakes.iceberg_places import catalog_conf, check_empty, place_of
+from target_spark.destinations.lakes.iceberg_types import (
+    iceberg_storable,
+    iceberg_widens,
+    needs_version_3,
+)
+from target_spark.destinations.lakes.marks import Mark, read_mark
+from target_spark.destinations.lakes.merge import text_literal
+from target_spark.destinations.lakes.sessions import configured
+from target_spark.destinations.lakes.table_lock import one_writer
+from target_spark.tables.evolution import Capabilities
+from target_spark.tables.names import NameRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+    from target_spark.plans import TableName, TableRequest
+    from target_spark.tables.evolution import TableChange
+
+_log = logging.getLogger(__name__)
+
+MARK_PROPERTY = "target_spark.mark"
+"""Property of snapshots that holds the mark of the commit."""
+
+_MARK_CONF = f"spark.sql.iceberg.snapshot-property.{MARK_PROPERTY}"
+_PART = re.compile(r"`(?:[^`]|``)*`")
+_NOT_THERE = re.compile(
+    r"TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NoSuchTableException|NoSuchNamespaceException"
+)
+
+
+def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
+    """The destination for Iceberg tables."""
+    if config.catalog is None and local_path(config.path) is None:
+        _log.warning(
+            "Iceberg tables by path have no lock on object storages: let one program at a time "
+            "write to a table, or use a catalog"
+        )
+    return LakeDestination(IcebergFormat(config), config, spark)
+
+
+class IcebergFormat:
+    """See `LakeFormat`.
+
+    Exactly once: the mark of a commit is a property of its snapshot. Iceberg checks MERGE, UPDATE
+    and DELETE against what others have committed meanwhile (isolation level `serializable`).
+    """
+
+    # Not certain what became of it: the flush is looked for before it is committed again.
+    conflicts = re.compile(
+        r"CommitFailedException|CommitStateUnknownException|AlreadyExistsException"
+        r"|ValidationException: (?:Found|Missing required|Cannot commit|Cannot delete file where)"
+        r"|INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS|CANNOT_FIND_DATA|SQLITE_BUSY"
+    )
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._path = config.path
+        self._catalog = config.catalog
+        self.conf: Mapping[str, str] = catalog_conf(config)
+        self.rules = NameRules(
+            style=config.column_names,
+            max_bytes=None,
+            forbidden=".",
+            reserved=frozenset(),
+            ignore_case=True,
+        )
+        self.can = Capabilities(widen=iceberg_widens, drop_not_null=True, nested=True)
+
+    def place(self, name: TableName) -> Place:
+        """See `LakeFormat`."""
+        return place_of(self._path, self._catalog, name)
+
+    def storable(self, struct: StructType) -> StructType:
+        """See `LakeFormat`."""
+        return iceberg_storable(struct)
+
+    def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+        """See `LakeFormat`."""
+        found = self._described(spark, place)
+        if found is None:
+            return None
+        names = json.loads(found.properties.get(NAMES_PROPERTY, "{}"))
+        plain = plain_columns(found.partitions, found.struct.names)
+        return LakeTable(found.struct, names, plain, found.properties)
+
+    def create(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        """See `LakeFormat`."""
+        check_empty(place.folder)
+        around = _PART.findall(place.table)[:-1]
+        with one_writer(place.folder):
+            if len(around) > 1:
+                spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(around)}")
+            spark.sql(creation(place.table, change, request))
+            self._complete(spark, place, change, request)
+
+    def alter(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        """See `LakeFormat`."""
+        del request  # The layout is that of new tables.
+        with one_writer(place.folder):
+            found = self._described(spark, place)
+            if found is None:
+                return
+            wanted = {
+                name: text
+                for name, text in new_properties(change, found.properties).items()
+                if found.properties.get(name) != text
+            }
+            if wanted:
+                spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
+            for statement in alterations(change, found.properties):
+                spark.sql(f"ALTER TABLE {place.table} {statement}")
+            if needs_version_3([column.dtype for column in change.add]):
+                # Iceberg 1.12 reads no table with a variant that its newest snapshot lacks.
+                spark.createDataFrame([], spark.table(place.table).schema).writeTo(
+                    place.table
+                ).append()
+
+    def append(self, spark: SparkSession, frame: DataFrame, place: Place, mark: Mark) -> None:
+        """See `LakeFormat`."""
+        with self._committing(spark, place, mark):
+            frame.writeTo(place.table).append()
+
+    def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
+        """See `LakeFormat`. DELETE that takes whole files has no place for the mark."""
+        with self._committing(spark, place, mark):
+            spark.sql(statement).collect()
+
+    def replace(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,
+        mark: Mark,
+    ) -> None:
+        """See `LakeFormat`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        if self._described(spark, place) is None:
+            self.create(spark, place, change, request)
+        with self._committing(spark, place, mark):
+            if _fits(self._described(spark, place), change, request):
+                frame.writeTo(place.table).overwrite(F.lit(True))
+                return
+            view = f"whole_{uuid.uuid4().hex}"
+            statement, rows = replacement(place.table, view, frame, change, request)
+            rows.createOrReplaceTempView(view)
+            try:
+                spark.sql(statement).collect()
+            finally:
+                spark.catalog.dropTempView(view)
+        with one_writer(place.folder):
+            self._complete(spark, place, change, request)
+
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark]:
+        """See `LakeFormat`. Snapshots that were rolled back do not count."""
+        text = f"summary[{text_literal(MARK_PROPERTY)}]"
+        current = f"SELECT snapshot_id FROM {place.table}.history WHERE is_current_ancestor"  # noqa: S608
+        rows = spark.sql(
+            f"SELECT snapshot_id, parent_id, {text} FROM {place.table}.snapshots "  # noqa: S608
+            f"WHERE snapshot_id IN ({current}) ORDER BY committed_at DESC LIMIT {int(limit)}"
+        ).collect()
+        texts = _chained([(row[0], row[1], row[2]) for row in rows])
+        return tuple(mark for text in texts if (mark := read_mark(text)) is not None)
+
+    def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
+        """See `LakeFormat`. Nothing expires: older snapshots stay readable."""
+        found = self._described(spark, place)
+        if found is None:
+            return
+        catalog = _PART.findall(place.table)[0]
+        arguments = [f"table => {text_literal(place.table)}"]
+        if found.properties.get("sort-order"):
+            arguments.append("strategy => 'sort'")
+        size = request.layout.target_file_bytes
+        if size is not None:
+            arguments.append(f"options => map('target-file-size-bytes', '{size}')")
+        with one_writer(place.folder):
+            spark.sql(f"CALL {catalog}.system.rewrite_data_files({', '.join(arguments)})").collect()
+
+    def _described(self, spark: SparkSession, place: Place) -> Described | None:
+        try:
+            return described(spark, place.table)
+        except Exception as error:
+            self._check_catalog(spark)
+            if _NOT_THERE.search(str(error)):
+                return None
+            raise
+
+    def _complete(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        """What a new table is given after its columns: no reader misses it."""
+        found = self._described(spark, place)
+        if found is not None:
+            for statement in finishing(found, change, request):
+                spark.sql(f"ALTER TABLE {place.table} {statement}")
+
+    def _check_catalog(self, spark: SparkSession) -> None:
+        name = self._catalog
+        if name in (None, "spark_catalog"):
+            return
+        if spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
+            raise SettingsError(
+                f"Spark has no catalog '{name}'",
+                where=Where(setting="catalog"),
+                hint=f"describe it by spark.conf: spark.sql.catalog.{name} and what belongs to it",
+            )
+
+    @contextmanager
+    def _committing(self, spark: SparkSession, place: Place, mark: Mark) -> Iterator[None]:
+        with one_writer(place.folder), configured(spark, {_MARK_CONF: mark.to_text()}):
+            yield
+
+
+def _chained(rows: list[tuple[int, int | None, str | None]]) -> Iterator[str | None]:
+    """Texts of snapshots from the newest back: by their parents, as clocks differ."""
+    known = {number: (parent, text) for number, parent, text in rows}
+    parents = {parent for parent, _ in known.values()}
+    at: int | None = next((number for number in known if number not in parents), None)
+    while at is not None and at in known:
+        at, text = known[at]
+        yield text
+
+
+def _fits(now: Described | None, change: TableChange, request: TableRequest) -> bool:
+    """Whether the table has the very columns and partitions that are wanted."""
+    from shared.spark_conform import loose  # noqa: PLC0415
+
+    if now is None or change.create is None:
+        return False
+    have = [(field.name, loose(field.dataType)) for field in now.struct]
+    want = [(column.name, loose(column.dtype)) for column in change.create]
+    strict = {field.name for field in now.struct if not field.nullable}
+    loosened = {column.name for column in change.create if column.nullable}
+    wanted = partitions_sql(request, change.mapping)
+    return have == want and same_partitions(now.partitions, wanted) and not strict & loosened
+
+
+__all__ = ["IcebergFormat", "iceberg_destination"]

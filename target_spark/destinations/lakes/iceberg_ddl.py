@@ -1,0 +1,170 @@
+"""Statements that make and change Iceberg tables, and what Spark says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shared.singer_columns import quoted as column_name
+from target_spark.destinations.lakes.ddl import (
+    column_sql,
+    properties_sql,
+    sql_type,
+    table_comment,
+)
+from target_spark.destinations.lakes.iceberg_layout import order_sql, partitions_sql
+from target_spark.destinations.lakes.iceberg_types import can_identify, needs_version_3
+from target_spark.destinations.lakes.merge import quoted, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.plans import TableRequest
+    from target_spark.tables.evolution import TableChange
+
+NAMES_PROPERTY = "target_spark.column_names"
+"""Table property with the stream's names of columns that had to be changed."""
+
+_VERSION = "format-version"
+_FILE_SIZE = "write.target-file-size-bytes"
+_IDENTIFIERS = "identifier-fields"
+_ORDER = "sort-order"
+
+
+@dataclass(frozen=True)
+class Described:
+    """What Spark says of a table.
+
+    Attributes:
+        struct: Its columns.
+        partitions: As Spark shows them: `day`, `days(at)`.
+        properties: Of the table, with what Iceberg tells there besides.
+    """
+
+    struct: StructType
+    partitions: tuple[str, ...]
+    properties: Mapping[str, str]
+
+
+def described(spark: SparkSession, table: str) -> Described:
+    """The table now; raises what Spark does where there is none."""
+    struct = spark.table(table).schema
+    properties = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE {table}").collect()]
+    return Described(struct, tuple(_partitions(rows)), {row[0]: row[1] for row in properties})
+
+
+def creation(table: str, change: TableChange, request: TableRequest) -> str:
+    """CREATE TABLE; a table that is there stays."""
+    columns = ", ".join(column_sql(column) for column in change.create or ())
+    return f"CREATE TABLE IF NOT EXISTS {table} ({columns}) {_rest(change, request)}"
+
+
+def replacement(
+    table: str, view: str, frame: DataFrame, change: TableChange, request: TableRequest
+) -> tuple[str, DataFrame]:
+    """The statement that puts the rows of a view in the place of a table, and those rows."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    columns = []
+    for column in change.create or ():
+        metadata = {"comment": column.comment} if column.comment else {}
+        columns.append(F.col(column_name(column.name)).alias(column.name, metadata=metadata))
+    order = order_sql(request, change.mapping)
+    sorted_by = f" ORDER BY {order}" if order and not request.layout.partition_by else ""
+    text = f"CREATE OR REPLACE TABLE {table} {_rest(change, request)}"
+    return f"{text} AS SELECT * FROM `{view}`{sorted_by}", frame.select(*columns)  # noqa: S608
+
+
+def finishing(found: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
+    """What ALTER TABLE does to a new table: the keys as identifier fields, the sort order."""
+    fields = {field.name: field for field in found.struct}
+    keys = [change.mapping.get(key, key) for key in request.keys]
+    fit = all(
+        key in fields and not fields[key].nullable and can_identify(fields[key].dataType)
+        for key in keys
+    )
+    if keys and fit and _IDENTIFIERS not in found.properties:
+        yield f"SET IDENTIFIER FIELDS {', '.join(map(quoted, keys))}"
+    order = order_sql(request, change.mapping)
+    if order and _ORDER not in found.properties:
+        # Within files, as rows come; over all of them where no partitions spread them already.
+        yield f"WRITE {'LOCALLY ' if request.layout.partition_by else ''}ORDERED BY {order}"
+
+
+def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str]:
+    """Properties that a changed table needs."""
+    found = _names(change)
+    added = [column.dtype for column in change.add]
+    if needs_version_3(added) and int(now.get(_VERSION, "2")) < 3:  # noqa: PLR2004
+        found[_VERSION] = "3"
+    return found
+
+
+def alterations(change: TableChange, now: Mapping[str, str]) -> Iterator[str]:
+    """What ALTER TABLE does for a change, statement by statement."""
+    added = [column_sql(column, not_null=False) for column in change.add]
+    added += [f"{quoted(*path)} {sql_type(dtype)}" for path, dtype in change.add_nested]
+    if added:
+        yield f"ADD COLUMNS ({', '.join(added)})"
+    for path, _, new in change.widen:
+        yield f"ALTER COLUMN {quoted(*path)} TYPE {sql_type(new)}"
+    identifiers = now.get(_IDENTIFIERS, "")[1:-1]
+    if identifiers and set(change.nullable) & set(_split(identifiers)):
+        # An identifier that may be missing is none: without one of them, the others are none.
+        yield f"DROP IDENTIFIER FIELDS {', '.join(map(quoted, _split(identifiers)))}"
+    for name in change.nullable:
+        yield f"ALTER COLUMN {quoted(name)} DROP NOT NULL"
+
+
+def _rest(change: TableChange, request: TableRequest) -> str:
+    """What follows the columns in CREATE TABLE."""
+    parts = ["USING iceberg"]
+    partitions = partitions_sql(request, change.mapping)
+    order_sql(request, change.mapping)
+    if partitions:
+        parts.append(f"PARTITIONED BY ({', '.join(partitions)})")
+    comment = table_comment(request.schema)
+    if comment:
+        parts.append(f"COMMENT {text_literal(comment)}")
+    properties = {**_own_properties(change, request), **request.layout.properties}
+    if properties:
+        parts.append(f"TBLPROPERTIES {properties_sql(properties)}")
+    return " ".join(parts)
+
+
+def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
+    found = _names(change)
+    if request.layout.target_file_bytes is not None:
+        found[_FILE_SIZE] = str(request.layout.target_file_bytes)
+    if needs_version_3([column.dtype for column in change.create or ()]):
+        found[_VERSION] = "3"
+    return found
+
+
+def _names(change: TableChange) -> dict[str, str]:
+    changed = change.renamed
+    return {NAMES_PROPERTY: json.dumps(dict(changed), sort_keys=True)} if changed else {}
+
+
+def _partitions(rows: list[tuple[str, str]]) -> Iterator[str]:
+    """Partitions in what DESCRIBE TABLE says."""
+    names = [name for name, _ in rows]
+    if "# Partitioning" in names:
+        for name, text in rows[names.index("# Partitioning") + 1 :]:
+            if not name.startswith("Part "):
+                return
+            yield text
+    elif "# Partition Information" in names:
+        for name, _ in rows[names.index("# Partition Information") + 1 :]:
+            if not name or (name.startswith("# ") and name != "# col_name"):
+                return
+            if name != "# col_name":
+                yield name
+
+
+def _split(identifiers: str) -> list[str]:
+    return [name for name in identifiers.split(",") if name]

@@ -1,0 +1,67 @@
+"""How Iceberg tables are partitioned and sorted, as SQL text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shared.errors import DestinationError, Where
+from target_spark.destinations.lakes.merge import quoted
+from target_spark.plans import TableRequest
+from target_spark.tables.partitions import PartitionField, partition_fields
+
+
+def partitions_sql(request: TableRequest, names: Mapping[str, str]) -> tuple[str, ...]:
+    """What a table is partitioned by: quoted columns, and transforms of them.
+
+    Args:
+        request: What the stream asks for.
+        names: Stream's name → table's name of columns.
+
+    Raises:
+        DestinationError: A column is none of the stream's, or a transform none that there is.
+    """
+    return tuple(_partition(field, names) for field in partition_fields(request))
+
+
+def order_sql(request: TableRequest, names: Mapping[str, str]) -> str:
+    """The columns that a table is sorted by; empty for none.
+
+    Raises:
+        DestinationError: A column is none of the stream's.
+    """
+    for name in request.layout.cluster_by:
+        if name not in request.struct.names:
+            raise DestinationError(
+                f"the stream has no column '{name}' to sort its table by",
+                where=Where(stream=request.stream, setting="cluster_by"),
+                hint="select it in the tap, or name another column for this stream under `streams`",
+            )
+    return ", ".join(quoted(names.get(name, name)) for name in request.layout.cluster_by)
+
+
+def plain_columns(partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Those of a table's columns that it is partitioned by as they are.
+
+    Args:
+        partitions: As Spark shows them.
+        columns: All columns of the table.
+    """
+    shown = set(partitions)
+    return tuple(name for name in columns if name in shown or quoted(name) in shown)
+
+
+def same_partitions(shown: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether Spark shows the partitions that are wanted."""
+    return [_bare(text) for text in shown] == [_bare(text) for text in wanted]
+
+
+def _partition(field: PartitionField, names: Mapping[str, str]) -> str:
+    column = quoted(names.get(field.column, field.column))
+    if field.transform == "identity":
+        return column
+    number = "" if field.number is None else f"{field.number}, "
+    return f"{field.transform}({number}{column})"
+
+
+def _bare(text: str) -> str:
+    return text.replace("`", "").replace(" ", "").casefold()

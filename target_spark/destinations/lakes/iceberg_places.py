@@ -1,0 +1,87 @@
+"""Where Iceberg tables are: in a catalog of the user's, or below a path by one of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.errors import DestinationError
+from shared.naming import folder_name
+from shared.storage import join, local_path, shown
+from target_spark.destinations.lakes import Place
+from target_spark.destinations.lakes.merge import quoted
+from target_spark.plans import TableName
+from target_spark.tables.names import NameRules, legal_table_name
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+
+PATH_CATALOG = "singer_iceberg"
+"""Name of the Hadoop catalog whose warehouse is the setting `path`."""
+
+NAMESPACE = "default"
+"""Namespace in a catalog where no schema is set."""
+
+_RULES = NameRules(style="clean", max_bytes=128, ignore_case=True)
+
+
+def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
+    """The configuration of the catalog in a session of our own.
+
+    Tables are never taken from a cache, as others write to them, too; and tables made from rows
+    keep which columns have a value always.
+
+    Args:
+        config: The settings.
+    """
+    name = f"spark.sql.catalog.{config.catalog or PATH_CATALOG}"
+    conf = {f"{name}.cache-enabled": "false", f"{name}.use-nullable-query-schema": "false"}
+    if config.catalog is not None:
+        given = {
+            key: text
+            for key, text in config.spark.conf.items()
+            if key == name or key.startswith(f"{name}.")
+        }
+        return {**given, **conf}
+    made = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
+    return {**made, f"{name}.warehouse": _absolute(config.path), **conf}
+
+
+def place_of(path: str, catalog: str | None, name: TableName) -> Place:
+    """Where a table goes.
+
+    Args:
+        path: The setting.
+        catalog: The setting, which goes before.
+        name: Of the table.
+    """
+    if catalog is not None:
+        inside = (legal_table_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
+        parts = (catalog, *inside)
+        return Place(quoted(*parts), ".".join(parts))
+    folders = [folder_name(part) for part in (name.schema, name.table) if part]
+    folder = join(_absolute(path), *folders)
+    return Place(quoted(PATH_CATALOG, *folders), f"'{shown(folder)}'", folder)
+
+
+def check_empty(folder: str | None) -> None:
+    """Refuses to make a table in a local folder that holds something else.
+
+    Raises:
+        DestinationError: It does: its files would be no rows of the table.
+    """
+    path = None if folder is None else local_path(folder)
+    if path is None or not Path(path).is_dir():
+        return
+    found = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
+    if found and "metadata" not in found:
+        raise DestinationError(
+            f"'{path}' is no Iceberg table, and holds '{found[0]}'",
+            hint="use another path, table_prefix or default_target_schema",
+        )
+
+
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())
