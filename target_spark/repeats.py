@@ -26,7 +26,7 @@ from shared.storage import StorageOptions, local_path, size_of
 from target_spark.manifests import STAGED
 from target_spark.plans import Batch, InputFile, LoadResult, Segment
 
-MOST_SEGMENTS = 1200
+MOST_SEGMENTS = 400
 """Segments in a note, the newest ones: bounds what is stored with a flush."""
 
 KEPT_FLUSHES = 4
