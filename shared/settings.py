@@ -90,7 +90,8 @@ def normalize(schema: Schema, value: Json) -> Json:
     become dotted keys (`spark.conf`), and nulls inside array items are dropped.
     """
     if isinstance(value, Mapping) and is_free_form(schema):
-        return dict(_flattened(value))
+        inner = schema["additionalProperties"]
+        return _named(inner, value) if "properties" in inner else dict(_flattened(value))
     if isinstance(value, Mapping) and "properties" in schema:
         return _nested(schema["properties"], value)
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
@@ -108,6 +109,20 @@ def _nested(properties: Mapping[str, Schema], value: Mapping[str, Any]) -> dict[
         item = normalize(properties.get(key, {}), item)  # noqa: PLW2901
         if isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
             item = {**merge(result[key], item), **_nulls(item)}  # noqa: PLW2901
+        result[key] = item
+    return result
+
+
+def _named(schema: Schema, value: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of objects by names of the user's, in which dots may occur."""
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        name, _, rest = key.rpartition(".")
+        if not isinstance(item, Mapping) and name and rest in schema["properties"]:
+            key, item = name, {rest: item}  # noqa: PLW2901
+        item = normalize(schema, item)  # noqa: PLW2901
+        if isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
+            item = merge(result[key], item)  # noqa: PLW2901
         result[key] = item
     return result
 
