@@ -31,7 +31,16 @@ sys.path.insert(0, str(ROOT / "tests" / "jdbc"))
 
 from postgres_server import PASSWORD, Database, PostgresServer, free_port, server_programs
 
-TYPES = {"int64": "bigint", "double": "double precision", "bool": "boolean", "string": "text"}
+TYPES = {
+    "bool": "boolean",
+    "date32[day]": "date",
+    "double": "double precision",
+    "float": "real",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "string": "text",
+}
 
 
 @dataclass(frozen=True)
@@ -76,10 +85,10 @@ class Input:
 def _type(kind: Any) -> str:
     name = str(kind)
     if name.startswith("timestamp"):
-        return "timestamptz"
+        return "timestamptz" if "tz" in name else "timestamp"
     if name.startswith("decimal"):
-        return f"numeric{name.partition('(')[1]}{name.partition('(')[2]}"
-    return TYPES.get(name, name.replace("date32[day]", "date"))
+        return f"numeric({kind.precision},{kind.scale})"
+    return TYPES[name]
 
 
 def target(given: Input, messages: str) -> Measured:
