@@ -23,7 +23,7 @@ from benchmarks.processes import ROOT, Measured, describe, interleaved, median_s
 from benchmarks.processes import module as python_module
 from shared.jdbc_drivers import DRIVERS
 
-sys.path.insert(0, str(ROOT / "tests" / "jdbc"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 from postgres_server import (
     PASSWORD,

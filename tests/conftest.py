@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -12,6 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mariadb_server import MariaDbServer
+from mariadb_server import server_program as mariadb_program
+from pipe_programs import Programs
+from postgres_server import Database, PostgresServer, server_programs
+from postgres_server import free_port as port_for_postgres
 
 from shared.spark_packages import with_needs
 from shared.spark_settings import SparkSettings
@@ -29,10 +35,12 @@ TEST_SETTINGS = SparkSettings(
 TEST_FORMATS = ("delta", "iceberg", "avro")
 TEST_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:sqlite:", "jdbc:duckdb:")
 ICEBERG_CATALOG = "ice"
+_databases = itertools.count(1)
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
     "tests/jdbc/test_database_pipe.py",
+    "tests/model_out/test_destinations_killed.py",
     "tests/session/test_dockerfile.py",
     "tests/session/test_session.py",
     "tests/tap_sync/test_tap_ends_pipe.py",
@@ -46,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=3,
         help="random seeds per soak test (default: %(default)s; `make soak` uses 50)",
     )
+    parser.addoption(
+        "--kill-seeds",
+        type=int,
+        default=1,
+        help="the same for tests that kill a target again and again (`make soak` uses 34)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with an argument `seed` runs once per seed."""
+    """A test with an argument `seed` or `kill_seed` runs once per seed."""
+    if "kill_seed" in metafunc.fixturenames:
+        metafunc.parametrize("kill_seed", range(metafunc.config.getoption("--kill-seeds")))
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
 
@@ -160,3 +176,45 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One cluster per test process (tests that use it are marked `server`)."""
+    programs = server_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server programs are not installed")
+    server = PostgresServer(programs, port_for_postgres())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres(postgres_server: PostgresServer) -> Iterator[Database]:
+    """A fresh database, shared by the tests of a module."""
+    name = f"tests_{next(_databases)}"
+    postgres_server.psql(f"create database {name}")
+    yield Database(postgres_server, name)
+    postgres_server.psql(f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDbServer]:
+    """One server per test process (tests that use it are marked `server`)."""
+    if mariadb_program("mariadbd") is None:
+        pytest.skip("MariaDB's server program is not installed")
+    server = MariaDbServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    """The programs, run in an empty folder of the test's own."""
+    return Programs(tmp_path)
