@@ -49,7 +49,7 @@ lint: $(STAMP)
 	$(BIN)/python -m shared.batch_docs --check
 
 soak: install
-	$(BIN)/python -m pytest -m soak --seeds 50 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 $(PYTEST_ARGS)
 
 bench: install
 	$(BIN)/python -m benchmarks.startup

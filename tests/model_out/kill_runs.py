@@ -1,0 +1,166 @@
+"""The real target, killed at moments that a seed chooses, over messages that are always alike."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+COUNT, STEP, KEYS = 4_000, 300, 500
+ADDED, KEPT = "added", "kept"
+LONGEST = 240.0
+AFTER = ("commit", "state", "commit", "start")
+NUMBER = {"type": ["integer", "null"]}
+SCHEMAS = {
+    ADDED: {"properties": {"n": NUMBER, "t": {"type": ["string", "null"]}}},
+    KEPT: {"properties": {"id": {"type": "integer"}, "n": NUMBER}},
+}
+
+
+def messages(first: int = 0) -> bytes:
+    """Records of both streams in turn, from a STATE on, and a STATE after every 300."""
+    heads = [
+        {"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": keys}
+        for (name, schema), keys in zip(SCHEMAS.items(), ([], ["id"]), strict=True)
+    ]
+    lines = [json.dumps(head) for head in heads]
+    for number in range(first, COUNT):
+        name = (ADDED, KEPT)[number % 2]
+        lines.append(json.dumps({"type": "RECORD", "stream": name, "record": record(number)}))
+        if number % STEP == STEP - 1 or number == COUNT - 1:
+            lines.append(json.dumps({"type": "STATE", "value": {"at": number + 1}}))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def record(number: int) -> dict[str, Any]:
+    if number % 2 == 0:
+        return {"n": number, "t": f"row {number}"}
+    key = number * 7919 % KEYS
+    marked = {"_sdc_deleted_at": "2024-01-01T00:00:00Z"} if number % 11 == 0 else {}
+    return {"id": key, "n": number, **marked}
+
+
+def added() -> list[int]:
+    return list(range(0, COUNT, 2))
+
+
+def kept() -> dict[int, int]:
+    found: dict[int, int] = {}
+    for number in range(1, COUNT, 2):
+        given = record(number)
+        found.pop(given["id"], None)
+        if "_sdc_deleted_at" not in given:
+            found[given["id"]] = number
+    return found
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a run is killed: so long after so many STATE lines, or commits that others can see."""
+
+    after: str
+    count: int
+    seconds: float
+
+
+def moments(chance: random.Random, seed: int) -> list[Moment]:
+    """One to three of them; the first seed's is right after a commit."""
+    return [_moment(chance, AFTER[(seed + nth) % len(AFTER)]) for nth in range(1 + seed % 3)]
+
+
+def _moment(chance: random.Random, after: str) -> Moment:
+    if after == "start":
+        return Moment(after, 0, chance.uniform(0, 20))
+    # The table being made is a commit, too. A STATE follows its commit within milliseconds.
+    count = chance.randint(3, 6) if after == "commit" else chance.randint(1, 4)
+    seconds = chance.choice([0.0, chance.uniform(0, 0.02), chance.uniform(0, 0.8)])
+    return Moment(after, count, seconds)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run left.
+
+    Attributes:
+        code: How it ended; None where it was killed.
+        states: Every STATE line.
+        log: What it told.
+    """
+
+    code: int | None
+    states: Sequence[int]
+    log: str
+
+
+def run(command: Sequence[str], first: int, cwd: Any, kill: Moment | None, commits: Any) -> Ended:
+    """Runs the target on everything from a STATE on; kills it at the moment, if it comes to it.
+
+    Args:
+        command: Of the target.
+        first: The STATE.
+        cwd: Folder to run in.
+        kill: When; None to let it end.
+        commits: Tells how many commits others see.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    states: queue.Queue[int] = queue.Queue()
+    log: list[str] = []
+    threads = [
+        threading.Thread(target=_send, args=(process.stdin, messages(first))),
+        threading.Thread(target=_states, args=(process.stdout, states)),
+        threading.Thread(target=_log, args=(process.stderr, log)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        is_killed = kill is not None and _wait(process, kill, states, commits)
+        if is_killed:
+            process.kill()
+        code = process.wait(LONGEST)
+    finally:
+        process.kill()
+        for thread in threads:
+            thread.join(30)
+    return Ended(None if is_killed else code, list(states.queue), "".join(log))
+
+
+def _wait(process: Any, kill: Moment, states: queue.Queue[int], commits: Any) -> bool:
+    """Waits for the moment; False where the run ends before."""
+    end = time.monotonic() + LONGEST
+    before = commits() if kill.after == "commit" else 0
+    while time.monotonic() < end and process.poll() is None:
+        seen = {"start": lambda: 0, "state": states.qsize, "commit": lambda: commits() - before}
+        if seen[kill.after]() >= kill.count:
+            time.sleep(kill.seconds)
+            return process.poll() is None
+        time.sleep(0.005)
+    return False
+
+
+def _send(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        pipe.write(data)
+    with contextlib.suppress(BrokenPipeError):
+        pipe.close()
+
+
+def _states(pipe: IO[bytes], states: queue.Queue[int]) -> None:
+    for line in pipe:
+        states.put(json.loads(line)["at"])
+
+
+def _log(pipe: IO[bytes], log: list[str]) -> None:
+    for line in pipe:
+        log.append(line.decode(errors="replace"))

@@ -1,0 +1,134 @@
+"""The destinations under test, each with readers that are not the target's."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from kill_runs import ADDED, KEPT
+from postgres_server import PASSWORD, Database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLES = (ADDED, KEPT)
+Rows = list[dict[str, Any]]
+
+
+class Store(Protocol):
+    """One place that tables are loaded into."""
+
+    name: str
+
+    def settings(self, number: int) -> dict[str, Any]:
+        """Settings by which nothing of another number is seen."""
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        """All rows, read by another program; None where there is no table."""
+
+    def commits(self, number: int) -> int:
+        """How often any table has changed."""
+
+    def leftovers(self, number: int) -> list[str]:
+        """What no run that ended well leaves."""
+
+
+class DeltaStore:
+    """Delta tables by path, read by `deltalake`; by Spark where it lacks a table feature."""
+
+    name = "delta"
+
+    def __init__(self, folder: Path, spark: SparkSession | None = None) -> None:
+        self._folder = folder
+        self._spark = spark
+        self.by_others = 0
+
+    def settings(self, number: int) -> dict[str, Any]:
+        return {"format": "delta", "path": str(self._folder / f"delta-{number}")}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        deltalake = pytest.importorskip("deltalake")
+        path = str(self._folder / f"delta-{number}" / table)
+        if not deltalake.DeltaTable.is_deltatable(path):
+            return None
+        found = deltalake.DeltaTable(path)
+        features = found.protocol().reader_features or []
+        if not features or self._spark is None:
+            self.by_others += 1
+            rows: Rows = found.to_pyarrow_table().to_pylist()
+            return rows
+        frame = self._spark.newSession().read.format("delta").load(path)
+        return [row.asDict(recursive=True) for row in frame.collect()]
+
+    def commits(self, number: int) -> int:
+        return sum(1 for _ in self._folder.glob(f"delta-{number}/*/_delta_log/*.json"))
+
+    def leftovers(self, number: int) -> list[str]:
+        return _hidden(self._folder / f"delta-{number}", {"_delta_log"})
+
+
+class IcebergStore:
+    """Iceberg tables by path, read by `pyiceberg`."""
+
+    name = "iceberg"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def settings(self, number: int) -> dict[str, Any]:
+        return {"format": "iceberg", "path": str(self._folder / f"iceberg-{number}")}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        pyiceberg = pytest.importorskip("pyiceberg.table")
+        folder = self._folder / f"iceberg-{number}" / table / "metadata"
+        found = list(folder.glob("v*.metadata.json"))
+        if not found:
+            return None
+        newest = max(found, key=lambda path: int(path.name[1:].partition(".")[0]))
+        rows: Rows = pyiceberg.StaticTable.from_metadata(str(newest)).scan().to_arrow().to_pylist()
+        return rows
+
+    def commits(self, number: int) -> int:
+        return sum(1 for _ in self._folder.glob(f"iceberg-{number}/*/metadata/v*.json"))
+
+    def leftovers(self, number: int) -> list[str]:
+        return _hidden(self._folder / f"iceberg-{number}", set())
+
+
+class PostgresStore:
+    """Tables of PostgreSQL, read by psql."""
+
+    name = "postgresql"
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def settings(self, number: int) -> dict[str, Any]:
+        jdbc = {"url": self._database.url, "user": "postgres", "password": PASSWORD}
+        return {"format": "jdbc", "jdbc": jdbc, "default_target_schema": f"s{number}"}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        there = f"select to_regclass('s{number}.{table}') is not null"
+        if self._database.value(there) != "t":
+            return None
+        text = self._database.run(f'select row_to_json(whole) from s{number}."{table}" whole')
+        return [json.loads(line, parse_float=Decimal) for line in text.splitlines()]
+
+    def commits(self, number: int) -> int:
+        ledger = f"s{number}._singer_ledger"
+        if self._database.value(f"select to_regclass('{ledger}') is not null") != "t":
+            return 0
+        return int(self._database.value(f"select coalesce(max(id), 0) from {ledger}"))
+
+    def leftovers(self, number: int) -> list[str]:
+        tables = f"select tablename from pg_tables where schemaname = 's{number}'"
+        found = self._database.run(tables).splitlines()
+        return [name for name in found if name not in TABLES and not name.startswith("_singer_")]
+
+
+def _hidden(folder: Path, known: set[str]) -> list[str]:
+    found = (path for table in folder.iterdir() if table.is_dir() for path in table.iterdir())
+    return [str(path) for path in found if path.name[0] in "._" and path.name not in known]
