@@ -171,7 +171,10 @@ class Batches:
             stream.since = Since()
             if piece is not None and piece.size >= self._limits.file_bytes:
                 self._complete_file(stream, flush)
-            self.close_if_full(flush, now)
+            if flush.awaits_state:
+                self._close_if(flush, True, now)
+            else:
+                self.close_if_full(flush, now)
 
     def opened(self, stream: Stream, version: int | None, now: float) -> Flush:
         """The open batch of a stream; a new one where there is none of this version."""
@@ -188,7 +191,10 @@ class Batches:
         return stream.open
 
     def close(self, stream: Stream, now: float) -> None:
-        """Close a stream's batch, and those that would still hold the newest STATE back."""
+        """Close a stream's batch, and those that would still hold the newest STATE back.
+
+        Of the latter, those that are cut by STATE messages are closed at the next one.
+        """
         if stream.open is None:
             return
         self._close_one(stream.open, now)
@@ -196,7 +202,11 @@ class Batches:
             return
         for position in self._tracker.holders():
             held = self._streams.get(position)
-            if held is not None and held.open is not None:
+            if held is None or held.open is None:
+                continue
+            if held.since is not None and held.since.rows:
+                held.open.awaits_state = True
+            else:
                 self._close_one(held.open, now)
 
     def input_is_idle(self, now: float) -> None:

@@ -86,6 +86,7 @@ class Flush:
         by_rule: Whether the flush rule had it closed: not its schema, its version, another
             stream or the end of the input.
         convert_seconds: How long the last conversion took.
+        awaits_state: Whether the next STATE message closes it.
     """
 
     number: int
@@ -100,6 +101,7 @@ class Flush:
     closed_at: float | None = None
     by_rule: bool = False
     convert_seconds: float = 0.0
+    awaits_state: bool = False
 
     @property
     def stream(self) -> str:

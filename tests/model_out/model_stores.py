@@ -19,9 +19,15 @@ Rows = list[dict[str, Any]]
 
 
 class Store(Protocol):
-    """One place that tables are loaded into."""
+    """One place that tables are loaded into.
+
+    Attributes:
+        name: Of its kind.
+        empty_lists: Whether the reader tells an empty list from null.
+    """
 
     name: str
+    empty_lists: bool
 
     def settings(self, number: int) -> dict[str, Any]:
         """Settings by which nothing of another number is seen."""
@@ -40,6 +46,7 @@ class DeltaStore:
     """Delta tables by path, read by `deltalake`; by Spark where it lacks a table feature."""
 
     name = "delta"
+    empty_lists = True
 
     def __init__(self, folder: Path, spark: SparkSession | None = None) -> None:
         self._folder = folder
@@ -71,9 +78,10 @@ class DeltaStore:
 
 
 class IcebergStore:
-    """Iceberg tables by path, read by `pyiceberg`."""
+    """Iceberg tables by path, read by `pyiceberg`, to which a null list of structs is empty."""
 
     name = "iceberg"
+    empty_lists = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,6 +110,7 @@ class PostgresStore:
     """Tables of PostgreSQL, read by psql."""
 
     name = "postgresql"
+    empty_lists = True
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -53,8 +53,8 @@ class TableModel:
                 else:
                     row[DELETED] = row[DELETED] or "marked"
 
-    def expected(self) -> Counter[str]:
-        return as_texts(self.rows.values())
+    def expected(self, *, empty_lists: bool = True) -> Counter[str]:
+        return as_texts(self.rows.values(), empty_lists=empty_lists)
 
     def _upsert(self, given: Row) -> None:
         key = tuple(given[name] for name in self.keys)
@@ -64,15 +64,22 @@ class TableModel:
             self.rows.setdefault(key, {}).update(given)
 
 
-def as_texts(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Rows in a form in which every reader's are alike: without nulls and times of the run."""
-    return Counter(_text(row) for row in rows)
+def as_texts(rows: Iterable[Mapping[str, Any]], *, empty_lists: bool = True) -> Counter[str]:
+    """Rows in a form in which every reader's are alike: without nulls and times of the run.
+
+    Args:
+        rows: As read.
+        empty_lists: Whether an empty list is told from null.
+    """
+    return Counter(_text(row, empty_lists) for row in rows)
 
 
-def _text(row: Mapping[str, Any]) -> str:
+def _text(row: Mapping[str, Any], empty_lists: bool) -> str:
     shown = {name: _plain(value) for name, value in row.items() if name not in HIDDEN}
     if shown.get(DELETED) is not None:
         shown[DELETED] = "marked"
+    if not empty_lists:
+        shown = {name: None if value == [] else value for name, value in shown.items()}
     return json.dumps(_without_nulls(shown), sort_keys=True)
 
 

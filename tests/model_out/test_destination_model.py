@@ -204,7 +204,9 @@ class DestinationMachine(RuleBasedStateMachine):
             if rows is None:
                 assert not model.rows
             else:
-                found, wanted = as_texts(rows), model.expected()
+                lists = self.store.empty_lists
+                found = as_texts(rows, empty_lists=lists)
+                wanted = model.expected(empty_lists=lists)
                 assert (found - wanted, wanted - found) == (Counter(), Counter()), name
 
     def teardown(self) -> None:
