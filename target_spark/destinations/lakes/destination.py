@@ -26,7 +26,9 @@ from target_spark.destinations.lakes.pending import pending_folders
 from target_spark.destinations.lakes.repeats import repeated
 from target_spark.destinations.lakes.rows import appended, overwritten, recast, upserted
 from target_spark.destinations.lakes.sessions import own_session
+from target_spark.destinations.lakes.settling import settle
 from target_spark.destinations.lakes.views import view_sql
+from target_spark.destinations.trouble import writing
 from target_spark.tables.evolution import TableChange, plan_change
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class LakeDestination:
         with table.lock:
             if flush.request.method != "overwrite":
                 self._repeat(table, flush.request, lambda _: self._load(table, flush))
+                _settle(table)
                 self.abort(flush)
             elif flush.token not in table.tried:
                 table.tried.add(flush.token)
@@ -119,6 +122,7 @@ class LakeDestination:
         with table.lock:
             if table.held:
                 self._repeat(table, request, lambda attempt: self._overwrite(table, attempt))
+                _settle(table)
                 table.held.clear()
             elif table.runs:
                 self._repeat(table, request, lambda _: self._end(table, request))
@@ -135,6 +139,7 @@ class LakeDestination:
         table = self._open(request)
         with table.lock:
             self._repeat(table, request, lambda _: self._edit(table, request, edit))
+            _settle(table)
 
     def note(self, request: TableRequest) -> str | None:
         """See `Noted`."""
@@ -288,6 +293,13 @@ class LakeDestination:
         for table in self._tables.values():
             with contextlib.suppress(SingerSparkError):
                 table.folder.close()
+
+
+def _settle(table: OpenTable) -> None:
+    """A commit is durable only then; STATE may follow."""
+    if table.place.folder is not None:
+        with writing(table.place.folder):
+            settle(table.place.folder)
 
 
 def _alters(now: LakeTable, change: TableChange) -> bool:
