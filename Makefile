@@ -15,7 +15,7 @@ help:
 	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
 	@echo "make test   every test"
 	@echo "make lint   ruff, mypy, generated documentation"
-	@echo "make soak   the tests with random seeds, 50 seeds each"
+	@echo "make soak   the tests with random seeds, 50 each (34 for each destination)"
 	@echo "make bench  the benchmarks"
 	@echo "make clean  remove .venv and everything generated"
 

@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kill-seeds",
         type=int,
         default=1,
-        help="the same for tests that kill a target again and again (`make soak` uses 34)",
+        help="the same for tests that load into every destination (`make soak` uses 34)",
     )
 
 

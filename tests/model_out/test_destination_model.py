@@ -256,7 +256,7 @@ def one_task(lake_spark: SparkSession) -> Any:
 
 
 def test_tables_equal_the_model(
-    store: Store, one_task: SparkSession, tmp_path: Path, seed: int
+    store: Store, one_task: SparkSession, tmp_path: Path, kill_seed: int
 ) -> None:
     if isinstance(store, DeltaStore):
         store._spark = one_task
@@ -273,5 +273,5 @@ def test_tables_equal_the_model(
         lambda: DestinationMachine(store, lambda: one_task, tmp_path),  # type: ignore[arg-type]
         settings=rounds,
     )
-    test._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]
+    test._hypothesis_internal_use_seed = kill_seed  # type: ignore[attr-defined]
     test()
