@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
     app_name="singer-spark-tests",
-    conf={"spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2"},
+    conf={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"},
 )
 # What the tests' session can read and write besides files.
 TEST_FORMATS = ("delta", "iceberg", "avro")
