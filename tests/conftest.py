@@ -29,7 +29,15 @@ ROOT = Path(__file__).resolve().parents[1]
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
     app_name="singer-spark-tests",
-    conf={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"},
+    conf={
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        # What Spark keeps of finished queries for its own pages, which nobody looks at.
+        "spark.sql.ui.retainedExecutions": "20",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "500",
+    },
 )
 # What the tests' session can read and write besides files.
 TEST_FORMATS = ("delta", "iceberg", "avro")

@@ -25,7 +25,7 @@ FIRST_FIELDS = (
 WIDER: dict[str, T.DataType] = {
     "w": T.LongType(),
     "f": T.DoubleType(),
-    "d": T.DecimalType(16, 4),
+    "d": T.DecimalType(16, 2),
 }
 NESTED = T.StructType([T.StructField("x", T.LongType()), T.StructField("y", T.StringType())])
 NEW_TYPES: tuple[T.DataType, ...] = (
