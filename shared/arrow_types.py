@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,16 @@ from pyspark.sql import types as T  # noqa: N812
 
 SPARK_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Parquet footer key from which Spark reads the exact schema of a file."""
+
+TEXT_ONLY = (
+    T.CalendarIntervalType,
+    T.VariantType,
+    T.GeometryType,
+    T.GeographyType,
+    T.CharType,
+    T.VarcharType,
+)
+"""Types that are stored as text, variants as JSON."""
 
 _SCALARS: dict[type[T.DataType], pa.DataType] = {
     T.NullType: pa.null(),
@@ -74,6 +85,21 @@ def as_nullable(data_type: T.DataType) -> Any:
     if isinstance(data_type, T.MapType):
         return T.MapType(data_type.keyType, as_nullable(data_type.valueType), True)
     return data_type
+
+
+def mapped(data_type: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
+    """Give the type with a change applied to everything in it that is not nested.
+
+    Null is allowed at every depth of what comes out.
+    """
+    if isinstance(data_type, T.StructType):
+        fields = [T.StructField(f.name, mapped(f.dataType, change)) for f in data_type]
+        return T.StructType(fields)
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(mapped(data_type.elementType, change))
+    if isinstance(data_type, T.MapType):
+        return T.MapType(mapped(data_type.keyType, change), mapped(data_type.valueType, change))
+    return change(data_type)
 
 
 def _field(field: T.StructField) -> pa.Field:

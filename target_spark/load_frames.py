@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from shared.arrow_types import TEXT_ONLY, mapped
 from shared.encodings import FORMATS
 from target_spark import load_tasks
 from target_spark.destinations import TableWrite
@@ -100,9 +100,9 @@ def _carried(field: StructField) -> StructField:
     def carry(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
             return T.IntegerType()
-        return T.StringType() if isinstance(kind, _text_only()) else kind
+        return T.StringType() if isinstance(kind, TEXT_ONLY) else kind
 
-    return T.StructField(field.name, _mapped(field.dataType, carry), True)
+    return T.StructField(field.name, mapped(field.dataType, carry), True)
 
 
 def _restored(field: StructField, variants: bool) -> Column:
@@ -116,39 +116,15 @@ def _restored(field: StructField, variants: bool) -> Column:
         return texts(kind)
 
     def texts(kind: DataType) -> DataType:
-        return T.StringType() if isinstance(kind, _text_only()) else kind
+        return T.StringType() if isinstance(kind, TEXT_ONLY) else kind
 
     column = _column(field.name)
     if variants and isinstance(field.dataType, T.VariantType):
         return F.parse_json(column)
-    if _carried(field).dataType == _mapped(field.dataType, texts):
+    if _carried(field).dataType == mapped(field.dataType, texts):
         return column
-    in_months = column.cast(_mapped(field.dataType, months))
-    return in_months.cast(_mapped(field.dataType, texts))
-
-
-def _mapped(kind: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """The type with a change applied to everything in it that is not nested."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
-    if isinstance(kind, T.StructType):
-        fields = [T.StructField(f.name, _mapped(f.dataType, change)) for f in kind]
-        return T.StructType(fields)
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_mapped(kind.elementType, change))
-    if isinstance(kind, T.MapType):
-        return T.MapType(_mapped(kind.keyType, change), _mapped(kind.valueType, change))
-    return change(kind)
-
-
-def _text_only() -> tuple[type[DataType], ...]:
-    """Types that are stored as text."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
-    return (
-        T.CalendarIntervalType, T.VariantType, T.GeometryType, T.GeographyType,
-        T.CharType, T.VarcharType,
-    )  # fmt: skip
+    in_months = column.cast(mapped(field.dataType, months))
+    return in_months.cast(mapped(field.dataType, texts))
 
 
 def _column(name: str) -> Column:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from shared.arrow_types import mapped
 from shared.errors import DestinationError, SettingsError, Where
 from target_spark.destinations.lakes import LakeTable
 from target_spark.destinations.lakes.ddl import (
@@ -147,19 +148,13 @@ def delta_storable(struct: StructType) -> StructType:
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     return StructType(
-        [StructField(f.name, _storable(f.dataType), f.nullable, f.metadata) for f in struct]
+        [StructField(f.name, mapped(f.dataType, _storable), f.nullable, f.metadata) for f in struct]
     )
 
 
 def _storable(dtype: DataType) -> DataType:
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    if isinstance(dtype, T.StructType):
-        return T.StructType([T.StructField(f.name, _storable(f.dataType)) for f in dtype])
-    if isinstance(dtype, T.ArrayType):
-        return T.ArrayType(_storable(dtype.elementType))
-    if isinstance(dtype, T.MapType):
-        return T.MapType(_storable(dtype.keyType), _storable(dtype.valueType))
     absent = (
         T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
         T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType,

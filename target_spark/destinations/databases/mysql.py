@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,9 +34,6 @@ from target_spark.destinations.databases.staging import (
 )
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.names import NameRules
-
-if TYPE_CHECKING:
-    pass
 
 _SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "

@@ -7,7 +7,7 @@ import io
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,9 +33,6 @@ from target_spark.destinations.databases.staging import (
 )
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.names import NameRules
-
-if TYPE_CHECKING:
-    pass
 
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shared.arrow_types import mapped
+
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
@@ -19,7 +21,9 @@ def iceberg_storable(struct: StructType) -> StructType:
     whole = {f.name: f.dataType for f in struct if isinstance(f.dataType, VariantType)}
     return StructType(
         [
-            StructField(f.name, whole.get(f.name) or _storable(f.dataType), f.nullable, f.metadata)
+            StructField(
+                f.name, whole.get(f.name) or mapped(f.dataType, _storable), f.nullable, f.metadata
+            )
             for f in struct
         ]
     )
@@ -57,12 +61,6 @@ def can_identify(dtype: DataType) -> bool:
 def _storable(dtype: DataType) -> DataType:
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    if isinstance(dtype, T.StructType):
-        return T.StructType([T.StructField(f.name, _storable(f.dataType)) for f in dtype])
-    if isinstance(dtype, T.ArrayType):
-        return T.ArrayType(_storable(dtype.elementType))
-    if isinstance(dtype, T.MapType):
-        return T.MapType(_storable(dtype.keyType), _storable(dtype.valueType))
     if isinstance(dtype, (T.ByteType, T.ShortType)):
         return T.IntegerType()
     absent = (

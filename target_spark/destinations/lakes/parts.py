@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shared.arrow_types import TEXT_ONLY, mapped
 from shared.singer_columns import quoted
 from target_spark.destinations.lakes.merge import MOST_VALUES, KeyRange, text_literal
 from target_spark.plans import Part
@@ -127,9 +128,9 @@ def _with_values(frame: DataFrame, found: KeyRange, few: Sequence[str]) -> KeyRa
 
 
 def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
-    from pyspark.sql.types import StructType  # noqa: PLC0415
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
-    stored = StructType([_stored(field) for field in struct])
+    stored = StructType([StructField(f.name, mapped(f.dataType, _as_text)) for f in struct])
     urls = [_url(part.url) for part in parts]
     if not urls:
         return no_rows(spark, stored)
@@ -147,27 +148,11 @@ def _escaped(path: str) -> str:
     return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
 
 
-def _stored(field: Any) -> Any:
-    """Types that Parquet parts hold as text."""
-    from pyspark.sql.types import StructField  # noqa: PLC0415
+def _as_text(dtype: DataType) -> DataType:
+    """What a type is in Parquet parts, which hold some as text."""
+    from pyspark.sql.types import StringType  # noqa: PLC0415
 
-    return StructField(field.name, _mapped(field.dataType), True)
-
-
-def _mapped(dtype: DataType) -> DataType:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
-    if isinstance(dtype, T.StructType):
-        return T.StructType([T.StructField(f.name, _mapped(f.dataType)) for f in dtype])
-    if isinstance(dtype, T.ArrayType):
-        return T.ArrayType(_mapped(dtype.elementType))
-    if isinstance(dtype, T.MapType):
-        return T.MapType(_mapped(dtype.keyType), _mapped(dtype.valueType))
-    texts = (
-        T.VariantType, T.CalendarIntervalType, T.GeometryType, T.GeographyType,
-        T.CharType, T.VarcharType,
-    )  # fmt: skip
-    return T.StringType() if isinstance(dtype, texts) else dtype
+    return StringType() if isinstance(dtype, TEXT_ONLY) else dtype
 
 
 def _plain(column: Column, dtype: DataType) -> Column:
