@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,15 +21,10 @@ from target_spark.destinations.databases import (
 from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.place import Place
+from target_spark.destinations.databases.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql_sql import PostgreSqlSql
 from target_spark.destinations.databases.sql import Sql
-from target_spark.destinations.databases.staging import (
-    StagedColumn,
-    chunks,
-    numbers,
-    refuse_nul,
-    sendable,
-)
+from target_spark.destinations.databases.staging import StagedColumn, chunks
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.names import NameRules
 
@@ -127,17 +121,17 @@ class PostgreSql:
         columns: Sequence[StagedColumn],
         tables: Iterator[pa.Table],
     ) -> tuple[int, int]:
-        """See `Database`: COPY of CSV that Arrow has written."""
+        """See `Database`: COPY of the binary form, made of whole columns."""
         rows = size = 0
         with connection.cursor() as cursor:
             cursor.execute(self.sql.create_stage(table, columns))
-            with cursor.copy(f"COPY {self.sql.table(table)} FROM STDIN (FORMAT csv)") as copy:
-                for batch, data in _ahead(chunks(tables), columns):
-                    if b"\0" in data or b"\\u0000" in data:
-                        refuse_nul(batch, columns)
+            with cursor.copy(f"COPY {self.sql.table(table)} FROM STDIN (FORMAT binary)") as copy:
+                copy.write(HEAD)
+                for count, data in _ahead(chunks(tables), columns):
                     copy.write(data)
-                    rows += batch.num_rows
+                    rows += count
                     size += len(data)
+                copy.write(TAIL)
         return rows, size
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
@@ -199,38 +193,16 @@ _KEYS = _KEYS_15.replace("i.indnullsnotdistinct", "true")
 
 def _ahead(
     batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn]
-) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    """Batches with their lines; one is written as text while the one before it is sent."""
+) -> Iterator[tuple[int, memoryview]]:
+    """Numbers of rows with their bytes; some are made while those before them are sent."""
     rows = 0
     with ThreadPoolExecutor(1) as pool:
-        held: deque[tuple[pa.RecordBatch, Future[bytes]]] = deque()
+        held: deque[tuple[int, Future[memoryview]]] = deque()
         for batch in batches:
-            held.append((batch, pool.submit(csv_lines, batch, columns, rows)))
+            held.append((batch.num_rows, pool.submit(binary_rows, batch, columns, rows)))
             rows += batch.num_rows
             if len(held) > 1:
-                done, lines = held.popleft()
-                yield done, lines.result()
-        for done, lines in held:
-            yield done, lines.result()
-
-
-def csv_lines(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int) -> bytes:
-    """Rows as COPY reads them: nulls empty, texts quoted, the row's number first.
-
-    Args:
-        batch: Rows with the stream's columns.
-        columns: Of the staging table.
-        before: Rows of it that have been sent.
-    """
-    from pyarrow import csv  # noqa: PLC0415
-
-    arrays = [numbers(before, batch.num_rows)]
-    for column in columns:
-        array = sendable(batch.column(column.source), column)
-        if column.form == "hex":
-            array = pa.compute.binary_join_element_wise("\\x", array.cast(pa.string()), "")
-        arrays.append(array)
-    table = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
-    sink = io.BytesIO()
-    csv.write_csv(table, sink, csv.WriteOptions(include_header=False))
-    return sink.getvalue()
+                count, made = held.popleft()
+                yield count, made.result()
+        for count, made in held:
+            yield count, made.result()

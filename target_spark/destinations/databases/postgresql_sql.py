@@ -84,11 +84,8 @@ class PostgreSqlSql(Sql):
 
     def form_of(self, data_type: T.DataType) -> str:
         """How values are sent: see `StagedColumn`."""
-        if isinstance(data_type, T.StructType | T.ArrayType | T.MapType):
-            return "json"
-        forms = {T.BinaryType: "hex", T.DayTimeIntervalType: "microseconds",
-                 T.YearMonthIntervalType: "months"}  # fmt: skip
-        return forms.get(type(data_type), "plain")
+        nested = isinstance(data_type, T.StructType | T.ArrayType | T.MapType)
+        return "json" if nested else "plain"
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
         """The Spark type of a column's type; None for a type that loading never makes."""

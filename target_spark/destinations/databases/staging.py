@@ -26,8 +26,7 @@ class StagedColumn:
     Attributes:
         source: Name of the stream's column.
         sql_type: In the database.
-        form: How its values are sent: `plain`, `json` (nested values), `hex` (binary),
-            `microseconds` or `months` (intervals).
+        form: How its values are sent: `plain`, `json` (nested values) or `hex` (binary).
         data_type: Of the stream's column.
     """
 
@@ -52,22 +51,15 @@ def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 
 def numbers(start: int, count: int) -> pa.Array:
-    """Consecutive numbers."""
+    """Consecutive numbers from `start + 1` on."""
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=start)
 
 
 def sendable(array: pa.Array, column: StagedColumn) -> pa.Array:
     """Values as a database takes them, where Arrow's own text for them is not that."""
-    form = column.form
-    if form == "json":
+    if column.form == "json":
         return json_text(array, column.data_type)
-    if form == "hex":
-        return hex_text(array)
-    if form == "microseconds":
-        return pc.binary_join_element_wise(array.cast(pa.string()), "microseconds", " ")
-    if form == "months":
-        return pc.binary_join_element_wise(array.cast(pa.string()), "months", " ")
-    return array
+    return hex_text(array) if column.form == "hex" else array
 
 
 def hex_text(array: pa.Array) -> pa.Array:
