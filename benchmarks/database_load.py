@@ -3,28 +3,38 @@
 Run as `python -m benchmarks.database_load [--rows N] [--columns N] [--runs N]`. Starts a cluster of
 its own on loopback (the tests' one, so that it needs PostgreSQL's server programs). All load the
 same rows: target-spark as RECORD lines and as Parquet files of BATCH messages, Spark from those
-files, psql from CSV. Session starts of Spark are included on both sides; psql has none.
+files, psql from CSV. Session starts of Spark are included on both sides; psql has none. So the time
+from the first job to the last STATE is told as well, and the CPU seconds of client and server: they
+say more where other programs run. Java's class archive is made beforehand, as installing does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.csv
 import pyarrow.parquet
 
-from benchmarks.processes import ROOT, Measured, describe, interleaved, median_seconds, run_piped
+from benchmarks.processes import ROOT, Measured, describe, interleaved, run_piped
 from benchmarks.processes import module as python_module
+from shared.class_archive import SWITCH
 from shared.jdbc_drivers import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -41,6 +51,77 @@ TYPES = {
     "int64": "bigint",
     "string": "text",
 }
+
+SAMPLE_SECONDS = 0.25
+TIMES = "times.json"
+
+
+@dataclass(frozen=True)
+class Loaded(Measured):
+    """One run with the CPU seconds of the client's processes and of the server's.
+
+    Attributes:
+        client: CPU seconds of the programs that load.
+        server: CPU seconds of the sessions of the server.
+        loading: Seconds from the first job to the last STATE; None where there is no such thing.
+    """
+
+    client: float
+    server: float
+    loading: float | None
+
+
+class CpuWatch(threading.Thread):
+    """Adds up the CPU seconds of all processes below this one, but for the server's."""
+
+    def __init__(self, server: psutil.Process) -> None:
+        super().__init__(daemon=True)
+        self._server = server
+        self._seen: dict[tuple[int, float], float] = {}
+        self._done = threading.Event()
+        self._ended = _ended_cpu()
+        self._before = _server_cpu(server)
+
+    def run(self) -> None:
+        while not self._done.wait(SAMPLE_SECONDS):
+            others = {process.pid for process in self._server.children(recursive=True)}
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    if process.pid not in {*others, self._server.pid}:
+                        used = process.cpu_times()
+                        key = process.pid, process.create_time()
+                        self._seen[key] = used.user + used.system
+                except psutil.Error:
+                    continue
+
+    def end(self) -> tuple[float, float]:
+        """CPU seconds of the programs and of the server since the start."""
+        self._done.set()
+        self.join()
+        # What a short program has used after the last look at it is known once it has ended.
+        client = max(sum(self._seen.values()), _ended_cpu() - self._ended)
+        return client, _server_cpu(self._server) - self._before
+
+
+def _process_of(server: PostgresServer) -> psutil.Process:
+    """The server's first process: the one of ours that listens on its port."""
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if any(c.laddr.port == server.port for c in process.net_connections("tcp")):
+                return process
+    raise SystemExit("the server's process is not found")
+
+
+def _ended_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _server_cpu(server: psutil.Process) -> float:
+    """Of the sessions that have ended, which are the server's children."""
+    time.sleep(SAMPLE_SECONDS)
+    used = server.cpu_times()
+    return float(used.user + used.system + used.children_user + used.children_system)
 
 
 @dataclass(frozen=True)
@@ -91,6 +172,31 @@ def _type(kind: Any) -> str:
     return TYPES[name]
 
 
+def watched(arguments: Sequence[str]) -> int:
+    """Runs target-spark, and notes when it had Spark and when it wrote its last STATE."""
+    from shared.spark_session import SessionStarter  # noqa: PLC0415
+    from shared.stdout import MessageOutput  # noqa: PLC0415
+    from target_spark.cli import main as target_main  # noqa: PLC0415
+
+    times: dict[str, float] = {}
+    get, write = SessionStarter.get, MessageOutput.write
+
+    def first_get(self: SessionStarter) -> Any:
+        session = get(self)
+        times.setdefault("first job", time.monotonic())
+        return session
+
+    def last_write(self: MessageOutput, data: bytes | bytearray | memoryview) -> None:
+        write(self, data)
+        times["last STATE"] = time.monotonic()
+
+    SessionStarter.get = first_get  # type: ignore[method-assign]
+    MessageOutput.write = last_write  # type: ignore[method-assign]
+    code = target_main(arguments)
+    Path(TIMES).write_text(json.dumps(times["last STATE"] - times["first job"]))
+    return code
+
+
 def target(given: Input, messages: str) -> Measured:
     given.renew(create=False)
     settings = {
@@ -100,7 +206,8 @@ def target(given: Input, messages: str) -> Measured:
         "activate_version": False,
     }
     (given.folder / "target.json").write_text(json.dumps(settings))
-    command = python_module("target_spark.cli", "--config", "target.json", "--input", messages)
+    arguments = ("--config", "target.json", "--input", messages)
+    command = python_module("benchmarks.database_load", "--watched", *arguments)
     return run_piped([command], given.folder)
 
 
@@ -138,6 +245,43 @@ def psql(given: Input) -> Measured:
     return run_piped([command], given.folder, {**login, "PGPASSWORD": PASSWORD})
 
 
+def loaded(given: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded:
+    """Runs a case, and looks whether it has loaded all rows."""
+    (given.folder / TIMES).write_text("null")
+    watch = CpuWatch(_process_of(given.database.server))
+    watch.start()
+    measured = case(given)
+    client, server = watch.end()
+    if given.count() != rows:
+        raise SystemExit(f"{given.count()} rows were loaded, not {rows}")
+    loading = json.loads((given.folder / TIMES).read_text())
+    told = "" if loading is None else f"{loading:.1f} s from the first job, "
+    print(f"    {told}CPU {client:.1f} s, {server:.1f} s of the server")
+    return Loaded(measured.seconds, measured.peak_mib, client, server, loading)
+
+
+def report(results: Mapping[str, Sequence[Loaded]]) -> None:
+    """Prints the medians of all cases, and of the ratios within each run."""
+    append, copy = list(results.values())[-2:]
+    for name, runs in results.items():
+        print(f"{name:28} {describe(runs)}")
+        by_append, by_copy = (
+            statistics.median(a.seconds / b.seconds for a, b in zip(runs, others, strict=True))
+            for others in (append, copy)
+        )
+        client = statistics.median(run.client for run in runs)
+        server = statistics.median(run.server for run in runs)
+        print(f"    {by_append:.2f} x Spark's append, {by_copy:.2f} x psql")
+        print(f"    CPU {client:.1f} s, {server:.1f} s of the server")
+        pairs = [(a.loading, b.seconds) for a, b in zip(runs, copy, strict=True) if a.loading]
+        if pairs:
+            seconds, ratio = (
+                statistics.median(loading for loading, _ in pairs),
+                statistics.median(loading / other for loading, other in pairs),
+            )
+            print(f"    {seconds:.1f} s from the first job to the last STATE, {ratio:.2f} x psql")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
@@ -154,28 +298,23 @@ def main() -> None:
         given = Input(folder, Database(server, "postgres"))
         given.make(chosen.rows, chosen.columns)
 
-        def checked(case: Callable[[Input], Measured]) -> Measured:
-            measured = case(given)
-            if given.count() != chosen.rows:
-                raise SystemExit(f"{given.count()} rows were loaded, not {chosen.rows}")
-            return measured
-
+        os.environ.setdefault(SWITCH, str(folder / "classes"))
+        subprocess.run(python_module("shared.class_archive"), cwd=ROOT, check=False)
+        checked = partial(partial, loaded, given, chosen.rows)
         cases: dict[str, Callable[[], Measured]] = {
-            "target-spark, RECORD": partial(checked, partial(target, messages="records")),
-            "target-spark, BATCH Parquet": partial(checked, partial(target, messages="batch")),
-            "Spark's JDBC append": partial(checked, spark),
-            "psql \\copy": partial(checked, psql),
+            "target-spark, RECORD": checked(partial(target, messages="records")),
+            "target-spark, BATCH Parquet": checked(partial(target, messages="batch")),
+            "Spark's JDBC append": checked(spark),
+            "psql \\copy": checked(psql),
         }
         results = interleaved(chosen.runs, cases)
-        append, copy = (median_seconds(results[name]) for name in list(cases)[2:])
-        for name, measured in results.items():
-            seconds = median_seconds(measured)
-            ratios = f"{seconds / append:5.2f} x Spark's append {seconds / copy:5.2f} x psql"
-            print(f"{name:28} {ratios}   {describe(measured)}")
+        report({name: [r for r in runs if isinstance(r, Loaded)] for name, runs in results.items()})
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--watched"]:
+        sys.exit(watched(sys.argv[2:]))
     main()
