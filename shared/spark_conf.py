@@ -10,6 +10,15 @@ POOLS_FILE = Path(__file__).with_name("fair_scheduler.xml")
 SQL_DEFAULTS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
 """What every session has, also one of a Spark Connect server that others started."""
 
+KEPT_FOR_PAGES = {
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+}
+"""Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
+executions and 100000 tasks, which in a long run are most of the driver's memory."""
+
 
 def executors_share_disk(settings: SparkSettings) -> bool:
     """Whether the executors see the files that this process writes to local disk."""
@@ -42,6 +51,8 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         conf["spark.jars.packages"] = ",".join(settings.packages)
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
+    if settings.conf.get("spark.ui.enabled", "false").lower() != "true":
+        conf |= KEPT_FOR_PAGES
     conf |= settings.conf
     conf["spark.master"] = settings.remote or settings.master
     return conf

@@ -16,7 +16,7 @@ import pytest
 from shared.errors import SparkStartError
 from shared.jvm import FOLDER_PREFIX
 from shared.owned_folders import remove_stale
-from shared.spark_conf import executors_share_disk, session_conf
+from shared.spark_conf import KEPT_FOR_PAGES, executors_share_disk, session_conf
 from shared.spark_session import SessionStarter, stream_arrow
 from shared.spark_settings import SparkSettings
 
@@ -69,6 +69,15 @@ def test_settings_of_the_user_win() -> None:
     assert conf["spark.jars.packages"] == "a:b:1,c:d:2"
     assert conf["spark.jars"] == "/x.jar"
     assert conf["spark.master"] == "local[3]"
+
+
+def test_spark_keeps_little_for_pages_that_nobody_can_see() -> None:
+    assert set(KEPT_FOR_PAGES.items()) <= set(session_conf(SparkSettings()).items())
+    shown = session_conf(SparkSettings(conf={"spark.ui.enabled": "true"}))
+    assert not KEPT_FOR_PAGES.keys() & shown.keys()
+    asked = session_conf(SparkSettings(conf={"spark.ui.retainedJobs": "7"}))
+    assert asked["spark.ui.retainedJobs"] == "7"
+    assert asked["spark.ui.retainedStages"] == KEPT_FOR_PAGES["spark.ui.retainedStages"]
 
 
 def test_a_cluster_chooses_its_own_addresses() -> None:
