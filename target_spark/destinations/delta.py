@@ -16,6 +16,7 @@ from shared.storage import join, local_path, shown
 from target_spark.destinations.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
+    additions,
     alterations,
     delta_storable,
     delta_widens,
@@ -26,6 +27,7 @@ from target_spark.destinations.delta_ddl import (
 )
 from target_spark.destinations.delta_files import can_register, register
 from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import column_sql, properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
 from target_spark.destinations.lakes.marks import Mark, read_mark
@@ -140,14 +142,17 @@ class DeltaFormat:
         request: TableRequest,  # noqa: ARG002
     ) -> None:
         """See `LakeFormat`."""
-        new = {**needed_properties(change), **names_property(change)}
         with one_writer(place.folder):
-            properties = _properties(spark, place)
-            wanted = {name: text for name, text in new.items() if properties.get(name) != text}
-            if wanted:
-                spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-            for statement in alterations(change):
-                spark.sql(f"ALTER TABLE {place.table} {statement}")
+            self._alter(spark, place, change)
+
+    def _alter(self, spark: SparkSession, place: Place, change: TableChange) -> None:
+        new = {**needed_properties(change), **names_property(change)}
+        properties = _properties(spark, place)
+        wanted = {name: text for name, text in new.items() if properties.get(name) != text}
+        if wanted:
+            spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
+        for statement in alterations(change):
+            spark.sql(f"ALTER TABLE {place.table} {statement}")
 
     def append(self, spark: SparkSession, frame: DataFrame, place: Place, mark: Mark) -> None:
         """See `LakeFormat`."""
@@ -186,6 +191,12 @@ class DeltaFormat:
             spark.sql(statement).collect()
         self._remember(mark)
 
+    def version(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`."""
+        if self.describe(spark, place) is None:
+            return None
+        return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
+
     def replace(
         self,
         spark: SparkSession,
@@ -194,6 +205,7 @@ class DeltaFormat:
         change: TableChange,
         request: TableRequest,
         mark: Mark,
+        version: str | None = None,
     ) -> None:
         """See `LakeFormat`."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -201,8 +213,14 @@ class DeltaFormat:
         with one_writer(place.folder):
             if self.describe(spark, place) is None:
                 self._create(spark, place, change, request)
+            if version is not None and version != self.version(spark, place):
+                raise LostCommit
+            now = self.describe(spark, place)
+            added = additions(now, change, request)
+            if added is not None:
+                self._alter(spark, place, added)
             with self._marked(spark, mark):
-                if fits(self.describe(spark, place), change, request):
+                if added is not None or fits(now, change, request):
                     frame.writeTo(place.table).overwrite(F.lit(True))
                 else:
                     _replace_all(spark, frame, place, change, request)

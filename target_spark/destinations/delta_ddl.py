@@ -135,6 +135,35 @@ def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> b
     return have == want and now.partitions == partitions and not strict & loosened
 
 
+def additions(
+    now: LakeTable | None, change: TableChange, request: TableRequest
+) -> TableChange | None:
+    """What makes a table fit in place that lacks columns only, and has NOT NULL to keep.
+
+    Delta declares NOT NULL for new tables alone: one that is replaced whole has none.
+
+    Returns:
+        None where it does not fit so, or has nothing to keep.
+    """
+    from shared.spark_conform import loose  # noqa: PLC0415
+
+    if now is None or change.create is None:
+        return None
+    names = change.mapping
+    partitions = tuple(names.get(name, name) for name in request.layout.partition_by)
+    want = {column.name: column for column in change.create}
+    strict = {field.name for field in now.struct if not field.nullable}
+    loosened = tuple(sorted(name for name in strict if name in want and want[name].nullable))
+    same = all(
+        field.name in want and loose(field.dataType) == loose(want[field.name].dtype)
+        for field in now.struct
+    )
+    if not same or now.partitions != partitions or not strict - set(loosened):
+        return None
+    added = tuple(column for column in change.create if column.name not in now.struct.names)
+    return TableChange(add=added, nullable=loosened, mapping=names)
+
+
 def _leaves(dtype: DataType) -> int:
     from pyspark.sql.types import StructType  # noqa: PLC0415
 

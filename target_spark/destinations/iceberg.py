@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
+from shared.iceberg_transaction import open_transaction
 from shared.storage import local_path
 from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
 from target_spark.destinations.lakes.iceberg_ddl import (
@@ -31,6 +33,7 @@ from target_spark.destinations.lakes.iceberg_layout import (
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg_places import catalog_conf, check_empty, place_of
+from target_spark.destinations.lakes.iceberg_replace import can_replace, replace_whole
 from target_spark.destinations.lakes.iceberg_types import (
     iceberg_storable,
     iceberg_widens,
@@ -163,6 +166,15 @@ class IcebergFormat:
         with self._committing(spark, place, mark):
             spark.sql(statement).collect()
 
+    def version(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`."""
+        if self._described(spark, place) is None:
+            return None
+        # All of them, as clocks differ: every commit adds a file of another name.
+        files = "sha2(array_join(array_sort(collect_list(file)), ','), 256)"
+        log = f"SELECT {files} FROM {place.table}.metadata_log_entries"  # noqa: S608
+        return str(spark.sql(log).collect()[0][0])
+
     def replace(
         self,
         spark: SparkSession,
@@ -171,6 +183,7 @@ class IcebergFormat:
         change: TableChange,
         request: TableRequest,
         mark: Mark,
+        version: str | None = None,
     ) -> None:
         """See `LakeFormat`."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -178,16 +191,22 @@ class IcebergFormat:
         if self._described(spark, place) is None:
             self.create(spark, place, change, request)
         with self._committing(spark, place, mark):
-            if _fits(self._described(spark, place), change, request):
+            catalog = _PART.findall(place.table)[0][1:-1].replace("``", "`")
+            transaction = open_transaction(spark, place.table, catalog)
+            if version is not None and version != self.version(spark, place):
+                raise LostCommit
+            now = self._described(spark, place)
+            if now is None:
+                raise LostCommit
+            declares = transaction is not None and can_replace(transaction, now, change)
+            if version is None and _fits(now, change, request, declares=declares):
                 frame.writeTo(place.table).overwrite(F.lit(True))
                 return
-            view = f"whole_{uuid.uuid4().hex}"
-            statement, rows = replacement(place.table, view, frame, change, request)
-            rows.createOrReplaceTempView(view)
-            try:
-                spark.sql(statement).collect()
-            finally:
-                spark.catalog.dropTempView(view)
+            if transaction is not None and declares:
+                replace_whole(transaction, frame, now, change, request)
+                transaction.commit()
+                return
+            _replace_unseen(spark, frame, place, change, request)
         with one_writer(place.folder):
             self._complete(spark, place, change, request)
 
@@ -252,6 +271,19 @@ class IcebergFormat:
             yield
 
 
+def _replace_unseen(
+    spark: SparkSession, frame: DataFrame, place: Place, change: TableChange, request: TableRequest
+) -> None:
+    """Without a transaction: what others commit while this runs is lost."""
+    view = f"whole_{uuid.uuid4().hex}"
+    statement, rows = replacement(place.table, view, frame, change, request)
+    rows.createOrReplaceTempView(view)
+    try:
+        spark.sql(statement).collect()
+    finally:
+        spark.catalog.dropTempView(view)
+
+
 def _chained(rows: list[tuple[int, int | None, str | None]]) -> Iterator[str | None]:
     """Texts of snapshots from the newest back: by their parents, as clocks differ."""
     known = {number: (parent, text) for number, parent, text in rows}
@@ -262,18 +294,26 @@ def _chained(rows: list[tuple[int, int | None, str | None]]) -> Iterator[str | N
         yield text
 
 
-def _fits(now: Described | None, change: TableChange, request: TableRequest) -> bool:
-    """Whether the table has the very columns and partitions that are wanted."""
+def _fits(now: Described, change: TableChange, request: TableRequest, *, declares: bool) -> bool:
+    """Whether the table has the very columns and partitions that are wanted.
+
+    Args:
+        now: The table.
+        change: With `create`.
+        request: With the layout.
+        declares: Whether a table that is replaced can have NOT NULL.
+    """
     from shared.spark_conform import loose  # noqa: PLC0415
 
-    if now is None or change.create is None:
+    if change.create is None:
         return False
     have = [(field.name, loose(field.dataType)) for field in now.struct]
     want = [(column.name, loose(column.dtype)) for column in change.create]
     strict = {field.name for field in now.struct if not field.nullable}
-    loosened = {column.name for column in change.create if column.nullable}
+    wanted_strict = {column.name for column in change.create if not column.nullable}
     wanted = partitions_sql(request, change.mapping)
-    return have == want and same_partitions(now.partitions, wanted) and not strict & loosened
+    declared = strict == wanted_strict if declares else strict <= wanted_strict
+    return have == want and same_partitions(now.partitions, wanted) and declared
 
 
 __all__ = ["IcebergFormat", "iceberg_destination"]

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lake_loads import Load, struct
-
-from target_spark.config import TargetConfig
+from lake_loads import CATALOGS, DeltaLoad, IcebergLoad, Load, lake_config, struct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SETTINGS = ("type_conflicts", "column_names", "default_target_schema")
+
 
 @pytest.fixture
-def delta_load(lake_spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Load]]:
-    """Makes loads into Delta tables below a folder of the test."""
-    from target_spark.destinations.delta import delta_destination
-
+def any_load(lake_spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Makes loads into tables of a format, below a folder of the test or in a catalog."""
     made: list[Load] = []
 
-    def make(ddl: str, **changes: Any) -> Load:
-        settings = {
-            name: changes.pop(name)
-            for name in ("type_conflicts", "column_names", "catalog")
-            if name in changes
-        }
-        config = TargetConfig(
-            path="" if "catalog" in settings else str(tmp_path / "lake"), format="delta", **settings
-        )
-        made.append(Load(lake_spark, config, struct(ddl), delta_destination, **changes))
+    def make(form: str, ddl: str, *, in_catalog: bool = False, **changes: Any) -> Load:
+        given = {name: changes.pop(name) for name in SETTINGS if name in changes}
+        config = lake_config(form, tmp_path, in_catalog=in_catalog, **given)
+        kind = DeltaLoad if form == "delta" else IcebergLoad
+        made.append(kind(lake_spark, config, struct(ddl), **changes))
         return made[-1]
 
     yield make
     for load in made:
         load.destination._close()
+        if load.config.catalog == CATALOGS["delta"]:
+            lake_spark.sql(f"DROP TABLE IF EXISTS {load.name}")
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest) -> str:
+    """Each format in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def lake_load(lake: str, any_load: Callable[..., Any]) -> Callable[..., Load]:
+    """Makes loads into tables of each format in turn."""
+    return partial(any_load, lake)
+
+
+@pytest.fixture
+def delta_load(any_load: Callable[..., Any]) -> Callable[..., DeltaLoad]:
+    """Makes loads into Delta tables."""
+    return partial(any_load, "delta")
+
+
+@pytest.fixture
+def iceberg_load(any_load: Callable[..., Any]) -> Callable[..., IcebergLoad]:
+    """Makes loads into Iceberg tables."""
+    return partial(any_load, "iceberg")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError
+from shared.iceberg_transaction import NewColumn
 from shared.spark_settings import SparkSettings
 from target_spark.config import TargetConfig
 from target_spark.destinations.iceberg import IcebergFormat, _chained
@@ -18,7 +19,9 @@ from target_spark.destinations.lakes.iceberg_ddl import (
     alterations,
     creation,
     finishing,
+    identifiers,
     new_properties,
+    replaced_properties,
 )
 from target_spark.destinations.lakes.iceberg_layout import (
     order_sql,
@@ -31,6 +34,7 @@ from target_spark.destinations.lakes.iceberg_places import (
     check_empty,
     place_of,
 )
+from target_spark.destinations.lakes.iceberg_replace import new_columns
 from target_spark.destinations.lakes.iceberg_types import iceberg_storable, iceberg_widens
 from target_spark.plans import Layout, TableName, TableRequest
 from target_spark.tables.evolution import Column, TableChange
@@ -163,6 +167,48 @@ def test_keys_identify_where_they_are_required() -> None:
     assert list(finishing(done, change, asked)) == []
     parted = request(cluster_by=("at",), partition_by=("id",))
     assert list(finishing(found, change, parted)) == ["WRITE LOCALLY ORDERED BY `at`"]
+
+
+def test_all_keys_identify_or_none_does() -> None:
+    found = described(id=False, x=False, at=True).struct
+    assert identifiers(found, {"a.b": "x"}, request(keys=("a.b", "id"))) == ["x", "id"]
+    assert identifiers(found, {}, request(keys=("id", "at"))) == []
+    assert identifiers(found, {}, request(keys=("id", "a.b"))) == []
+    assert identifiers(found, {}, request()) == []
+
+
+def test_columns_are_kept_where_name_and_type_are_there() -> None:
+    now = described(id=False, x=True, gone=True)
+    change = TableChange(
+        create=(
+            Column("id", "id", LONG, nullable=True),
+            Column("x", "x", TEXT, nullable=False, comment="c"),
+            Column("X", "y", LONG),
+        )
+    )
+    assert new_columns(now, change) == [
+        NewColumn("id", LONG, required=False, is_kept=True),
+        NewColumn("x", TEXT, required=True, comment="c"),
+        NewColumn("X", LONG),
+    ]
+
+
+def test_a_replaced_table_is_given_the_properties_that_it_lacks() -> None:
+    change = TableChange(create=(Column("v", "v", T.VariantType()),), mapping={"a.b": "a_b"})
+    asked = request(cluster_by=("id",), properties={"k": "v"}, schema={"title": "All"})
+    names = {"target_spark.column_names": '{"a.b": "a_b"}'}
+    new = {**names, "format-version": "3", "k": "v", "comment": "All"}
+    assert replaced_properties(change, asked, {"format-version": "2"}) == {
+        **new, "write.distribution-mode": "range",
+    }  # fmt: skip
+    now = {**new, "write.distribution-mode": "range"}
+    assert replaced_properties(change, asked, now) == {}
+    parted = request(cluster_by=("id",), partition_by=("at",))
+    assert replaced_properties(TableChange(), parted, {"format-version": "3"}) == {
+        "write.distribution-mode": "none"
+    }
+    old = {"target_spark.column_names": '{"x": "y"}'}
+    assert replaced_properties(TableChange(), request(), old) == {"target_spark.column_names": "{}"}
 
 
 def test_a_change_is_made_statement_by_statement() -> None:

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from iceberg_loads import IcebergLoad
-from lake_loads import struct
+from lake_loads import IcebergLoad, struct
 
 from shared.errors import DestinationError
-from target_spark.config import TargetConfig
-from target_spark.destinations.iceberg import iceberg_destination
 from target_spark.plans import Layout
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., IcebergLoad]
 
 
-@pytest.fixture
-def load_of(lake_spark: SparkSession, tmp_path: Path) -> Iterator[Make]:
-    """Makes loads into tables below a path."""
-    made: list[IcebergLoad] = []
-
-    def make(ddl: str, *, type_conflicts: str = "fail", **changes: Any) -> IcebergLoad:
-        path = str(tmp_path / "lake")
-        config = TargetConfig(path=path, format="iceberg", type_conflicts=type_conflicts)
-        made.append(IcebergLoad(lake_spark, config, struct(ddl), iceberg_destination, **changes))
-        return made[-1]
-
-    yield make
-    for load in made:
-        load.destination._close()
-
-
-def test_columns_come_and_go_in_any_order(load_of: Make) -> None:
-    load = load_of("id long, name string", keys=("id",), method="upsert")
+def test_columns_come_and_go_in_any_order(iceberg_load: Make) -> None:
+    load = iceberg_load("id long, name string", keys=("id",), method="upsert")
     load.load([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
     load.struct = struct("at date, id long")
     load.schema = {"properties": {"at": {"description": "when"}}}
@@ -51,8 +27,10 @@ def test_columns_come_and_go_in_any_order(load_of: Make) -> None:
     assert load.sql("DESCRIBE {t}")[2][2] == "when"
 
 
-def test_types_widen_in_place(load_of: Make) -> None:
-    load = load_of("id int, f float, d decimal(5,2), s smallint, x struct<n: int>, a array<float>")
+def test_types_widen_in_place(iceberg_load: Make) -> None:
+    load = iceberg_load(
+        "id int, f float, d decimal(5,2), s smallint, x struct<n: int>, a array<float>"
+    )
     first = {"id": 1, "f": 0.5, "d": Decimal("1.25"), "s": 1, "x": {"n": 1}, "a": [0.5]}
     load.load([first])
     files = {row[0] for row in load.sql("SELECT file_path FROM {t}.files")}
@@ -75,9 +53,9 @@ def test_types_widen_in_place(load_of: Make) -> None:
     assert len(load.rows()) == 3
 
 
-def test_fields_inside_grow(load_of: Make) -> None:
+def test_fields_inside_grow(iceberg_load: Make) -> None:
     inner = "struct<a: long>"
-    load = load_of(f"id long, s {inner}, l array<{inner}>, m map<string, {inner}>")
+    load = iceberg_load(f"id long, s {inner}, l array<{inner}>, m map<string, {inner}>")
     load.load([{"id": 1, "s": {"a": 1}, "l": [{"a": 1}], "m": [("k", {"a": 1})]}])
     load.struct = struct(
         "id long, s struct<b: string, a: long>, l array<struct<`b c`: date, a: long>>, "
@@ -97,8 +75,8 @@ def test_fields_inside_grow(load_of: Make) -> None:
 
 
 @pytest.mark.parametrize("rule", ["fail", "suffix", "cast"])
-def test_types_in_conflict_follow_the_rule(load_of: Make, rule: str) -> None:
-    load = load_of("id long, v long", type_conflicts=rule)
+def test_types_in_conflict_follow_the_rule(iceberg_load: Make, rule: str) -> None:
+    load = iceberg_load("id long, v long", type_conflicts=rule)
     load.load([{"id": 1, "v": 5}])
     load.struct = struct("id long, v array<string>")
     if rule == "fail":
@@ -115,8 +93,8 @@ def test_types_in_conflict_follow_the_rule(load_of: Make, rule: str) -> None:
         assert [row[2] for row in load.rows()] == [None, ["x"], None]
 
 
-def test_a_required_key_may_become_optional(load_of: Make) -> None:
-    load = load_of("id long not null, k string not null, v long not null",
+def test_a_required_key_may_become_optional(iceberg_load: Make) -> None:
+    load = iceberg_load("id long not null, k string not null, v long not null",
                    keys=("id", "k"), method="upsert")  # fmt: skip
     load.load([{"id": 1, "k": "a", "v": 1}])
     assert load.properties()["identifier-fields"] in {"[id,k]", "[k,id]"}
@@ -126,34 +104,34 @@ def test_a_required_key_may_become_optional(load_of: Make) -> None:
     assert load.properties().get("identifier-fields", "[]") == "[]"
 
 
-def test_a_variant_takes_version_3_of_the_format(load_of: Make) -> None:
-    load = load_of("id long", keys=("id",), method="upsert")
+def test_a_variant_takes_version_3_of_the_format(iceberg_load: Make) -> None:
+    load = iceberg_load("id long", keys=("id",), method="upsert")
     load.load([{"id": 1}])
     assert load.properties()["format-version"] == "2"
     load.struct = struct("id long, data variant")
     load.load([{"id": 2, "data": '{"a": [1, null]}'}])
-    other = load_of("id long, data variant", table="other")
+    other = iceberg_load("id long, data variant", table="other")
     other.load([{"id": 1, "data": '{"a": 1}'}])
     for each in (load, other):
         assert each.properties()["format-version"] == "3"
     assert load.sql("SELECT to_json(data) FROM {t} WHERE id = 2")[0][0] == '{"a":[1,null]}'
 
 
-def test_types_that_iceberg_lacks_are_kept_as_text(load_of: Make) -> None:
-    load = load_of("id tinyint, t time(6), i interval day to second")
+def test_types_that_iceberg_lacks_are_kept_as_text(iceberg_load: Make) -> None:
+    load = iceberg_load("id tinyint, t time(6), i interval day to second")
     load.load([{"id": 1, "t": dt.time(1, 2, 3), "i": 86_400_000_000}])
     assert [dtype for _, dtype in load.columns()] == ["int", "string", "string"]
     assert load.rows("id", "t")[0] == (1, "01:02:03")
 
 
-def test_a_table_is_laid_out_as_asked(load_of: Make) -> None:
+def test_a_table_is_laid_out_as_asked(iceberg_load: Make) -> None:
     layout = Layout(
         partition_by=("months(at)", "bucket(4, id)", "truncate(2, name)", "kind"),
         cluster_by=("name", "id"),
         target_file_bytes=1 << 20,
         properties={"write.merge.mode": "merge-on-read", "it's": 'a "b" \\ ${c}'},
     )
-    load = load_of("id long, name string, at timestamp, kind string", layout=layout)
+    load = iceberg_load("id long, name string, at timestamp, kind string", layout=layout)
     load.load([{"id": n, "name": f"n{n}", "kind": "k"} for n in range(3)])
     found = {row[0]: row[1] for row in load.sql("DESCRIBE EXTENDED {t}")}
     parts = [found[f"Part {n}"] for n in range(4)]
@@ -173,14 +151,14 @@ def test_a_table_is_laid_out_as_asked(load_of: Make) -> None:
         (Layout(cluster_by=("nothing",)), r"nothing"),
     ],
 )
-def test_a_layout_that_cannot_be_is_an_error(load_of: Make, layout: Layout, text: str) -> None:
+def test_a_layout_that_cannot_be_is_an_error(iceberg_load: Make, layout: Layout, text: str) -> None:
     with pytest.raises(DestinationError, match=text):
-        load_of("id long, at timestamp", layout=layout).load([{"id": 1}])
+        iceberg_load("id long, at timestamp", layout=layout).load([{"id": 1}])
 
 
-def test_compaction_joins_small_files_and_expires_nothing(load_of: Make) -> None:
+def test_compaction_joins_small_files_and_expires_nothing(iceberg_load: Make) -> None:
     layout = Layout(cluster_by=("id",), compact=True, target_file_bytes=1 << 20)
-    load = load_of("id long, name string", layout=layout)
+    load = iceberg_load("id long, name string", layout=layout)
     for n in range(6):
         load.load([{"id": 5 - n, "name": "x"}], note=f"note {n}")
     snapshots = len(load.history())
@@ -194,8 +172,8 @@ def test_compaction_joins_small_files_and_expires_nothing(load_of: Make) -> None
     assert load.note() is None
 
 
-def test_a_merge_reads_only_partitions_of_its_rows(load_of: Make) -> None:
-    load = load_of("id long, day date, name string", keys=("id", "day"), method="upsert",
+def test_a_merge_reads_only_partitions_of_its_rows(iceberg_load: Make) -> None:
+    load = iceberg_load("id long, day date, name string", keys=("id", "day"), method="upsert",
                    layout=Layout(partition_by=("day",)))  # fmt: skip
     load.load([{"id": n, "day": dt.date(2024, 1, 1 + n)} for n in range(5)])
     load.load([{"id": 3, "day": dt.date(2024, 1, 4), "name": "b"}])
@@ -203,9 +181,9 @@ def test_a_merge_reads_only_partitions_of_its_rows(load_of: Make) -> None:
     assert (summary["deleted-data-files"], summary["added-data-files"]) == ("1", "1")
 
 
-def test_merge_on_read_reads_back_what_was_merged(load_of: Make) -> None:
+def test_merge_on_read_reads_back_what_was_merged(iceberg_load: Make) -> None:
     properties = {f"write.{verb}.mode": "merge-on-read" for verb in ("merge", "update", "delete")}
-    load = load_of("id long, name string", keys=("id",), method="upsert",
+    load = iceberg_load("id long, name string", keys=("id",), method="upsert",
                    layout=Layout(properties=properties, compact=True))  # fmt: skip
     load.load([{"id": n, "name": "a"} for n in range(4)])
     load.load([{"id": 1, "name": "b"}])

@@ -11,8 +11,8 @@ from shared.errors import DestinationError, SettingsError, Where
 from shared.spark_settings import SparkSettings
 from target_spark.config import StagingSettings, TargetConfig
 from target_spark.destinations.lakes import Place
+from target_spark.destinations.lakes.conflicts import ATTEMPTS, LostCommit, repeated
 from target_spark.destinations.lakes.pending import pending_folders
-from target_spark.destinations.lakes.repeats import ATTEMPTS, repeated
 
 LOST = re.compile("Concurrent")
 STREAM = Where(stream="s")
@@ -29,6 +29,18 @@ def test_work_that_loses_against_others_is_done_again() -> None:
     assert repeated(work, LOST, STREAM, shown="t", pause=pauses.append) == 3
     assert len(pauses) == 3
     assert all(0 <= pause <= 10 for pause in pauses)
+
+
+def test_a_table_found_changed_is_a_conflict_too() -> None:
+    pauses: list[float] = []
+
+    def work(attempt: int) -> int:
+        if not attempt:
+            raise LostCommit
+        return attempt
+
+    assert repeated(work, LOST, STREAM, shown="t", pause=pauses.append) == 1
+    assert len(pauses) == 1
 
 
 def test_other_failures_are_explained_at_once() -> None:

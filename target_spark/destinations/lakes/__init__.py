@@ -91,6 +91,9 @@ class LakeFormat(Protocol):
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """Runs MERGE, UPDATE or DELETE in one commit with the mark."""
 
+    def version(self, spark: SparkSession, place: Place) -> str | None:
+        """Of the table now, another one after every commit; None where there is no table."""
+
     def replace(
         self,
         spark: SparkSession,
@@ -99,10 +102,23 @@ class LakeFormat(Protocol):
         change: TableChange,
         request: TableRequest,
         mark: Mark,
+        version: str | None = None,
     ) -> None:
         """Puts rows, and the columns of `change.create`, in the place of everything there.
 
         The table may not be there. One commit where it is: readers see all or nothing of it.
+
+        Args:
+            spark: The session.
+            frame: The rows.
+            place: Of the table.
+            change: With `create`.
+            request: What the stream asks.
+            mark: Of the commit.
+            version: What frame and change rest on; None where they rest on nothing there.
+
+        Raises:
+            LostCommit: The table has another version now.
         """
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark]:

@@ -19,11 +19,11 @@ from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations import Flush, TableWrite
 from target_spark.destinations.folders import TableFolder
 from target_spark.destinations.lakes import Adopting, LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.conflicts import repeated
 from target_spark.destinations.lakes.marks import Mark, open_flush, run_of
 from target_spark.destinations.lakes.merge import activate_sql
 from target_spark.destinations.lakes.parts import no_rows
 from target_spark.destinations.lakes.pending import pending_folders
-from target_spark.destinations.lakes.repeats import repeated
 from target_spark.destinations.lakes.rows import appended, overwritten, recast, upserted
 from target_spark.destinations.lakes.sessions import own_session
 from target_spark.destinations.lakes.settling import settle
@@ -188,7 +188,7 @@ class LakeDestination:
             if now is None or change.create is not None:
                 form.create(spark, place, change, request)
             elif change.rewrite:
-                self._rewrite(table, now, change, request)
+                self._rewrite(table, request)
             elif _alters(now, change):
                 form.alter(spark, place, change, request)
             else:
@@ -200,13 +200,16 @@ class LakeDestination:
         struct, names = (None, {}) if now is None else (now.struct, now.names)
         return plan_change(struct, request, form.rules, self._conflicts, form.can, names)
 
-    def _rewrite(
-        self, table: OpenTable, now: LakeTable, change: TableChange, request: TableRequest
-    ) -> None:
+    def _rewrite(self, table: OpenTable, request: TableRequest) -> None:
         """Writes the whole table anew, with columns that change to a type nobody can widen to."""
-        frame, whole = recast(table.spark, table.place, now, change)
-        mark = Mark("", request.stream)
-        self._form.replace(table.spark, frame, table.place, whole, request, mark)
+        form, spark, place = self._form, table.spark, table.place
+        version = form.version(spark, place)
+        now = form.describe(spark, place)
+        change = self._plan(now, request)
+        if now is None or not change.rewrite:
+            return  # Another has done it.
+        frame, whole = recast(spark, place, now, change)
+        form.replace(spark, frame, place, whole, request, Mark("", request.stream), version)
 
     def _overwrite(self, table: OpenTable, attempt: int) -> None:
         last = table.held[-1]

@@ -32,6 +32,7 @@ _VERSION = "format-version"
 _FILE_SIZE = "write.target-file-size-bytes"
 _IDENTIFIERS = "identifier-fields"
 _ORDER = "sort-order"
+_SPREAD = "write.distribution-mode"
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,27 @@ def replacement(
     return f"{text} AS SELECT * FROM `{view}`{sorted_by}", frame.select(*columns)  # noqa: S608
 
 
-def finishing(found: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
-    """What ALTER TABLE does to a new table: the keys as identifier fields, the sort order."""
-    fields = {field.name: field for field in found.struct}
-    keys = [change.mapping.get(key, key) for key in request.keys]
+def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequest) -> list[str]:
+    """The keys as identifier fields; none where one of them cannot be such a field.
+
+    Args:
+        struct: Of the table, `nullable` false for NOT NULL.
+        names: Stream's name → table's name of columns.
+        request: With the keys.
+    """
+    fields = {field.name: field for field in struct}
+    keys = [names.get(key, key) for key in request.keys]
     fit = all(
         key in fields and not fields[key].nullable and can_identify(fields[key].dataType)
         for key in keys
     )
-    if keys and fit and _IDENTIFIERS not in found.properties:
+    return keys if fit else []
+
+
+def finishing(found: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
+    """What ALTER TABLE does to a new table: the keys as identifier fields, the sort order."""
+    keys = identifiers(found.struct, change.mapping, request)
+    if keys and _IDENTIFIERS not in found.properties:
         yield f"SET IDENTIFIER FIELDS {', '.join(map(quoted, keys))}"
     order = order_sql(request, change.mapping)
     if order and _ORDER not in found.properties:
@@ -143,6 +156,23 @@ def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str
     if needs_version_3([column.dtype for column in change.create or ()]):
         found[_VERSION] = "3"
     return found
+
+
+def replaced_properties(
+    change: TableChange, request: TableRequest, now: Mapping[str, str]
+) -> dict[str, str]:
+    """Properties that a table is given whose columns and rows are all replaced."""
+    found = {**_own_properties(change, request), **request.layout.properties}
+    if int(now.get(_VERSION, "2")) >= int(found.get(_VERSION, "0")):
+        found.pop(_VERSION, None)
+    comment = table_comment(request.schema)
+    if comment:
+        found["comment"] = comment
+    if request.layout.cluster_by:
+        found.setdefault(_SPREAD, "none" if request.layout.partition_by else "range")
+    if NAMES_PROPERTY in now:
+        found.setdefault(NAMES_PROPERTY, json.dumps(dict(change.renamed), sort_keys=True))
+    return {name: text for name, text in found.items() if now.get(name) != text}
 
 
 def _names(change: TableChange) -> dict[str, str]:

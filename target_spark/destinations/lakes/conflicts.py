@@ -20,6 +20,10 @@ LONGEST_PAUSE = 10.0
 _FIRST_PAUSE = 0.1
 
 
+class LostCommit(Exception):  # noqa: N818
+    """Others have changed the table meanwhile; nothing has happened to it by us."""
+
+
 def repeated(
     work: Callable[[int], T],
     conflicts: re.Pattern[str],
@@ -46,7 +50,8 @@ def repeated(
         except SingerSparkError:
             raise
         except Exception as error:
-            if not conflicts.search(f"{type(error).__name__}: {error}"):
+            lost = isinstance(error, LostCommit)
+            if not lost and not conflicts.search(f"{type(error).__name__}: {error}"):
                 raise explain(error, where, DestinationError) from error
             _log.debug("a commit to %s lost against another writer: %s", shown, error)
             last = error

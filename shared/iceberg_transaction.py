@@ -1,0 +1,273 @@
+"""A transaction of Iceberg's own: columns, layout and rows of a table changed in one commit.
+
+SQL has no statement for it that fails when others have changed the table meanwhile: Iceberg
+validates the rows of an overwrite, but CREATE OR REPLACE discards what it has not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructField, StructType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+_LOST = "CommitFailedException"
+
+
+@dataclass(frozen=True)
+class NewColumn:
+    """A column as it shall be.
+
+    Attributes:
+        name: Its name.
+        dtype: Its type.
+        required: Whether it is NOT NULL.
+        comment: What it means; None for nothing.
+        is_kept: Whether the table has it with that type already.
+    """
+
+    name: str
+    dtype: DataType
+    required: bool = False
+    comment: str | None = None
+    is_kept: bool = False
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What a table is partitioned by: `identity`, `bucket`, `truncate`, `years`, `days`, …"""
+
+    name: str
+    column: str
+    number: int | None = None
+
+
+class IcebergTransaction:
+    """Changes of a table that nobody sees before `commit`, and that are none if it fails.
+
+    They rest on the table as it is when this is made: any commit of others after that, be it rows
+    or columns, makes `commit` fail with Iceberg's CommitFailedException. (Iceberg tries again
+    by itself, but not where columns or partitions change, which `columns` sees to.)
+
+    Args:
+        spark: The session, not of Spark Connect; see `open_transaction`.
+        table: Name in SQL, quoted.
+        catalog: Name of its catalog.
+    """
+
+    def __init__(self, spark: SparkSession, table: str, catalog: str) -> None:
+        session: Any = spark
+        self._java = session._jvm
+        self._session = session._jsparkSession
+        self._iceberg = self._java.org.apache.iceberg
+        with self._active():
+            self._catalog = self._session.sessionState().catalogManager().catalog(catalog)
+            self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session, table)
+        snapshot = self._table.currentSnapshot()
+        self._snapshot = None if snapshot is None else str(snapshot.snapshotId())
+        self._transaction = self._table.newTransaction()
+
+    def partition_columns(self) -> set[str]:
+        """Columns that the table is partitioned by, or has been.
+
+        They must be kept: Iceberg cannot read its lists of files that were removed otherwise.
+        """
+        schema = self._table.schema()
+        specs = self._table.specs().values()
+        names = (schema.findColumnName(field.sourceId()) for s in specs for field in s.fields())
+        return {name for name in names if name is not None}
+
+    def properties(self, values: Mapping[str, str]) -> None:
+        """Sets properties of the table."""
+        update = self._transaction.updateProperties()
+        for name, value in values.items():
+            update.set(name, value)
+        update.commit()
+
+    def columns(self, columns: Sequence[NewColumn], keys: Sequence[str]) -> None:
+        """Gives the table these columns in this order; all others go.
+
+        Columns that are kept keep their identity, others get a new one, also where there has been
+        one of that name: files of others never hold values of another type for it.
+
+        Args:
+            columns: At least one; the rows must be written by `rows` then.
+            keys: Names of the identifier fields; empty for none.
+        """
+        kept = {column.name for column in columns if column.is_kept}
+        gone = [name for name in self._names() if name not in kept]
+        self._unsorted(gone)
+        self._update(identifiers=())
+        update = self._transaction.updateSchema().allowIncompatibleChanges()
+        for name in gone:
+            update.deleteColumn(name)
+        fields = {field.name(): field for field in self._table.schema().columns()}
+        for column in columns:
+            if column.is_kept:
+                _keep(update, column, fields[column.name])
+            elif column.required:
+                update.addRequiredColumn(column.name, self._type(column.dtype), column.comment)
+            else:
+                update.addColumn(column.name, self._type(column.dtype), column.comment)
+        for number, column in enumerate(columns):
+            if number == 0:
+                update.moveFirst(column.name)
+            else:
+                update.moveAfter(column.name, columns[number - 1].name)
+        update.commit()
+        if keys:
+            self._update(identifiers=keys)
+
+    def unpartitioned(self) -> None:
+        """Takes its partitions from the table; to be called before `columns`."""
+        update = self._transaction.updateSpec()
+        for field in self._transaction.table().spec().fields():
+            if not field.transform().isVoid():
+                update.removeField(field.name())
+        update.commit()
+
+    def partitioned(self, parts: Sequence[Transform]) -> None:
+        """Partitions a table that has no partitions; to be called after `columns`."""
+        update = self._transaction.updateSpec()
+        terms = self._iceberg.expressions.Expressions
+        singular = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+        for part in parts:
+            if part.name == "identity":
+                update.addField(terms.ref(part.column))
+            elif part.number is None:
+                update.addField(getattr(terms, singular[part.name])(part.column))
+            else:
+                update.addField(getattr(terms, part.name)(part.column, part.number))
+        update.commit()
+
+    def sorted_by(self, names: Sequence[str]) -> None:
+        """Rows are kept sorted by these columns, nulls first."""
+        update = self._transaction.replaceSortOrder()
+        terms = self._iceberg.expressions.Expressions
+        for name in names:
+            update.asc(terms.ref(name), self._iceberg.NullOrder.NULLS_FIRST)
+        update.commit()
+
+    def rows(self, frame: DataFrame) -> None:
+        """Writes rows, of exactly the columns, that take the place of all others."""
+        source: Any = frame
+        spark = self._java.org.apache.spark.sql
+        logical = spark.catalyst.plans.logical
+        option = self._java.scala.Option
+        table = self._iceberg.spark.source.SparkTable(self._transaction.table())
+        relation = spark.execution.datasources.v2.DataSourceV2Relation.create(
+            table, option.apply(self._catalog), option.apply(None)
+        )
+        options = getattr(self._java.scala.collection.immutable, "Map$").__getattr__("MODULE$")
+        given = options.empty()
+        if self._snapshot is not None:
+            given = given.updated("isolation-level", "serializable")
+            given = given.updated("validate-from-snapshot-id", self._snapshot)
+        everything = spark.catalyst.expressions.Literal.TrueLiteral()
+        plan = logical.OverwriteByExpression.byName(
+            relation, source._jdf.queryExecution().analyzed(), everything, given
+        )
+        with self._active():
+            spark.classic.Dataset.ofRows(self._session, plan)
+
+    def commit(self) -> None:
+        """Makes all of it seen at once.
+
+        Raises:
+            Py4JJavaError: CommitFailedException, where others have changed the table since; files
+                that were written are removed. CommitStateUnknownException, where nobody knows.
+        """
+        # Known before: afterwards the transaction shows the table of whoever was faster.
+        written = self._written()
+        try:
+            self._transaction.commitTransaction()
+        except Exception as error:
+            # By its class: a commit whose outcome nobody knows may have this one as its cause.
+            java: Any = getattr(error, "java_exception", None)
+            if java is not None and java.getClass().getSimpleName() == _LOST:
+                self._remove(written)
+            raise
+
+    @contextlib.contextmanager
+    def _active(self) -> Iterator[None]:
+        """Iceberg takes what it is not given from the session of the thread."""
+        sessions = self._java.org.apache.spark.sql.classic.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self._session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+    def _names(self) -> list[str]:
+        return [field.name() for field in self._table.schema().columns()]
+
+    def _type(self, dtype: DataType) -> Any:
+        # As a column: a struct alone would become a schema.
+        struct = StructType([StructField("c", dtype)])
+        java = self._java.org.apache.spark.sql.types.DataType.fromJson(struct.json())
+        return self._iceberg.spark.SparkSchemaUtil.convert(java).findType("c")
+
+    def _update(self, identifiers: Sequence[str]) -> None:
+        names = self._java.java.util.ArrayList()
+        for name in identifiers:
+            names.add(name)
+        self._transaction.updateSchema().setIdentifierFields(names).commit()
+
+    def _unsorted(self, gone: Sequence[str]) -> None:
+        """Lets go of a sort order by columns that go."""
+        schema, order = self._table.schema(), self._table.sortOrder()
+        if any(schema.findColumnName(field.sourceId()) in gone for field in order.fields()):
+            self._transaction.replaceSortOrder().commit()
+
+    def _written(self) -> Any:
+        """The files that were written, as an iterable of Java's."""
+        table = self._transaction.table()
+        snapshot = table.currentSnapshot()
+        if snapshot is None or str(snapshot.snapshotId()) == self._snapshot:
+            return ()
+        return snapshot.addedDataFiles(table.io())
+
+    def _remove(self, files: Any) -> None:
+        with contextlib.suppress(Exception):
+            for file in files:
+                self._table.io().deleteFile(file.location())
+
+
+def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTransaction | None:
+    """Begins a transaction on a table as it is now.
+
+    Args:
+        spark: The session.
+        table: Name in SQL, quoted.
+        catalog: Name of its catalog.
+
+    Returns:
+        None over Spark Connect, whose server cannot be asked for one.
+
+    Raises:
+        Py4JJavaError: There is no such table.
+    """
+    if not hasattr(spark, "_jvm"):
+        return None
+    return IcebergTransaction(spark, table, catalog)
+
+
+def _keep(update: Any, column: NewColumn, field: Any) -> None:
+    if column.required and field.isOptional():
+        update.requireColumn(column.name)
+    elif not column.required and field.isRequired():
+        update.makeColumnOptional(column.name)
+    if column.comment and column.comment != field.doc():
+        update.updateColumnDoc(column.name, column.comment)
