@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 import pyarrow as pa
@@ -32,6 +32,7 @@ _ENVELOPE = (
     pa.field("time_extracted", pa.timestamp("us", "UTC")),
     pa.field("version", pa.int64()),
 )
+_NAMED = (pa.field("type", pa.string()), pa.field("stream", pa.string()))
 
 
 class BlockRefused(Exception):  # noqa: N818 - an answer, not an error
@@ -45,6 +46,7 @@ class Block:
     table: pa.Table
     extracted_at: pa.ChunkedArray | None = None
     versions: pa.ChunkedArray | None = None
+    unexpected: bool = True
 
 
 class FastReader:
@@ -56,6 +58,7 @@ class FastReader:
         free_form: The only column takes the whole record.
         envelope: Lines are RECORD messages, not bare records.
         strict: As for `ExactReader`.
+        closed: Tell whether there are properties that are no columns.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class FastReader:
         free_form: bool,
         envelope: bool,
         strict: bool,
+        closed: bool = False,
     ) -> None:
         self.struct = struct
         self.arrow_schema = arrow_schema
@@ -76,6 +80,9 @@ class FastReader:
         columns = [pa.field(f.name, _read_type(f.dataType)) for f in self._plain()]
         record = [pa.field("record", pa.struct(columns)), *_ENVELOPE]
         self._read_schema = pa.schema(record if envelope else columns)
+        self._closed_schema: pa.Schema | None = None
+        if closed and not self._odd:
+            self._closed_schema = pa.schema([*record, *_NAMED] if envelope else columns)
 
     def _plain(self) -> list[T.StructField]:
         return [field for field in self.struct.fields if field not in self._odd]
@@ -89,7 +96,8 @@ class FastReader:
         lines = _framed_lines(data)
         if not data.isascii():
             _check_utf8(data)
-        table, words = self._parse(data)
+        found = self._parse_closed(data)
+        table, words = (found, 0) if found is not None else self._parse(data)
         if table.num_rows != lines:
             raise BlockRefused
         columns = self._columns(table)
@@ -97,7 +105,16 @@ class FastReader:
             raise BlockRefused
         if self._odd:
             columns |= self._odd_columns(data)
-        return self._block(table, columns)
+        return replace(self._block(table, columns), unexpected=found is None)
+
+    def _parse_closed(self, data: bytes) -> pa.Table | None:
+        """Parse where there is nothing but columns; None where there may be."""
+        if self._closed_schema is None:
+            return None
+        try:
+            return _read_json(data, self._closed_schema, "error")
+        except (pa.ArrowInvalid, BlockRefused):
+            return None
 
     def _parse(self, data: bytes) -> tuple[pa.Table, int]:
         """Parse; a second time with NaN and infinities as numbers where they stand as words."""
@@ -205,8 +222,8 @@ def _bare_words(data: bytes) -> tuple[bytes, int]:
     return _WORDS.subn(rb"\1", data)
 
 
-def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
-    parse = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+def _read_json(data: bytes, schema: pa.Schema, unexpected: str = "ignore") -> pa.Table:
+    parse = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
     for size in (_BLOCK_BYTES, len(data) + 1):
         options = pj.ReadOptions(use_threads=False, block_size=size)
         try:

@@ -37,6 +37,8 @@ class LinesRead:
         versions: `version` of each accepted record (envelopes only).
         rows_read: Lines that are not blank, accepted or not.
         rejects: 0-based line within the data, and the reason, for each refused record.
+        unexpected: False where a reader that was asked has seen that no object has a property
+            that its schema does not name.
     """
 
     table: pa.Table
@@ -44,6 +46,7 @@ class LinesRead:
     versions: pa.ChunkedArray | None
     rows_read: int
     rejects: tuple[tuple[int, str], ...] = ()
+    unexpected: bool = True
 
 
 class LineReader:
@@ -58,16 +61,24 @@ class LineReader:
         strict: Refuse values of another type. Where false they are converted if nothing is lost
             ("1" for an integer, 1 for a string), null is allowed everywhere, and only what cannot
             be converted is refused.
+        closed: Tell whether there are properties that the schema does not name.
     """
 
-    def __init__(self, schema: Mapping[str, Any], *, envelope: bool, strict: bool) -> None:
-        self._arguments = (schema, envelope, strict)
+    def __init__(
+        self, schema: Mapping[str, Any], *, envelope: bool, strict: bool, closed: bool = False
+    ) -> None:
+        self._arguments = (schema, envelope, strict, closed)
         struct = schema_columns(schema, JsonText())
         self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(struct))
         free_form = is_free_form(schema)
         self._exact = ExactReader(struct, free_form=free_form, envelope=envelope, strict=strict)
         self._fast = FastReader(
-            struct, self.arrow_schema, free_form=free_form, envelope=envelope, strict=strict
+            struct,
+            self.arrow_schema,
+            free_form=free_form,
+            envelope=envelope,
+            strict=strict,
+            closed=closed,
         )
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -88,6 +99,7 @@ class LineReader:
             _joined([p.versions for p in parts], pa.int64(), self._exact.envelope),
             sum(p.rows_read for p in parts),
             tuple(reject for p in parts for reject in p.rejects),
+            any(p.unexpected for p in parts),
         )
 
     def _stacked(self, tables: list[pa.Table]) -> pa.Table:
@@ -116,7 +128,10 @@ class LineReader:
 
     def _read_fast(self, data: bytes) -> LinesRead:
         block = self._fast.read(data)
-        return LinesRead(block.table, block.extracted_at, block.versions, block.table.num_rows)
+        rows = block.table.num_rows
+        return LinesRead(
+            block.table, block.extracted_at, block.versions, rows, (), block.unexpected
+        )
 
     def _read_exact(self, data: bytes, first_line: int) -> LinesRead:
         rows = self._exact.read(enumerate(data.split(b"\n"), first_line))
@@ -134,8 +149,10 @@ class LineReader:
         return LinesRead(table, at, versions, rows.rows_read, tuple(rows.rejects))
 
 
-def _line_reader(schema: Mapping[str, Any], envelope: bool, strict: bool) -> LineReader:
-    return LineReader(schema, envelope=envelope, strict=strict)
+def _line_reader(
+    schema: Mapping[str, Any], envelope: bool, strict: bool, closed: bool
+) -> LineReader:
+    return LineReader(schema, envelope=envelope, strict=strict, closed=closed)
 
 
 def _joined(

@@ -59,6 +59,7 @@ NON_FINITE = {
 
 _WORDS = {None: "null", True: "true", False: "false"}
 _SHOWN = 60
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _EXACT = Context(prec=100)
@@ -111,6 +112,7 @@ def shown(value: Value) -> str:
     except (Refused, RecursionError):
         whole = repr(value)
     whole = whole.encode("utf-8", "backslashreplace").decode()
+    whole = _CONTROL.sub(lambda found: repr(found[0])[1:-1], whole)
     return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
 
 

@@ -132,7 +132,7 @@ class _SchemaReader:
         return self._single(plain[0], node, seen), nullable
 
     def _union(self, node: Node, choices: Sequence[object], seen: tuple[str, ...]) -> Typed:
-        base = {k: v for k, v in node.items() if k not in ("anyOf", "oneOf")}
+        base = {k: v for k, v in node.items() if k not in ("anyOf", "oneOf", "allOf")}
         merged = [_fold(c, base) if isinstance(c, Mapping) else c for c in choices]
         typed = [self.value(choice, seen) for choice in merged]
         nullable = any(null for _, null in typed)
@@ -159,7 +159,7 @@ class _SchemaReader:
 
     def _array(self, node: Node, seen: tuple[str, ...]) -> T.DataType:
         items = node.get("items")
-        if not isinstance(items, Mapping):
+        if not isinstance(items, Mapping) or node.get("prefixItems"):
             return self.text
         element, nullable = self.value(items, seen)
         return T.ArrayType(element, nullable)
@@ -296,6 +296,31 @@ _SCALARS: Mapping[str, Callable[[Node], T.DataType | None]] = {
     "boolean": lambda _: T.BooleanType(),
     "string": _string,
 }
+
+
+def resolved_node(document: Node, node: Node) -> Node:
+    """Follow the references of a node and fold in what it is made of (`allOf`)."""
+    return _SchemaReader(document, T.StringType()).resolve(node, ())[0]
+
+
+def object_node(document: Node, node: Node) -> Node | None:
+    """Give the description of an object's properties, also inside `anyOf` and `oneOf`."""
+    node = resolved_node(document, node)
+    if node.get("properties"):
+        return node
+    choices = node.get("anyOf") or node.get("oneOf") or ()
+    inside = (object_node(document, item) for item in choices if isinstance(item, Mapping))
+    return next((item for item in inside if item is not None), None)
+
+
+def node_types(node: Node) -> frozenset[str] | None:
+    """Give the words of `type`, as far as they are told; None for a node that takes anything."""
+    choices = node.get("anyOf") or node.get("oneOf")
+    if not choices:
+        return frozenset(_types(node)) or None
+    below = [node_types(item) if isinstance(item, Mapping) else None for item in choices]
+    known = [types for types in below if types is not None]
+    return frozenset().union(*known) if len(known) == len(below) else None
 
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:

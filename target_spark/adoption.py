@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from target_spark.config import TargetConfig
 
-_SAYS_NOTHING = frozenset({"description", "title", "examples", "default", "additionalProperties"})
+_SAYS_NOTHING = frozenset(
+    {"description", "title", "examples", "default", "additionalProperties", "$schema", "$id",
+     "$comment", "$defs"}
+)  # fmt: skip
 _TYPES_ONLY = frozenset({"type", "properties", "items", "format"})
 _PLAIN = ("string", "integer", "number", "boolean", "object", "array", "null")
 _FORMATS = ("date", "date-time")
@@ -144,7 +147,7 @@ def _only_types(node: Any) -> bool:
     """Whether a schema asks for nothing but types, and lets everything be null."""
     if not isinstance(node, Mapping):
         return False
-    asks = {key for key in node if not key.startswith(("x-", "$")) and key not in _SAYS_NOTHING}
+    asks = {key for key in node if not key.startswith("x-") and key not in _SAYS_NOTHING}
     return asks <= _TYPES_ONLY and all(
         _is_nullable(below) for below in node.get("properties", {}).values()
     )

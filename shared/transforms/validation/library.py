@@ -1,0 +1,181 @@
+"""The judge: what the jsonschema library says of a schema, and of a record of it.
+
+The draft is the one that the Meltano SDK validates with. As there, formats are not asserted, and
+`multipleOf` looks at numbers as they are written in decimal digits, so that 1.1 is a multiple of
+0.01 although no float is. References to other documents are never fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from shared.json_values import NON_FINITE
+
+_SHOWN = 200
+
+
+class Written(float):
+    """A number with a fraction or an exponent, which remembers how it is written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Written:
+        """Read it."""
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
+
+
+@lru_cache(maxsize=1)
+def draft() -> Any:
+    """The class of validators; loaded late, as not every run needs the library."""
+    from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415
+
+    return extend(Draft202012Validator, {"multipleOf": _multiple_of})
+
+
+def keywords() -> frozenset[str]:
+    """The keywords that can make the library refuse something; formats are only told."""
+    return frozenset(draft().VALIDATORS) - {"format"}
+
+
+def schema_problem(schema: object) -> str | None:
+    """What the draft's metaschema says against a schema, in one line; None where it is valid."""
+    from jsonschema.exceptions import best_match  # noqa: PLC0415
+    from jsonschema.validators import Draft202012Validator as Draft  # noqa: PLC0415
+
+    validator = Draft(Draft.META_SCHEMA, format_checker=Draft.FORMAT_CHECKER)
+    try:
+        error = best_match(validator.iter_errors(schema))
+    except RecursionError:
+        return "is nested too deeply"
+    return None if error is None else told(error, "at")
+
+
+def decoded(line: bytes, *, exact: bool) -> Any:
+    """A line as the library looks at it.
+
+    Args:
+        line: JSON that has been read before.
+        exact: Keep the digits of fractions, which only `multipleOf` needs.
+    """
+    return json.loads(line, parse_float=Written if exact else None)
+
+
+def validator_of(schema: Any) -> Any:
+    """A validator of a whole schema; its parts come from it by `evolve`."""
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # noqa: PLC0415
+
+    return draft()(schema, registry=REGISTRY)
+
+
+def is_valid(validator: Any, value: Any) -> bool:
+    """Whether the library takes a value; what it cannot judge is not valid."""
+    try:
+        return bool(validator.is_valid(value))
+    except Exception:  # the library raises many kinds for references and patterns
+        return False
+
+
+def reason(validator: Any, record: Any) -> str | None:
+    """Why the library refuses a record, in one line that begins with the path; None if it does not.
+
+    Args:
+        validator: Of the whole schema.
+        record: As from `decoded`.
+    """
+    from jsonschema.exceptions import best_match  # noqa: PLC0415
+
+    try:
+        error = best_match(validator.iter_errors(record))
+    except RecursionError:
+        return "values are nested too deeply"
+    except Exception as failure:  # as in is_valid
+        return _one_line(f"the schema cannot be applied: {failure}")
+    return None if error is None else told(error, "property")
+
+
+def told(error: Any, word: str) -> str:
+    """An error of the library in one line.
+
+    Args:
+        error: A `ValidationError`.
+        word: What the path is called.
+    """
+    path = "".join(_step(step) for step in error.absolute_path).removeprefix(".")
+    message = _one_line(error.message)
+    return f"{_one_line(f'{word} {path!r}')}: {message}" if path else message
+
+
+def _step(step: str | int) -> str:
+    return f"[{step}]" if isinstance(step, int) else f".{step}"
+
+
+def _one_line(text: str) -> str:
+    whole = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
+    if len(whole) <= _SHOWN:
+        return whole
+    half = _SHOWN // 2
+    return f"{whole[:half]} … {whole[-half:]}"
+
+
+def _multiple_of(
+    validator: Any, step: Any, instance: Any, schema: Mapping[str, Any]
+) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415
+
+    del schema
+    if validator.is_type(instance, "number") and not is_multiple(instance, step):
+        yield ValidationError(f"{instance!r} is not a multiple of {step}")
+
+
+def is_multiple(value: Any, step: Any) -> bool:
+    """Whether a number is a multiple of another, both as they are written in digits."""
+    from fractions import Fraction  # noqa: PLC0415
+
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    number, unit = _digits(value), _digits(step)
+    if number.is_zero():
+        return True
+    if _spread(number, unit) > _MOST_DIGITS:  # of a number too small to be a multiple
+        return False
+    return (Fraction(number) / Fraction(unit)).denominator == 1
+
+
+_MOST_DIGITS = 5000
+
+
+def _digits(value: Any) -> Any:
+    from decimal import Decimal  # noqa: PLC0415
+
+    if isinstance(value, Written):
+        return Decimal(value.text)
+    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+
+
+def _spread(number: Any, unit: Any) -> int:
+    return int(abs(number.as_tuple().exponent) + abs(unit.as_tuple().exponent))
+
+
+def with_non_finite(value: Any, paths: Any) -> Any:
+    """The value with NaN and infinities, which JSON writes as words, as numbers where they stand.
+
+    Args:
+        value: Any JSON value.
+        paths: True for a number; a mapping of properties; a list with what holds for all items.
+    """
+    if paths is True:
+        return NON_FINITE.get(value, value) if isinstance(value, str) else value
+    if isinstance(paths, list) and isinstance(value, list):
+        return [with_non_finite(item, paths[0]) for item in value]
+    if isinstance(paths, dict) and isinstance(value, dict):
+        return {
+            name: with_non_finite(part, paths[name]) if name in paths else part
+            for name, part in value.items()
+        }
+    return value

@@ -1,0 +1,105 @@
+"""Validation of JSON lines that a reader has parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from heapq import merge
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.json_lines import LinesRead
+from shared.transforms.validation.facts import Facts
+from shared.transforms.validation.validator import RecordValidator
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WORDS = (b'NaN"', b'Infinity"')
+
+
+class LineChecker:
+    """Refuses the records of JSON lines that do not fit their schema.
+
+    Args:
+        schema: The stream's JSON Schema.
+        envelope: Lines are RECORD messages; otherwise they are the records themselves.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], *, envelope: bool) -> None:
+        self._validator = RecordValidator(schema)
+        self._envelope = envelope
+
+    @property
+    def closed(self) -> bool:
+        """Whether the reader has to tell of properties that the schema does not name."""
+        return self._validator.closed
+
+    def check(self, found: LinesRead, data: bytes) -> LinesRead:
+        """What is left of the records, with the refused ones among the rejects.
+
+        Args:
+            found: From the reader.
+            data: What the reader was given.
+        """
+        if self._validator.idle or not found.table.num_rows:
+            return found
+        places = _Places(found, data)
+        facts = Facts(data, unexpected=found.unexpected)
+        refused = self._validator.refused(found.table, facts, self._records(places))
+        if not refused:
+            return found
+        kept = _all_but(refused, found.table.num_rows)
+        rejects = [(places.line(row), why) for row, why in refused.items()]
+        return replace(
+            found,
+            table=found.table.filter(kept),
+            extracted_at=_kept(found.extracted_at, kept),
+            versions=_kept(found.versions, kept),
+            rejects=tuple(merge(found.rejects, rejects)),
+        )
+
+    def _records(self, places: _Places) -> Callable[[int], Any]:
+        validator, envelope = self._validator, self._envelope
+
+        def record(row: int) -> Any:
+            line = places.text(row)
+            found = validator.decoded(line)
+            found = found["record"] if envelope else found
+            return validator.with_numbers(found) if any(w in line for w in _WORDS) else found
+
+        return record
+
+
+class _Places:
+    """Where the accepted records lie in the data; found out only when asked."""
+
+    def __init__(self, found: LinesRead, data: bytes) -> None:
+        self._rejected = {place for place, _ in found.rejects}
+        self._data = data
+        self._lines: list[bytes] = []
+        self._accepted: list[int] = []
+
+    def line(self, row: int) -> int:
+        """The 0-based line of a row."""
+        if not self._lines:
+            self._lines = self._data.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
+            self._accepted = [
+                place
+                for place, line in enumerate(self._lines)
+                if place not in self._rejected and line.strip(b" \t\r\n")
+            ]
+        return self._accepted[row]
+
+    def text(self, row: int) -> bytes:
+        place = self.line(row)
+        return self._lines[place]
+
+
+def _all_but(rows: Mapping[int, str], count: int) -> pa.Array:
+    places = pa.array(range(count), pa.int64())
+    return pc.invert(pc.is_in(places, pa.array(rows, pa.int64())))
+
+
+def _kept(column: pa.ChunkedArray | None, kept: pa.Array) -> pa.ChunkedArray | None:
+    return None if column is None else column.filter(kept)

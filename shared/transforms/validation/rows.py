@@ -1,0 +1,260 @@
+"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they stand for.
+
+A null stands for null or for a property that is left out, whichever the schema takes. Text in a
+column for any JSON stands for the value that it holds as JSON, or for itself, likewise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from heapq import merge
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.json_values import Number
+from shared.row_values import as_json_value, plain_rows
+from shared.schema_nodes import JsonText, is_free_form, resolved_node
+from shared.transforms.validation import library
+from shared.transforms.validation.facts import Facts
+from shared.transforms.validation.library import Written
+from shared.transforms.validation.validator import RecordValidator
+from shared.typed_rows import RowsRead
+
+Shape = Callable[[Any, Any], Any]
+"""Takes a stored value that is not null, and what the file has in its place, to JSON."""
+
+_MONTHS = 12
+
+
+class RowChecker:
+    """Refuses the rows of files that do not fit their schema.
+
+    Args:
+        schema: The stream's JSON Schema.
+        names: Columns a file may have besides those of the schema, which are not looked at.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], names: frozenset[str] = frozenset()) -> None:
+        self._validator = RecordValidator(schema, files=True)
+        self._free_form = is_free_form(schema)
+        self._names = names
+        self._shape = _Shapes(schema).of(schema, self._validator.struct)
+
+    def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
+        """What is left of the rows, with the refused ones among the rejects.
+
+        Args:
+            found: From the reader.
+            source: What the reader was given.
+        """
+        rows, absent = found.table.num_rows, self._absent(source)
+        if not rows or (self._validator.idle and not absent):
+            return found
+        facts = Facts(None, unexpected=_has_more(source.schema, self._validator.struct))
+        places = _Places(found)
+
+        def record(row: int) -> Any:
+            stored = found.table.slice(row, 1)
+            return self._record(stored, source.slice(places.of(row), 1), absent)
+
+        refused = self._validator.refused(found.table, facts, record, absent)
+        if not refused:
+            return found
+        kept = pc.invert(pc.is_in(pa.array(range(rows), pa.int64()), pa.array(refused, pa.int64())))
+        rejects = [(places.of(row), why) for row, why in refused.items()]
+        return replace(
+            found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
+        )
+
+    def _absent(self, source: pa.Table) -> frozenset[str]:
+        """Properties that the file has no column for, so that a record lacks them."""
+        if self._free_form:
+            return frozenset()
+        return frozenset(self._validator.struct.names) - set(source.column_names)
+
+    def _record(self, stored: pa.Table, source: pa.Table, absent: frozenset[str]) -> Any:
+        """The record that a row stands for, from tables of that row alone."""
+        if self._free_form:
+            return self._validator.decoded(stored.column(0)[0].as_py().encode())
+        values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
+        raw = {k: v for k, v in plain_rows(source)[0].items() if k not in self._names}
+        return self._shape(values, raw)
+
+
+class _Places:
+    """Where accepted rows were before others were refused; found out only when asked."""
+
+    def __init__(self, found: RowsRead) -> None:
+        self._gone = [place for place, _ in found.rejects]
+        self._rows = found.table.num_rows + len(self._gone)
+        self._places: list[int] = []
+
+    def of(self, row: int) -> int:
+        """The place of a row."""
+        if not self._gone:
+            return row
+        if not self._places:
+            gone = set(self._gone)
+            self._places = [place for place in range(self._rows) if place not in gone]
+        return self._places[row]
+
+
+class _Shapes:
+    """Makes the functions that bring stored values back to JSON."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator = library.validator_of(schema)
+
+    def of(self, node: Any, data_type: T.DataType) -> Shape:
+        """The function for a node and the type of its column."""
+        plain = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
+        if isinstance(data_type, T.StructType):
+            return self._struct(node, plain, data_type)
+        if isinstance(data_type, T.ArrayType):
+            below = self.of(plain.get("items"), data_type.elementType)
+            return lambda value, raw: [
+                None if item is None else below(item, _at(raw, place))
+                for place, item in enumerate(value)
+            ]
+        if isinstance(data_type, T.MapType):
+            below = self.of(plain.get("additionalProperties"), data_type.valueType)
+            return lambda value, _: {
+                _plain_key(key): None if part is None else below(part, None)
+                for key, part in dict(value).items()
+            }
+        if isinstance(data_type, JsonText | T.VariantType):
+            return self._any(node, isinstance(data_type, JsonText))
+        words = plain.get("type") or ()
+        return _scalar(data_type, "string" in words)
+
+    def _struct(self, node: Any, plain: Mapping[str, Any], data_type: T.StructType) -> Shape:
+        nodes = plain.get("properties") or {}
+        below = {f.name: self.of(nodes.get(f.name), f.dataType) for f in data_type}
+        nulls = {name for name in below if self._takes_null(nodes.get(name, True))}
+        validator = self._validator.evolve(schema=True if node is None else node)
+
+        def struct(value: Any, raw: Any) -> Any:
+            raw = _object(raw)
+            found = {
+                name: None if part is None else below[name](part, raw.get(name))
+                for name, part in value.items()
+                if part is not None or name in nulls
+            }
+            found |= {k: _json(v) for k, v in raw.items() if k not in below and v is not None}
+            less = {key: part for key, part in found.items() if part is not None}
+            if len(less) < len(found) and not library.is_valid(validator, found):
+                return less if library.is_valid(validator, less) else found
+            return found
+
+        return struct
+
+    def _takes_null(self, node: Any) -> bool:
+        return library.is_valid(self._validator.evolve(schema=node), None)
+
+    def _any(self, node: Any, may_be_text: bool) -> Shape:
+        validator = self._validator.evolve(schema=True if node is None else node)
+
+        def value_of(value: Any, _: Any) -> Any:
+            try:
+                found = json.loads(value, parse_float=Written)
+            except (ValueError, RecursionError):
+                return value
+            return value if may_be_text and not library.is_valid(validator, found) else found
+
+        return value_of
+
+
+def _scalar(data_type: T.DataType, is_text: bool) -> Shape:
+    if isinstance(data_type, T.DecimalType):
+        if is_text:
+            return lambda value, _: str(value)
+        return (lambda value, _: Written(str(value))) if data_type.scale else _int
+    for kinds, shape in _SCALARS.items():
+        if isinstance(data_type, kinds):
+            return shape
+    return lambda value, _: as_json_value(value)
+
+
+def _int(value: Any, _: Any) -> int:
+    return int(value)
+
+
+def _shortest(value: float) -> float:
+    """The number with the fewest digits that single precision holds as this one."""
+    tried = (float(f"{value:.{digits}g}") for digits in (6, 7, 8))
+    return next((one for one in tried if pa.scalar(one, pa.float32()).as_py() == value), value)
+
+
+def _year_month(months: int) -> str:
+    years, rest = divmod(abs(months), _MONTHS)
+    return f"{'-' if months < 0 else ''}P{years}Y{rest}M"
+
+
+_SCALARS: Mapping[tuple[type[T.DataType], ...], Shape] = {
+    (T.FloatType,): lambda value, _: _shortest(value),
+    (T.NumericType, T.BooleanType, T.NullType): lambda value, _: value,
+    (T.DayTimeIntervalType,): lambda value, _: as_json_value(timedelta(microseconds=value)),
+    (T.YearMonthIntervalType,): lambda value, _: _year_month(value),
+}
+
+
+def _json(value: Any) -> Any:
+    return _numbers(as_json_value(value))
+
+
+def _numbers(value: Any) -> Any:
+    """JSON as the readers hold it, with numbers that are still text, as the library takes it."""
+    if isinstance(value, Number):
+        return json.loads(value, parse_float=Written)
+    if isinstance(value, dict):
+        return {key: _numbers(part) for key, part in value.items()}
+    return [_numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def _plain_key(key: Any) -> str:
+    found = as_json_value(key)
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def _object(raw: Any) -> Mapping[str, Any]:
+    """What a file has in the place of an object: a struct, or JSON in the text of a CSV file."""
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw, parse_float=Written)
+        except (ValueError, RecursionError):
+            return {}
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _at(raw: Any, place: int) -> Any:
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw, parse_float=Written)
+        except (ValueError, RecursionError):
+            return None
+    return raw[place] if isinstance(raw, list) and place < len(raw) else None
+
+
+def _has_more(found: Any, data_type: T.DataType) -> bool:
+    """Whether columns of a file have fields, at any depth, that the stream's have not."""
+    if isinstance(data_type, T.StructType):
+        if not isinstance(found, pa.Schema) and not pa.types.is_struct(found):
+            return True  # the text of a CSV file
+        types = {field.name: field.type for field in found}
+        known = {field.name: field.dataType for field in data_type}
+        return bool(types.keys() - known.keys()) or any(
+            _has_more(types[name], known[name]) for name in types
+        )
+    if isinstance(data_type, T.ArrayType):
+        is_list = not isinstance(found, pa.Schema) and (
+            pa.types.is_list(found) or pa.types.is_large_list(found)
+        )
+        return _has_more(found.value_type, data_type.elementType) if is_list else True
+    return False

@@ -1,0 +1,62 @@
+"""What is seen to at a SCHEMA message where records are validated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shared.errors import MessageError, Where
+from target_spark.plans import StreamSchema
+
+_log = logging.getLogger(__name__)
+
+
+def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bool]:
+    """The plan for streams, with the schema itself checked before.
+
+    Raises (from the function):
+        MessageError: The schema is not valid by the metaschema of the draft.
+    """
+
+    def check(stream: StreamSchema) -> bool:
+        from shared.transforms.validation.library import schema_problem  # noqa: PLC0415
+
+        problem = schema_problem(stream.schema)
+        if problem is not None:
+            raise MessageError(
+                f"the SCHEMA is no valid JSON Schema (draft 2020-12): {problem}",
+                where=Where(stream=stream.stream),
+                hint="records cannot be validated by it; mend the tap, or set "
+                "`validate_records: false`",
+            )
+        return plan(stream)
+
+    return check
+
+
+class SlowKeywords:
+    """Tells once for each schema of a stream why the library looks at every record."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[str, ...]] = {}
+
+    def tell(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
+        """Write a line to the log, where there is something new to say.
+
+        Args:
+            stream: Its name.
+            schema: What its records are validated by.
+            files: For rows of files with typed columns.
+        """
+        from shared.transforms.validation.validator import RecordValidator  # noqa: PLC0415
+
+        words = RecordValidator(schema, files=files).told()
+        if words and self._told.get(stream) != words:
+            _log.info(
+                "stream '%s': every record goes through the jsonschema library, which is slow, "
+                "because of %s",
+                stream,
+                ", ".join(words),
+            )
+        self._told[stream] = words
