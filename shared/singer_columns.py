@@ -35,6 +35,7 @@ Turn = Callable[[Column], Column]
 
 _PLAIN_SCALE = 6
 _AS_TEXT = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
+_NESTED = (T.StructType, T.ArrayType, T.MapType)
 _KEYS_AS_THEY_ARE = (T.StringType, T.CharType, T.VarcharType)
 
 
@@ -50,7 +51,19 @@ def record_json(columns: T.StructType) -> Column:
 
 def json_text(column: Column, data_type: T.DataType) -> Column:
     """Give the JSON text that a value has inside a record; null for null."""
+    if isinstance(data_type, _NESTED):
+        return F.to_json(_written(column, data_type), JSON_OPTIONS)
     return F.when(column.isNotNull(), _json_inside(_written(column, data_type), 0))
+
+
+def plain_text(column: Column, data_type: T.DataType) -> Column:
+    """Give the text that a date, time or binary value is inside a record; null for null.
+
+    Unlike the ends of `json_text`, it takes the JSON of a row only once.
+    """
+    text = F.to_json(F.struct(_written(column, data_type).alias("k")), JSON_OPTIONS)
+    # No such text holds a quote.
+    return F.when(column.isNotNull(), F.substring_index(F.substring_index(text, '"', -2), '"', 1))
 
 
 def scalar_text(column: Column, data_type: T.DataType) -> Column:

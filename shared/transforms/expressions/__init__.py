@@ -1,0 +1,1 @@
+"""Expressions of stream maps: Python's syntax and results, computed by Spark."""

@@ -1,0 +1,243 @@
+"""The columns of a record as the values that its RECORD message has, and their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shared.transforms.expressions.building import (
+    Check,
+    Fails,
+    computed,
+    joined,
+    not_none,
+    type_name,
+    uncompiled,
+)
+from shared.transforms.expressions.kinds import NONE, Kind, kind_of
+from shared.transforms.expressions.values import Value
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+    from shared.transforms.expressions.values import Thunk
+
+_VARIANT = "a variant"
+
+
+def column(name: str, struct: StructType) -> Value:
+    """Give a column of the record."""
+
+    def raw() -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        escaped = name.replace("`", "``")
+        return F.col(f"`{escaped}`")
+
+    return _value(raw, struct[name].dataType, (name,), nullable=struct[name].nullable)
+
+
+def whole(struct: StructType) -> Value:
+    """Give the record itself, as a dict."""
+    parts = [column(field.name, struct) for field in struct.fields]
+    value = mapping(struct.names, parts)
+    return value if struct.names else uncompiled(value.kind, "a record without properties")
+
+
+def mapping(keys: Sequence[str], parts: Sequence[Value]) -> Value:
+    """Give a dict of values under keys that no other of them has."""
+    kind = Kind("dict", fields=tuple(zip(keys, (part.kind for part in parts), strict=True)))
+    if not keys or len({key.lower() for key in keys}) != len(keys):
+        return uncompiled(kind, "a dict without keys, or whose keys differ only in case", *parts)
+
+    def make(*columns: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        return F.struct(*(part.alias(key) for key, part in zip(keys, columns, strict=True)))
+
+    return computed(kind, make, *parts)
+
+
+def listed(parts: Sequence[Value]) -> Value:
+    """Give a list of values."""
+    item: Kind | None = parts[0].kind if parts else None
+    for part in parts[1:]:
+        item = joined(item, part.kind) if item is not None else None
+    kind = Kind("list", item=item)
+    if item is None or item.name in {"any", "none"}:
+        return uncompiled(kind, "a list of values of different types", *parts)
+
+    def make(*columns: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        return F.array(*columns)
+
+    return computed(kind, make, *parts)
+
+
+def _value(
+    raw: Thunk,
+    data_type: DataType,
+    source: tuple[str, ...],
+    error: Thunk | None = None,
+    *,
+    nullable: bool = True,
+) -> Value:
+    kind = kind_of(data_type, nullable=nullable)
+    if not _viewable(data_type):
+        why = _VARIANT if kind.name == "any" else f"a value of type {data_type.simpleString()}"
+        return Value(kind, None, error, why, source=source, raw=raw, data_type=data_type)
+    view = lambda: viewed(raw(), data_type)  # noqa: E731
+    return Value(kind, view, error, source=source, raw=raw, data_type=data_type)
+
+
+def _viewable(data_type: DataType) -> bool:
+    """Whether a type has a column that holds what JSON has."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(data_type, T.StructType):
+        names = {name.lower() for name in data_type.names}
+        known = len(names) == len(data_type.names) > 0
+        return known and all(_viewable(field.dataType) for field in data_type)
+    if isinstance(data_type, T.ArrayType):
+        return _viewable(data_type.elementType)
+    if isinstance(data_type, T.MapType):
+        return _is_text(data_type.keyType) and _viewable(data_type.valueType)
+    return not isinstance(data_type, T.VariantType)
+
+
+def _is_text(data_type: DataType) -> bool:
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    return isinstance(data_type, (T.StringType, T.CharType, T.VarcharType))
+
+
+def viewed(raw: Column, data_type: DataType) -> Column:
+    """Turn a column into what the JSON of a record has: text of dates, bigint, double.
+
+    Args:
+        raw: The column as Spark has read it.
+        data_type: Its type.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if not _turned(data_type):
+        return raw
+    if isinstance(data_type, T.StructType):
+        parts = [viewed(raw.getField(f.name), f.dataType).alias(f.name) for f in data_type]
+        return F.when(raw.isNotNull(), F.struct(*parts))
+    if isinstance(data_type, T.ArrayType):
+        return F.transform(raw, lambda item: viewed(item, data_type.elementType))
+    if isinstance(data_type, T.MapType):
+        return F.transform_values(raw, lambda _, item: viewed(item, data_type.valueType))
+    return _scalar(raw, data_type)
+
+
+def _turned(data_type: DataType) -> bool:
+    """Whether a type has to be turned at some depth."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(data_type, T.StructType):
+        return any(_turned(field.dataType) for field in data_type)
+    if isinstance(data_type, T.ArrayType):
+        return _turned(data_type.elementType)
+    if isinstance(data_type, T.MapType):
+        return _turned(data_type.valueType)
+    plain = (T.LongType, T.DoubleType, T.BooleanType, T.DecimalType, T.NullType)
+    return data_type != T.StringType() and not isinstance(data_type, plain)
+
+
+def _scalar(raw: Column, data_type: DataType) -> Column:
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.singer_columns import plain_text, scalar_text  # noqa: PLC0415
+
+    if isinstance(data_type, T.IntegralType):
+        return raw.cast("bigint")
+    if isinstance(data_type, T.FloatType):
+        # By way of its text: the nearest double of 0.1f has more digits than the record has.
+        return raw.cast("string").cast("double")
+    if _is_text(data_type):
+        return raw.cast("string")
+    if isinstance(data_type, (T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)):
+        return plain_text(raw, data_type)
+    return scalar_text(raw, data_type)
+
+
+def field(container: Value, key: str) -> Value:
+    """Give `container[key]` of a dict.
+
+    Raises:
+        Fails: It never has this key.
+    """
+    fields = dict(container.kind.fields)
+    checks = not_none("TypeError: 'NoneType' object is not subscriptable", container)
+    if not fields:
+        return _entry(container, key, checks)
+    if key not in fields:
+        raise Fails(f"KeyError: '{key}'")
+    if container.raw is not None and container.data_type is not None:
+        raw = container.raw
+        below = container.data_type[key].dataType  # type: ignore[index]
+        error = computed(NONE, lambda inside: inside, container, checks=checks).error
+        return _value(lambda: raw().getField(key), below, (*container.source, key), error)
+    kind = fields[key].or_none()
+    return computed(kind, lambda inside: inside.getField(key), container, checks=checks)
+
+
+def _entry(container: Value, key: str, checks: list[Check]) -> Value:
+    kind = (container.kind.values or Kind("any")).or_none()
+    if container.kind.values is None:
+        return uncompiled(kind, "a dict whose keys are not known", container)
+    absent: Check = (lambda whole: ~_has(whole, key), f"KeyError: {key!r}")
+
+    def make(whole: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        return F.try_element_at(whole, F.lit(key))
+
+    return computed(kind, make, container, checks=[*checks, absent])
+
+
+def _has(whole: Column, key: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return F.map_contains_key(whole, key)
+
+
+def item(container: Value, index: Value) -> Value:
+    """Give `container[index]` of a list.
+
+    Raises:
+        Fails: The index is no integer.
+    """
+    if index.kind.name not in {"int", "bool"}:
+        name = type_name(index.kind)
+        raise Fails(f"TypeError: list indices must be integers or slices, not {name}")
+    kind = (container.kind.item or Kind("any")).or_none()
+    if container.kind.item is None:
+        return uncompiled(kind, "a list of values of different types", container, index)
+    refused = "TypeError: list indices must be integers or slices, not NoneType"
+    checks = [
+        *not_none("TypeError: 'NoneType' object is not subscriptable", container),
+        *((lambda _, at: at.isNull(), refused) for _ in range(index.kind.nullable)),
+        (_outside, "IndexError: list index out of range"),
+    ]
+    return computed(kind, _at, container, index, checks=checks)
+
+
+def _outside(whole: Column, index: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    size, at = F.size(whole), index.cast("bigint")
+    return (at >= size) | (at < -size)
+
+
+def _at(whole: Column, index: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    at, size = index.cast("bigint"), F.size(whole).cast("bigint")
+    place = F.when(_outside(whole, index), None).when(at < 0, at + size).otherwise(at)
+    return F.get(whole, place.cast("int"))
