@@ -1,0 +1,75 @@
+"""Every expression of a long table, against the SDK's own mapper: same value, or both an error."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from comparing import Raised, by_python, differences, framed, large_within, same
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from sdk_expressions import EXPRESSIONS, MORE
+from sdk_records import DDL, handmade, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_table_is_long_enough():
+    assert len(set(EXPRESSIONS)) >= 150
+    assert len(set(EXPRESSIONS)) == len(EXPRESSIONS)
+
+
+@pytest.mark.spark
+def test_records_made_by_hand(spark: SparkSession):
+    all_records = handmade()
+    frame = framed(spark, all_records, DDL).cache()
+    found = differences(frame, EXPRESSIONS, all_records)
+    frame.unpersist()
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.spark
+@settings(
+    max_examples=1,
+    phases=[Phase.generate],
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(all_records=st.lists(records, min_size=40, max_size=60))
+def test_records_made_by_hypothesis(spark: SparkSession, all_records: list[dict[str, Any]]):
+    # The first that hypothesis makes are the simplest there are.
+    assume(len({record["name"] for record in all_records}) > 8)
+    frame = framed(spark, all_records, DDL).cache()
+    found = differences(frame, EXPRESSIONS, all_records)
+    frame.unpersist()
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.spark
+def test_functions_that_the_sdk_lacks_are_as_in_python(spark: SparkSession):
+    all_records = handmade()
+    found = differences(framed(spark, all_records, DDL), MORE, all_records, by_python)
+    assert not found, "\n".join(found)
+
+
+def test_parts_of_more_than_64_bits():
+    assert large_within("-n // 7", {"n": -(2**63)})
+    assert large_within("int(name) > 0", {"name": str(2**63)})
+    assert not large_within("-n // 7", {"n": 2**63 - 1})
+    assert not large_within("n.lower()", {"n": None})
+
+
+def test_what_is_the_same():
+    assert same(1, 1)
+    assert not same(1, 1.0)
+    assert not same(True, 1)
+    assert not same(0.0, -0.0)
+    assert same(math.nan, math.nan)
+    assert same(Raised("a"), Raised("b"))
+    assert not same(Raised("a"), None)
+    assert not same(None, Raised("a"))
+    assert same([1, {"a": math.nan}], [1, {"a": math.nan}])
+    assert same(decimal.Decimal("1.50"), decimal.Decimal("1.5"))
