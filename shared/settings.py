@@ -12,6 +12,9 @@ from shared.settings_check import InvalidSettingsError, Json, Schema, holds_secr
 
 Keys = tuple[str, ...]
 
+KEEP = "x-as-it-is"
+"""Marks an object whose keys and nulls mean something of their own."""
+
 ENV = "ENV"
 DOTENV = Path(".env")
 
@@ -68,11 +71,30 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two objects at every depth; a null in `new` takes the setting back to its default."""
     result = dict(old)
     for key, value in new.items():
-        if value is None:
+        if isinstance(value, _AsItIs):
+            result[key] = _laid_over(result.get(key), value)
+        elif value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping):
             below = result.get(key)
             result[key] = merge(below if isinstance(below, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+class _AsItIs(dict[str, Any]):
+    """An object that keeps its nulls."""
+
+
+def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
+    """Lay one object over another; its entries come last, as where order counts the last wins."""
+    below = old if isinstance(old, Mapping) else {}
+    result = _AsItIs((key, value) for key, value in below.items() if key not in new)
+    for key, value in new.items():
+        known = below.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            result[key] = {**known, **value}
         else:
             result[key] = value
     return result
@@ -86,9 +108,12 @@ def is_free_form(schema: Schema) -> bool:
 def normalize(schema: Schema, value: Json) -> Json:
     """Bring every accepted spelling to the one the schema describes.
 
-    Dotted keys (`spark.master`) become nested objects, nested objects in free-form settings
-    become dotted keys (`spark.conf`), and nulls inside array items are dropped.
+    Objects marked by `KEEP` stay as they are. Elsewhere dotted keys (`spark.master`) become nested
+    objects, nested objects in free-form settings become dotted keys (`spark.conf`), and nulls
+    inside array items are dropped.
     """
+    if isinstance(value, Mapping) and schema.get(KEEP):
+        return _AsItIs(value)
     if isinstance(value, Mapping) and is_free_form(schema):
         inner = schema["additionalProperties"]
         return _named(inner, value) if "properties" in inner else dict(_flattened(value))
@@ -107,7 +132,9 @@ def _nested(properties: Mapping[str, Schema], value: Mapping[str, Any]) -> dict[
         if key not in properties and rest and properties.get(head, {}).get("type") == "object":
             key, item = head, {rest: item}  # noqa: PLW2901
         item = normalize(properties.get(key, {}), item)  # noqa: PLW2901
-        if isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
+        if isinstance(item, _AsItIs):
+            item = _laid_over(result.get(key), item)  # noqa: PLW2901
+        elif isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
             item = {**merge(result[key], item), **_nulls(item)}  # noqa: PLW2901
         result[key] = item
     return result

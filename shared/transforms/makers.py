@@ -1,0 +1,153 @@
+"""From a definition in a map to the column that it makes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import SettingsError, Where
+from shared.transforms.expressions.planned import Planned, plan
+from shared.transforms.expressions.syntax import Expression
+from shared.transforms.expressions.values import Names
+from shared.transforms.map_rules import Definition
+from shared.transforms.sql import Sql, sql_made
+from shared.transforms.transform import Condition, Made
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Spark = Callable[[], "SparkSession"]
+
+_SELF = "self"
+_FILTER = "filter"
+_FALSE = r'^(null|false|-?0(\.0+)?(E-?\d+)?|""|\[\]|\{\})$'
+_TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
+    T.BooleanType: lambda column: column,
+    T.StringType: lambda column: F.length(column) > 0,
+    T.LongType: lambda column: column != 0,
+    T.DoubleType: lambda column: column != 0,
+    T.DecimalType: lambda column: column != 0,
+    T.ArrayType: lambda column: F.size(column) > 0,
+    T.MapType: lambda column: F.size(column) > 0,
+    T.StructType: lambda column: column.isNotNull(),
+    T.VariantType: lambda column: ~F.to_json(column).rlike(_FALSE),
+}
+"""Python's truth of values whose column alone tells it."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a definition makes.
+
+    Attributes:
+        data_type: Its type.
+        made: How it is computed; None where it only copies.
+        path: The source column, and the fields that lead into it, where it only copies.
+    """
+
+    data_type: T.DataType
+    made: Made | None = None
+    path: tuple[str, ...] = ()
+
+
+@dataclass
+class Maker:
+    """Makes the values of one output; an expression that stands twice is computed once.
+
+    Attributes:
+        names: What expressions can name.
+        spark: Gives the session that tells the type of SQL expressions.
+        notes: What the log should tell.
+    """
+
+    names: Names
+    spark: Spark | None = None
+    notes: list[str] = field(default_factory=list)
+    _known: dict[tuple[str, str | None], Result] = field(default_factory=dict)
+    _columns: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._columns = frozenset(self.names.struct.names)
+
+    def make(self, definition: Expression | Sql, name: str | None, where: Where) -> Result:
+        """Plan the value of a property.
+
+        Args:
+            definition: What the map says.
+            name: The property that it makes; None for a filter.
+            where: Where it stands.
+
+        Raises:
+            SettingsError: It cannot be computed from this stream's records.
+        """
+        own = name if name in self._columns else None
+        label = _FILTER if name is None else f"property {name!r}"
+        if isinstance(definition, Sql):
+            made = sql_made(definition, self.names.struct, own, where, self.spark)
+            return Result(made.data_type, replace(made, label=label))
+        key = (definition.text, own if _reads_self(definition) else None)
+        if key in self._known:
+            return self._known[key]
+        planned = plan(definition, replace(self.names, own=own), where)
+        if planned.source:
+            result = Result(planned.result, path=planned.source)
+        else:
+            result = Result(planned.result, self._made(planned, where, label))
+        if not planned.fresh:
+            self._known[key] = result
+        return result
+
+    def condition(
+        self, definition: Expression | Sql, where: Where, properties: Iterable[Definition] = ()
+    ) -> Condition:
+        """Plan a filter: Python's truth of an expression, or a boolean in SQL.
+
+        Args:
+            definition: What the map says.
+            where: Where it stands.
+            properties: How properties are made; what Python computes for one of them, it does not
+                compute for the filter again.
+
+        Raises:
+            SettingsError: As for `make`.
+        """
+        if isinstance(definition, Sql):
+            return _sql_condition(self.make(definition, None, where), where)
+        truth = plan(definition, replace(self.names, own=None), where, truth=True)
+        texts = {item.text for item in properties if isinstance(item, Expression)}
+        if not truth.compiled and not truth.fresh and definition.text in texts:
+            found = self.make(definition, None, where).made
+            if found is not None and type(found.data_type) in _TRUTH:
+                return Condition(found, _TRUTH[type(found.data_type)])
+        return Condition(self._made(truth, where, _FILTER))
+
+    def _made(self, planned: Planned, where: Where, label: str) -> Made:
+        if not planned.compiled:
+            note = f"{where.setting}: runs in Python: {planned.why}"
+            self.notes += [note] if note not in self.notes else []
+        return Made(
+            label=label,
+            data_type=planned.result,
+            value=planned.column,
+            error=planned.error,
+            reads=planned.reads,
+            in_python=not planned.compiled,
+        )
+
+
+def _sql_condition(result: Result, where: Where) -> Condition:
+    if result.made is None or not isinstance(result.data_type, T.BooleanType):
+        kind = result.data_type.simpleString()
+        raise SettingsError(f"a filter in SQL must be a boolean, not {kind}", where=where)
+    return Condition(result.made)
+
+
+def _reads_self(expression: Expression) -> bool:
+    names = (node.id for node in ast.walk(expression.tree) if isinstance(node, ast.Name))
+    return _SELF in names

@@ -1,0 +1,196 @@
+"""Maps and flattening as one Spark projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.singer_columns import quoted
+
+ERROR = "__map_error"
+"""Text column of a transform's result: why a row could not be mapped; null where it could."""
+
+_STAGED = "__map_filter"
+
+_Values = dict["Made", tuple[Column, Column | None]]
+Keep = Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A value that is made for every row, and may fail.
+
+    Attributes:
+        label: How errors call it.
+        data_type: Its type.
+        value: Makes its column.
+        error: Makes the column with the reason why it cannot be made; None where it always can.
+        reads: Source columns it needs.
+        in_python: Whether it runs in Python.
+    """
+
+    label: str
+    data_type: T.DataType
+    value: Callable[[], Column]
+    error: Callable[[], Column | None]
+    reads: frozenset[str]
+    in_python: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What decides which rows stay.
+
+    Attributes:
+        made: The value that decides.
+        truth: Makes a boolean of it; None where it is one. Null counts as false.
+    """
+
+    made: Made
+    truth: Callable[[Column], Column] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A column of the result.
+
+    Attributes:
+        name: Its name.
+        data_type: Its type.
+        nullable: Whether it may be null.
+        path: The source column that it is, and the fields that lead into it; empty where made.
+        made: What it is, or is taken out of, where it is no source column.
+        finish: What is done to that value (a field of it, its JSON text).
+    """
+
+    name: str
+    data_type: T.DataType
+    nullable: bool = True
+    path: tuple[str, ...] = ()
+    made: Made | None = None
+    finish: Callable[[Column], Column] | None = None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Source columns it needs."""
+        return frozenset(self.path[:1]) if self.made is None else self.made.reads
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """What happens to the rows of one stream on their way to one output.
+
+    Attributes:
+        cells: The columns of the result.
+        made: The values among them that may fail, in the order in which their errors count.
+        filter: Which rows stay; None for all.
+        notes: What a log should tell.
+    """
+
+    cells: tuple[Cell, ...]
+    made: tuple[Made, ...] = ()
+    filter: Condition | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Source columns that are needed."""
+        filtered = frozenset[str]() if self.filter is None else self.filter.made.reads
+        made = (item.reads for item in self.made)
+        return filtered.union(*made, *(cell.reads for cell in self.cells))
+
+    def struct(self) -> T.StructType:
+        """The columns of the result, without `ERROR`."""
+        return T.StructType(
+            [T.StructField(cell.name, cell.data_type, cell.nullable) for cell in self.cells]
+        )
+
+    def told(self) -> tuple[str, ...]:
+        """Lines for the log: which expressions run in Python and why."""
+        return self.notes
+
+    def apply(self, frame: DataFrame, keep: Keep = (), bypass: str | None = None) -> DataFrame:
+        """Map the rows of a frame.
+
+        Args:
+            frame: Has the columns of `reads`.
+            keep: Source columns that follow untouched; a mapping gives them new names.
+            bypass: Rows where this column is not null pass unmapped and unfiltered, without an
+            error; their other columns are null. Name it in `keep` to have it in the result.
+
+        Returns:
+            The columns of `struct()`, `ERROR`, and those of `keep`. Rows that are filtered out
+            are gone; rows with an error stay.
+        """
+        kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
+        values: _Values = {}
+        decides = [] if self.filter is None else [self.filter.made]
+        if self.filter is not None and self.filter.made.in_python:
+            others = {*kept.values(), *([bypass] if bypass else [])}
+            frame = _staged(frame, self.filter.made, self.reads | others)
+            staged = F.col(_STAGED)
+            values[self.filter.made] = (staged.getField("value"), staged.getField("error"))
+        for made in (*decides, *self.made):
+            if made not in values:
+                values[made] = (made.value(), made.error())
+        skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
+        if self.filter is not None:
+            frame = frame.filter(_passes(self.filter, *values[self.filter.made], skipped))
+        cells = [_cell(cell, values, skipped).alias(cell.name) for cell in self.cells]
+        error = _first_error(values, skipped).alias(ERROR)
+        return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
+
+
+def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
+    """The frame with a value that Python makes, and its error, in a column.
+
+    Spark must neither push the filter below it nor fold it into what follows, or Python would
+    run twice; it moves nothing over a projection that is not deterministic.
+    """
+    error = made.error()
+    error = F.lit(None).cast("string") if error is None else error
+    both = F.struct(made.value().alias("value"), error.alias("error"))
+    once = F.when(F.monotonically_increasing_id() >= 0, both).alias(_STAGED)
+    return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), once)
+
+
+def _first_error(values: _Values, skipped: Column | None) -> Column:
+    """The first reason why a row cannot be mapped, the filter's before all others."""
+    told = [
+        F.concat(F.lit(f"{made.label}: "), error)
+        for made, (_, error) in values.items()
+        if error is not None
+    ]
+    if not told:
+        return F.lit(None).cast("string")
+    first = told[0] if len(told) == 1 else F.coalesce(*told)
+    return first if skipped is None else F.when(~skipped, first)
+
+
+def _passes(
+    condition: Condition, value: Column, error: Column | None, skipped: Column | None
+) -> Column:
+    truth = value if condition.truth is None else condition.truth(value)
+    passes = F.coalesce(truth, F.lit(False))
+    if error is not None:
+        passes = error.isNotNull() | passes
+    return passes if skipped is None else skipped | passes
+
+
+def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
+    column = at_path(cell.path) if cell.made is None else values[cell.made][0]
+    column = column if cell.finish is None else cell.finish(column)
+    # What is only copied is null in rows that are passed by.
+    return column if skipped is None or cell.made is None else F.when(~skipped, column)
+
+
+def at_path(path: Sequence[str]) -> Column:
+    """A column, or a field inside it."""
+    column = F.col(quoted(path[0]))
+    for name in path[1:]:
+        column = column.getField(name)
+    return column
