@@ -7,7 +7,12 @@ from pathlib import Path
 from shared.spark_settings import SparkSettings
 
 POOLS_FILE = Path(__file__).with_name("fair_scheduler.xml")
-SQL_DEFAULTS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
+SQL_DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",
+    # Upper and lower case as stream maps expect them.
+    "spark.sql.icu.caseMappings.enabled": "true",
+}
 """What every session has, also one of a Spark Connect server that others started."""
 
 KEPT_FOR_PAGES = {
