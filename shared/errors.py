@@ -61,10 +61,13 @@ class SingerSparkError(Exception):
 
 
 class SettingsError(SingerSparkError):
-    """The command line or the settings are wrong."""
+    """The command line or the settings are wrong, or a stream map does not fit its stream."""
 
     exit_code = 2
-    meaning = "wrong usage or an invalid setting; nothing was read or written"
+    meaning = (
+        "wrong usage or an invalid setting; nothing was read or written "
+        "(of the stream, where its map does not fit)"
+    )
 
 
 class SourceError(SingerSparkError):
@@ -82,10 +85,10 @@ class MessageError(SingerSparkError):
 
 
 class RecordError(SingerSparkError):
-    """A record does not fit the schema of its stream."""
+    """A record does not fit the schema of its stream, or cannot be mapped."""
 
     exit_code = 5
-    meaning = "a record does not fit the schema of its stream"
+    meaning = "a record does not fit the schema of its stream, or a stream map cannot map it"
 
 
 class DestinationError(SingerSparkError):

@@ -51,8 +51,9 @@ class SessionStarter:
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
-        self._thread.start()
+        """Begin, unless that has been done; returns at once."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def get(self) -> SparkSession:
         """Wait for the session.

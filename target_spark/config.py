@@ -32,6 +32,12 @@ from shared.spark_settings import (
     spark_settings,
     text_values,
 )
+from shared.transforms.settings import PROPERTIES as TRANSFORMS
+from shared.transforms.settings import (
+    TransformSettings,
+    transform_problems,
+    transform_settings,
+)
 from target_spark.table_settings import (
     FORMATS,
     LAKE_FORMATS,
@@ -102,6 +108,7 @@ class TargetConfig:
         batch_config: What concerns files of BATCH messages; None where not given.
         strategy: When a stream is flushed; None for the three bounds above.
         failure: What happens to records and commits that fail.
+        transforms: What happens to records before they are loaded.
     """
 
     path: str = ""
@@ -136,6 +143,7 @@ class TargetConfig:
     batch_config: BatchConfig | None = None
     strategy: Strategy | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
+    transforms: TransformSettings = field(default_factory=TransformSettings)
 
 
 SETTINGS_SCHEMA: dict[str, Any] = {
@@ -215,6 +223,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "`key`, `secret` or `endpoint_url`; never shown.",
         },
         "spark": spark_schema("target-spark"),
+        **TRANSFORMS,
         **settings_properties("target"),
     },
 }
@@ -233,6 +242,9 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     batch = validate({key: values.pop(key) for key in tuple(values) if is_batch_key(key)}, "target")
     for text in batch.check().warnings:
         _logger.warning(text)
+    transforms = transform_settings(values)
+    for name in TRANSFORMS:
+        values.pop(name, None)
     staging = values["staging"]
     for name in ("batch_size_rows", "batch_size_bytes"):
         if name in values:
@@ -252,6 +264,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
             "batch_config": batch.batch_config,
             "strategy": batch.strategy,
             "failure": batch.failure,
+            "transforms": transforms,
         }
     )
 
@@ -295,12 +308,15 @@ PROGRAM = Program(
         view_problems,
         deletion_problems,
         spark_problems,
+        transform_problems,
         settings_rule("target"),
         strategy_problems,
     ),
     capabilities=(
         "about",
         "batch",
+        "stream-maps",
+        "schema-flattening",
         "structured-logging",
         "validate-records",
         "activate-version",

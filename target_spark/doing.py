@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from shared.errors import SingerSparkError
 from shared.metrics import (
@@ -66,6 +66,23 @@ class Loads(Protocol):
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Make a table version the valid one."""
+        ...
+
+
+@runtime_checkable
+class Plans(Protocol):
+    """What a loader may do besides: decide under which names a stream is loaded, if at all."""
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Take a new SCHEMA; whether anything of the stream is to be loaded.
+
+        Raises:
+            SettingsError: The maps do not fit the stream.
+        """
+        ...
+
+    def overwrites(self, stream: str) -> bool:
+        """Whether rows of a stream become visible only at the end of the input."""
         ...
 
 

@@ -193,6 +193,7 @@ class Stream:
         file_size: Rows and bytes of its BATCH files, as far as is known.
         is_probing: Whether that will be known when a conversion ends.
         since: Where its flushes are to be cut by STATE messages; None where they need not be.
+        is_loaded: Whether anything of it is loaded; else its records are passed over.
     """
 
     schema: StreamSchema
@@ -204,3 +205,4 @@ class Stream:
     file_size: tuple[int, int] | None = None
     is_probing: bool = False
     since: Since | None = None
+    is_loaded: bool = True

@@ -34,16 +34,16 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
 
-    carried = StructType([_carried(field) for field in write.struct])
-    read = replace(read, columns=to_arrow_schema(carried))
+    fields = StructType([carried(field) for field in write.struct])
+    read = replace(read, columns=to_arrow_schema(fields))
     frame = numbers.mapInArrow(
         partial(load_tasks.read_frame, read),
-        StructType([*carried, *StructType().add(load_tasks.REJECT_COLUMN, StringType())]),
+        StructType([*fields, *StructType().add(load_tasks.REJECT_COLUMN, StringType())]),
     )
     text = FORMATS[write.encoding.format].text
     typed = [_restored(field, variants=text).alias(field.name) for field in write.struct]
     frame = frame.select(*typed, F.col(load_tasks.REJECT_COLUMN))
-    columns, schema = _written(write)
+    columns, schema = written_columns(write)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(columns)]
     plan = load_tasks.WritePlan(write.pending, write.encoding, schema, write.options)
@@ -52,7 +52,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     )
 
 
-def _written(write: TableWrite) -> tuple[list[Column], pa.Schema]:
+def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
     """The columns that go to the writer, and their Arrow schema."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -93,7 +93,7 @@ def _text(field: StructField) -> Column:
     return F.when(_column(field.name).isNotNull(), text)
 
 
-def _carried(field: StructField) -> StructField:
+def carried(field: StructField) -> StructField:
     """The field with types that Spark exchanges with Arrow, at any depth."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -121,7 +121,7 @@ def _restored(field: StructField, variants: bool) -> Column:
     column = _column(field.name)
     if variants and isinstance(field.dataType, T.VariantType):
         return F.parse_json(column)
-    if _carried(field).dataType == mapped(field.dataType, texts):
+    if carried(field).dataType == mapped(field.dataType, texts):
         return column
     in_months = column.cast(mapped(field.dataType, months))
     return in_months.cast(mapped(field.dataType, texts))

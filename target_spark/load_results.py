@@ -55,7 +55,7 @@ def record_error(batch: Batch, result: LoadResult) -> RecordError:
     first = result.rejects[0]
     staged = any(file.url == first.file and file.line_map for file in batch.files)
     where = Where(
-        stream=batch.stream.stream,
+        stream=batch.source,
         file=None if staged else shown(first.file),
         line=first.line,
     )

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,13 +89,28 @@ def read_frame(read: ReadPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`mapInArrow` function: writes rows of a frame that `read_frame` has begun."""
+    yield written(write, lambda rejects: _without_rejects(batches, write.columns, rejects))
+
+
+def written(
+    write: WritePlan, tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]]
+) -> pa.RecordBatch:
+    """Writes the rows of a task into one part.
+
+    Args:
+        write: How.
+        tables: Gives the rows, and adds to the list what else is to be told.
+
+    Returns:
+        What the task tells.
+    """
     pa.set_cpu_count(1)
     rejects: list[dict[str, Any]] = []
     try:
-        rows = _write(write, _without_rejects(batches, write.columns, rejects))
+        rows = _write(write, tables(rejects))
     except OSError as error:
         rows = [failure(error, write.pending)]
-    yield results([*rows, *rejects])
+    return results([*rows, *rejects])
 
 
 def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from shared.spark_errors import explain
 from shared.storage import StorageOptions, delete, local_path, shown, size_of
 from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import RecordMetadata, record_schema, stored_columns
-from target_spark import load_frames, load_tasks
+from target_spark import load_frames, load_tasks, mapped_frames
 from target_spark.adoption import adoption
 from target_spark.destinations import (
     DESTINATIONS,
@@ -47,6 +47,7 @@ from target_spark.plans import (
 from target_spark.read_rows import Piece, ReadPlan
 from target_spark.repeats import Committed, Compared, Repeats
 from target_spark.rewrite_tasks import RewritePlan, rewrite
+from target_spark.schema_check import SlowKeywords
 from target_spark.stream_settings import load_method, table_request
 from target_spark.task_plan import plan_tasks
 from target_spark.version_edit import VersionEdit
@@ -77,9 +78,10 @@ class Loader:
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
         self._latest: dict[str, TableRequest] = {}
-        self._writes: dict[str, TableWrite] = {}
+        self._writes: dict[tuple[str, str], TableWrite] = {}
         self._repeats = Repeats(self._options)
         self._committed: dict[str, Committed] = {}
+        self._slow = SlowKeywords()
         self._lock = threading.Lock()
         self._told_of_versions = False
         self._destination: Destination = DESTINATIONS[config.format](
@@ -97,7 +99,7 @@ class Loader:
             DestinationError: The parts cannot be written, or the storage of the files refuses or
                 does not answer.
         """
-        files = resolve(batch.files, batch.stream.stream, self._batch_config.allowed_roots)
+        files = resolve(batch.files, batch.source, self._batch_config.allowed_roots)
         batch = replace(batch, files=files)
         write = self._prepare(batch)
         compared = self._without_repeats(batch)
@@ -131,14 +133,23 @@ class Loader:
         note = committed.note(segments, results[-1].expected) if segments else ""
         self._destination.commit(replace(self._flush(batch, results), note=note))
         committed.add(segments)
-        self._writes.pop(batch.token, None)
-        _delete_rejects(results, self._own_options)
+        self._writes.pop(_key(batch), None)
+        self.delete_rejects(results)
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Removes the parts of a batch that will not be committed."""
         self._destination.abort(self._flush(batch, results))
-        self._writes.pop(batch.token, None)
-        _delete_rejects(results, self._own_options)
+        self._writes.pop(_key(batch), None)
+        self.delete_rejects(results)
+
+    def delete_rejects(self, results: Iterable[LoadResult]) -> None:
+        """Removes the files of rejected records, which nobody needs any more."""
+        for result in results:
+            for url in result.reject_files:
+                try:
+                    delete(url, self._own_options)
+                except OSError as error:
+                    _log.debug("a file of rejected records stays: %s", error)
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """Removes batch files whose rows are durable, where `batch_config.cleanup` says so.
@@ -215,6 +226,8 @@ class Loader:
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """The files of a batch as parts, where nothing in them needs to change."""
+        if batch.making is not None:
+            return None
         plan = adoption(self._config, self._request(batch.stream), write, batch.files)
         if plan is None:
             return None
@@ -235,7 +248,7 @@ class Loader:
             raise self._unreadable(batch, error, named) from error
 
     def _unreadable(self, batch: Batch, error: OSError, named: str) -> SingerSparkError:
-        where = Where(stream=batch.stream.stream)
+        where = Where(stream=batch.source)
         if named and local_path(named) is None and is_trouble(error):
             return read_error(named, error, where)
         reason = error.strerror or self._options.without_secrets(str(error))
@@ -247,10 +260,10 @@ class Loader:
     def _prepare(self, batch: Batch) -> TableWrite:
         """How the parts of a flush are written: the same for all of them, until its commit."""
         with self._lock:
-            if batch.token not in self._writes:
+            if _key(batch) not in self._writes:
                 request = self._latest[batch.stream.stream] = self._request(batch.stream)
-                self._writes[batch.token] = self._destination.prepare(request)
-            return self._writes[batch.token]
+                self._writes[_key(batch)] = self._destination.prepare(request)
+            return self._writes[_key(batch)]
 
     def _request(self, stream: StreamSchema) -> TableRequest:
         known = self._requests.get(stream.stream)
@@ -271,7 +284,7 @@ class Loader:
         self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
     ) -> DataFrame:
         """The frame whose rows are what the tasks tell."""
-        add = self._config.add_record_metadata
+        add, making = self._config.add_record_metadata, batch.making
         metadata = RecordMetadata(
             received_at=batch.received_at,
             batched_at=time.time(),
@@ -280,7 +293,7 @@ class Loader:
         )
         read = ReadPlan(
             tasks=tasks,
-            schema=record_schema(batch.stream.schema, add),
+            schema=record_schema((making or batch.stream).schema, add),
             columns=arrow_schema(write.struct, write.encoding.format),
             metadata=metadata if add else None,
             strict=self._config.validate_records,
@@ -289,7 +302,12 @@ class Loader:
             reject_options=write.options,
             document=None if self._config.denormalized else DOCUMENT,
         )
+        if read.strict:
+            form = batch.files[0].encoding.format if batch.files else "singer"
+            self._slow.tell(batch.source, read.schema, files=form not in {"singer", "jsonl"})
         numbers = self._numbers(len(tasks))
+        if making is not None:
+            return mapped_frames.job(numbers, read, write, making)
         if load_frames.needs_frame(write):
             return load_frames.job(numbers, read, write)
         plan = load_tasks.WritePlan(
@@ -306,7 +324,7 @@ class Loader:
         return self._spark().range(0, count, 1, numPartitions=count)
 
     def _collect(self, batch: Batch, frame: DataFrame) -> list[dict[str, Any]]:
-        where = Where(stream=batch.stream.stream)
+        where = Where(stream=batch.source)
         try:
             rows = [row.asDict() for row in frame.collect()]
         except Exception as error:
@@ -333,10 +351,6 @@ class Loader:
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
-def _delete_rejects(results: Sequence[LoadResult], options: StorageOptions) -> None:
-    for result in results:
-        for url in result.reject_files:
-            try:
-                delete(url, options)
-            except OSError as error:
-                _log.debug("a file of rejected records stays: %s", error)
+def _key(batch: Batch) -> tuple[str, str]:
+    """What a flush is known by: outputs of one stream share their token."""
+    return batch.stream.stream, batch.token

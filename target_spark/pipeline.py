@@ -14,9 +14,10 @@ goes out:
 - A STATE goes out when all that came before it is durable. Streams whose tables are replaced as a
   whole (`overwrite`) are not durable before the end of the input.
 - When the input has ended well and the last STATE is out, the streams are ended one by one.
-- Bad input (`BadInput`, a RECORD before its SCHEMA) is the end of the input: all that came before
-  it becomes durable and its STATE goes out, then the run ends with the error. Not so where a
-  stream has `overwrite`: half a table must not replace a whole one, so nothing new is begun.
+- Bad input (`BadInput`, a RECORD before its SCHEMA, a SCHEMA that the maps do not fit) is the end
+  of the input: all that came before it becomes durable and its STATE goes out, then the run ends
+  with the error. Not so where a stream has `overwrite`: half a table must not replace a whole one,
+  so nothing new is begun.
 - After failed work nothing new is begun but the commits of other streams whose flushes are ready
   (none where a stream has `overwrite`). After `Stopped` nothing new is begun at all. What runs may
   end in both cases, and its STATE goes out.
@@ -29,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.errors import MessageError, Where
+from shared.errors import MessageError, SettingsError, Where
 from target_spark import events as ev
 from target_spark.batches import Batches, Limits
 from target_spark.commit_cost import CommitCost
@@ -67,6 +68,8 @@ class Pipeline:
         overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
         by_state: Whether the flushes of a stream are cut where STATE messages came, so that a run
             that begins at one of them cuts alike; they hold up to twice what the rule asks for.
+        plan: Told of every new SCHEMA before anything else asks about its stream; whether anything
+            of the stream is to be loaded. May refuse it by raising.
         retries: Which failed work is done again; none where left out.
         bury: Keep lines that are no messages as dead letters, durable like everything else.
         cost: Warns where commits take most of the run.
@@ -80,6 +83,7 @@ class Pipeline:
         run_id: str,
         overwrite: Callable[[str], bool] = lambda _: False,
         by_state: Callable[[str], bool] = lambda _: False,
+        plan: Callable[[StreamSchema], bool] = lambda _: True,
         retries: RetryRule | None = None,
         bury: bool = False,
         cost: CommitCost | None = None,
@@ -89,6 +93,7 @@ class Pipeline:
         self._dead_bytes = 0
         self._overwrite = overwrite
         self._by_state = by_state
+        self._plan = plan
         self._actions: list[ev.Action] = []
         self._tracker = StateTracker()
         self._schedule = Schedule(limits.parallel, limits.converts, retries)
@@ -141,7 +146,7 @@ class Pipeline:
         if self._hears(event):
             try:
                 self._handlers[type(event)](event)
-            except MessageError as error:
+            except (MessageError, SettingsError) as error:
                 self._bad_input(ev.BadInput(error))
         if not self._stopping:
             self._take_rest(bounded=True)
@@ -190,26 +195,31 @@ class Pipeline:
 
     def _schema(self, event: ev.SchemaSeen) -> None:
         self._take_rest()
-        if not self._streams:
-            self._act(ev.StartSpark())
         stream = self._streams.get(event.stream)
         if stream is None:
             schema = StreamSchema(event.stream, event.schema, event.key_properties)
+            is_loaded = self._plan(schema)
+            if not self._streams:
+                self._act(ev.StartSpark())
             swap = self._tracker.begin() if self._overwrite(event.stream) else None
             since = Since() if self._by_state(event.stream) else None
-            self._streams[event.stream] = Stream(schema, swap=swap, since=since)
+            self._streams[event.stream] = Stream(
+                schema, swap=swap, since=since, is_loaded=is_loaded
+            )
             return
         old = stream.schema
         if (old.schema, old.key_properties) == (event.schema, event.key_properties):
             return
+        schema = StreamSchema(event.stream, event.schema, event.key_properties, old.serial + 1)
+        self._plan(schema)
         self._batches.close(stream, self._now)
-        stream.schema = StreamSchema(
-            event.stream, event.schema, event.key_properties, old.serial + 1
-        )
+        stream.schema = schema
 
     def _records(self, event: ev.RecordsSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.first_line, "RECORD")
+        if not stream.is_loaded:
+            return
         self._rest = _Rest(stream, event.version, Lines(event.data, event.lines), event.first_line)
         self._take_rest(bounded=True)
 

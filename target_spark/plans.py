@@ -11,6 +11,8 @@ from shared.encodings import Encoding
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from shared.transforms.transform import Transform
+
 
 @dataclass(frozen=True)
 class InputFile:
@@ -126,6 +128,25 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Making:
+    """How the rows of a stream are made of those of another, as `stream_maps` say.
+
+    Attributes:
+        stream: Name of the stream as it came.
+        schema: What the files are read with: its JSON Schema, as far as it is needed.
+        names: All properties of the stream.
+        transform: Makes the rows.
+        tells: Records that cannot be read are told; else another conversion of the files does so.
+    """
+
+    stream: str
+    schema: Mapping[str, Any]
+    names: tuple[str, ...]
+    transform: Transform
+    tells: bool = True
+
+
+@dataclass(frozen=True)
 class Batch:
     """Files of one stream and one schema that become durable together (one flush).
 
@@ -136,6 +157,7 @@ class Batch:
         version: Table version of the messages, where they had one.
         received_at: When the first message arrived, seconds since the epoch.
         serial: Counts the conversions of the stream within the run, from 0, in order of arrival.
+        making: How its rows are made of those of the files; None where they are the same.
     """
 
     stream: StreamSchema
@@ -144,6 +166,12 @@ class Batch:
     version: int | None = None
     received_at: float = 0.0
     serial: int = 0
+    making: Making | None = None
+
+    @property
+    def source(self) -> str:
+        """Name of the stream as it came, for messages."""
+        return self.stream.stream if self.making is None else self.making.stream
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,11 @@ from shared.row_values import plain_rows, row_text
 from shared.storage import StorageOptions, codec_of, local_path, open_random
 from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import DELETED_AT, RecordMetadata
+from shared.transforms.validation.lines import LineChecker
+from shared.transforms.validation.rows import RowChecker
 from shared.typed_rows import RowReader
 from target_spark.documents import line_documents, row_documents
+from target_spark.places import line_places, row_places
 from target_spark.plans import InputFile, Reject
 from target_spark.reject_files import Rejects
 
@@ -55,12 +58,14 @@ class Piece:
         start: First byte, or first row group of a Parquet file.
         length: Bytes or row groups; None for all.
         rows_before: Rows of a Parquet file that come before the piece.
+        number: Tells the pieces of a conversion apart.
     """
 
     file: InputFile
     start: int = 0
     length: int | None = None
     rows_before: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ class ReadPlan:
         rejects: Folder for files of rejected records; None for none.
         reject_options: Of the storage of that folder.
         document: Name of a further column for the record as one text; None for none.
+        place: Name of a further column that tells where each row comes from; None for none.
+        names: Columns that a file may have of the stream; None for those of `schema`.
+        tells: Rejected records are told; else they are only left out.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -88,6 +96,9 @@ class ReadPlan:
     rejects: str | None = None
     reject_options: StorageOptions = field(default_factory=StorageOptions)
     document: str | None = None
+    place: str | None = None
+    names: tuple[str, ...] | None = None
+    tells: bool = True
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
@@ -140,12 +151,15 @@ def _reason(error: BaseException, options: StorageOptions) -> str:
 
 def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     staged = piece.file.encoding.format == "singer"
-    reader = LineReader(read.schema, envelope=staged, strict=read.strict)
+    checker = LineChecker(read.schema, envelope=staged) if read.strict else None
+    closed = checker is not None and checker.closed
+    reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
     url, options = piece.file.url, None if staged else read.options
-    for block, before in _blocks(piece, options):
+    for block, before in blocks_of(piece, options):
         found = reader.read(block)
-        if found.rejects:
-            first = before + _lines_before(piece, options)
+        found = found if checker is None else checker.check(found, block)
+        if found.rejects and read.tells:
+            first = before + lines_before(piece, options)
             texts = block.split(b"\n")
             for position, reason in found.rejects:
                 line = line_of(piece.file, first + position + 1)
@@ -155,10 +169,12 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
             places = [place for place, _ in found.rejects]
             texts = line_documents(block, places, envelope=staged)
             table = _with_column(table, read.document, texts)
+        if read.place is not None:
+            table = _with_column(table, read.place, line_places(piece.number, block, before, found))
         yield _completed(read, table, found.extracted_at, found.versions)
 
 
-def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
+def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
     """Blocks of lines, each with the number of lines before it in what is read of the file."""
     url, staged = piece.file.url, piece.file.encoding.format == "singer"
     if piece.length is not None and _is_packed(piece, options):
@@ -182,25 +198,33 @@ def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
 def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     name = piece.file.encoding.format
     reader = RowReader(read.schema, strict=read.strict, texts=name == "csv")
+    checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
     before = piece.rows_before
-    for table, refused in _tables(piece, read.options):
-        if not reader.fits(table.column_names):
+    known = None if read.names is None else frozenset(read.names)
+    for table, refused in tables_of(piece, read.options):
+        names = table.column_names
+        if not (reader.fits(names) if known is None else not names or known.intersection(names)):
             raise ContentError("none of its columns is one of the stream's")
         found = reader.read(table)
-        if refused or found.rejects:
+        found = found if checker is None else checker.check(found, table)
+        if (refused or found.rejects) and read.tells:
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
-                RefusedRow(number(place), reason, _row_text(table, place) if read.rejects else b"")
+                RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
                 for place, reason in found.rejects
             )
             for row in merge(refused, others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
-        before += table.num_rows + len(refused)
         accepted = found.table
         if read.document is not None:
             texts = row_documents(table, [place for place, _ in found.rejects])
             accepted = _with_column(accepted, read.document, texts)
+        if read.place is not None:
+            gone = [place for place, _ in found.rejects]
+            places = row_places(piece.number, before, table.num_rows, refused, gone)
+            accepted = _with_column(accepted, read.place, places)
+        before += table.num_rows + len(refused)
         yield _completed(read, accepted)
 
 
@@ -208,11 +232,11 @@ def _number(row: RefusedRow) -> int:
     return row.number
 
 
-def _row_text(table: pa.Table, place: int) -> bytes:
+def row_at(table: pa.Table, place: int) -> bytes:
     return row_text(plain_rows(table.slice(place, 1))[0])
 
 
-def _tables(
+def tables_of(
     piece: Piece, options: StorageOptions
 ) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
     """Tables of a file, each with the rows that came with it and are none."""
@@ -228,7 +252,7 @@ def _tables(
         yield table, ()
 
 
-def _lines_before(piece: Piece, options: StorageOptions | None) -> int:
+def lines_before(piece: Piece, options: StorageOptions | None) -> int:
     """Lines of the file that begin before the piece does; read only where a record is rejected."""
     if piece.start == 0 or _is_packed(piece, options):
         return 0

@@ -23,12 +23,14 @@ from shared.storage import StorageOptions
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
 from target_spark.dead_letter import DeadLetters
-from target_spark.doing import Doer, Loads, Spark
+from target_spark.doing import Doer, Loads, Plans, Spark
 from target_spark.pipeline import Limits, Pipeline
+from target_spark.plans import StreamSchema
 from target_spark.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.reader import Reader
 from target_spark.rejections import Rejections
 from target_spark.retries import Backoff
+from target_spark.schema_check import checked
 from target_spark.staging import Staging
 from target_spark.stream_settings import load_method
 from target_spark.workers import StopSignals, Wakeup, Workers
@@ -66,6 +68,7 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
     from shared.spark_conf import executors_share_disk  # noqa: PLC0415
     from shared.spark_session import SessionStarter  # noqa: PLC0415
     from target_spark.loader import Loader  # noqa: PLC0415
+    from target_spark.mapped_loader import MappedLoader  # noqa: PLC0415
 
     if config.staging.root is None and not executors_share_disk(config.spark):
         raise SettingsError(
@@ -76,7 +79,10 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
     starter = SessionStarter(config.spark)
     try:
         with Timer(JOB_DURATION):
-            run_with(config, input_fd, output, Loader(config, starter.get), starter)
+            plain = Loader(config, starter.get)
+            is_mapped = config.transforms.active
+            loader: Loads = MappedLoader(config, plain, starter) if is_mapped else plain
+            run_with(config, input_fd, output, loader, starter)
     finally:
         starter.stop()
 
@@ -108,7 +114,7 @@ def run_with(
                 rejections=Rejections(letters),
             )
             loop = _Loop(
-                _pipeline(config, run_id, loader.tells_repeats),
+                _pipeline(config, run_id, loader),
                 Reader(lenient=failure.policy in _LENIENT),
                 input_fd,
                 doer,
@@ -130,10 +136,9 @@ def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
     return DeadLetters(path, run_id, options=options) if path else None
 
 
-def _pipeline(
-    config: TargetConfig, run_id: str, by_state: Callable[[str], bool] = lambda _: False
-) -> Pipeline:
+def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
     strategy, failure = config.strategy, config.failure
+    plans = loader if isinstance(loader, Plans) else _AsItComes(config)
     rule: FlushRule = SizeAndAge(
         rows=config.batch_size_rows,
         size=config.batch_size_bytes,
@@ -152,12 +157,26 @@ def _pipeline(
         rule,
         limits,
         run_id=run_id,
-        by_state=by_state,
-        overwrite=lambda stream: load_method(config, stream) == "overwrite",
+        by_state=loader.tells_repeats,
+        overwrite=plans.overwrites,
+        plan=checked(plans.plan) if config.validate_records else plans.plan,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         bury=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),
     )
+
+
+@dataclass(frozen=True)
+class _AsItComes:
+    """Every stream is loaded into a table of its own."""
+
+    config: TargetConfig
+
+    def plan(self, stream: StreamSchema) -> bool:  # noqa: ARG002
+        return True
+
+    def overwrites(self, stream: str) -> bool:
+        return load_method(self.config, stream) == "overwrite"
 
 
 def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:

@@ -99,7 +99,7 @@ class FileDestination:
         self._run = uuid.uuid4().hex[:12]
         self._folders: dict[str, TableFolder] = {}
         self._held: dict[str, list[Flush]] = {}
-        self._names: dict[str, dict[str, str]] = {}
+        self._names: dict[tuple[str, str], dict[str, str]] = {}
         self._lock = threading.RLock()
         self._stamp = 0
         atexit.register(self._close)
@@ -248,7 +248,8 @@ class FileDestination:
 
     def _fitting(self, flush: Flush, write: TableWrite, there: frozenset[str]) -> dict[str, str]:
         """The parts of a flush with their names; none where an earlier attempt put them there."""
-        names = self._names.setdefault(flush.token, self._part_names(flush))
+        key = flush.stream, flush.token
+        names = self._names.setdefault(key, self._part_names(flush))
         if names and there.issuperset(names.values()):
             return {}
         if not must_rewrite(write.encoding.format, flush.write.struct, write.struct):

@@ -11,6 +11,7 @@ from shared.about import settings_of
 from shared.batch_config import DOTTED_KEYS, BatchConfig, FailurePolicy, FixedSize, MemoryBased
 from shared.settings import environment_settings
 from shared.settings_check import InvalidSettingsError
+from shared.transforms.settings import PROPERTIES as TRANSFORMS
 from target_spark.config import (
     PROGRAM,
     SETTINGS_SCHEMA,
@@ -32,7 +33,8 @@ def test_defaults_of_schema_and_dataclass_agree() -> None:
 
 def test_every_setting_reaches_the_dataclass() -> None:
     declared = {name for name in SETTINGS_SCHEMA["properties"] if name not in DOTTED_KEYS}
-    assert {field.name for field in fields(TargetConfig)} == declared - {"batch"} | {"strategy"}
+    own = declared - {"batch", *TRANSFORMS} | {"strategy", "transforms"}
+    assert {field.name for field in fields(TargetConfig)} == own
 
 
 def test_everything_given() -> None:
@@ -103,8 +105,9 @@ def test_path_is_required() -> None:
         ("batch", {"strategy": "fixed"}),
         ("batch", {"size": 5}),
         ("failure", {"policy": "SendToDLQ"}),
-        ("stream_maps", {}),
-        ("flattening_enabled", True),
+        ("stream_maps", []),
+        ("flattening_enabled", "perhaps"),
+        ("flattening_max_depth", -1),
     ],
 )
 def test_what_is_refused(field: str, value: object) -> None:

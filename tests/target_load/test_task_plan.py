@@ -12,7 +12,7 @@ from shared.encodings import Encoding
 from shared.format_columnar import group_sizes, read_groups
 from shared.storage import open_output
 from target_spark.plans import InputFile, Reject
-from target_spark.read_rows import Piece, ReadPlan, _lines_before, line_of, read_task
+from target_spark.read_rows import Piece, ReadPlan, line_of, lines_before, read_task
 from target_spark.reject_files import MAX_REJECTS, Rejects
 from target_spark.rejects import read_rejects
 from target_spark.task_plan import plan_tasks
@@ -84,11 +84,11 @@ def test_line_of_stdin() -> None:
     assert line_of(InputFile("x", LINES), 5) == 5
 
 
-def test_lines_before_a_range(tmp_path: Path) -> None:
+def testlines_before_a_range(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"aa\nbb\ncc\n")
     file = InputFile(str(path), LINES)
-    assert [_lines_before(Piece(file, start, 1), None) for start in range(9)] == [
+    assert [lines_before(Piece(file, start, 1), None) for start in range(9)] == [
         0, 1, 1, 1, 2, 2, 2, 3, 3,
     ]  # fmt: skip
 

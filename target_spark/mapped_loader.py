@@ -1,0 +1,286 @@
+"""Loads streams under the names, and with the columns, that stream maps give them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SettingsError, Where
+from shared.transforms.record_metadata import COLUMNS, record_schema
+from target_spark.plans import Batch, InputFile, LoadResult, Making, StreamSchema
+from target_spark.stream_settings import load_method
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from shared.transforms.stream_maps import StreamOutput
+    from target_spark.config import TargetConfig
+    from target_spark.loader import Loader
+
+_log = logging.getLogger(__name__)
+
+_RULES_OF_PROPERTIES = frozenset(
+    {"type", "properties", "required", "title", "description", "examples", "default", "definitions"}
+)
+"""Words of a schema that say nothing of a record beyond its properties."""
+
+
+class Starter(Protocol):
+    """What a map of SQL needs of Spark's life."""
+
+    def start(self) -> None:
+        """Start it in the background, unless it has been started."""
+        ...
+
+    def get(self) -> SparkSession:
+        """Wait for the session."""
+        ...
+
+
+@dataclass(frozen=True)
+class MappedResult(LoadResult):
+    """What was made of a batch's files, of which each output has its own.
+
+    Attributes:
+        outputs: In the order of the stream's outputs; their files of rejected records are here.
+    """
+
+    outputs: tuple[LoadResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Output:
+    """One name under which a stream is loaded."""
+
+    schema: StreamSchema
+    making: Making | None
+
+    def of(self, batch: Batch) -> Batch:
+        """The stream's batch as one of this output."""
+        return replace(batch, stream=self.schema, making=self.making)
+
+
+class MappedLoader:
+    """A `Loader` in front of which streams are mapped; methods may be called from any thread.
+
+    A batch of a stream becomes one of each of its outputs, under the same token. Its STATE may go
+    out when all of them are durable.
+
+    Args:
+        config: The settings.
+        loader: Loads the outputs.
+        spark: Started and asked for only where a map holds SQL.
+    """
+
+    def __init__(self, config: TargetConfig, loader: Loader, spark: Starter) -> None:
+        self._config = config
+        self._loader = loader
+        self._spark = spark
+        self._outputs: dict[str, dict[int, tuple[_Output, ...]]] = {}
+        self._found: dict[str, Sequence[StreamOutput]] = {}
+        self._committed: dict[str, set[str]] = {}
+        self._told: set[str] = set()
+        self._lock = threading.RLock()
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Take a new SCHEMA; whether anything of the stream is to be loaded.
+
+        Raises:
+            SettingsError: The maps do not fit the stream, or give it the name of another one.
+        """
+        return bool(self._of(stream))
+
+    def overwrites(self, stream: str) -> bool:
+        """Whether rows of a stream become visible only at the end of the input."""
+        return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
+
+    def tells_repeats(self, stream: str) -> bool:
+        """Whether records that come again after a crash are told from new ones, by any output."""
+        return any(self._loader.tells_repeats(name) for name in self._names(stream))
+
+    def convert(self, batch: Batch) -> LoadResult:
+        """Turn the batch's files into hidden parts of each output; see `Loader.convert`."""
+        done: list[tuple[Batch, LoadResult]] = []
+        try:
+            for output in self._of(batch.stream):
+                own = output.of(batch)
+                done.append((own, self._loader.convert(own)))
+        except BaseException:
+            for own, result in done:
+                with contextlib.suppress(Exception):
+                    self._loader.abort(own, [result])
+            raise
+        return _together([result for _, result in done])
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Make the parts of all outputs durable, each output in one step; see `Loader.commit`.
+
+        Made again after a failure, it passes over the outputs that are durable.
+        """
+        done = self._committed.setdefault(batch.token, set())
+        for own, parts in self._split(batch, results):
+            if own.stream.stream not in done:
+                self._loader.commit(own, parts)
+                done.add(own.stream.stream)
+        self._committed.pop(batch.token, None)
+        self._loader.delete_rejects(results)
+
+    def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Remove the parts that will not be committed."""
+        done = self._committed.get(batch.token, set())
+        for own, parts in self._split(batch, results):
+            if own.stream.stream not in done:
+                self._loader.abort(own, parts)
+        self._loader.delete_rejects(results)
+
+    def delete_consumed(self, files: Iterable[InputFile]) -> None:
+        """See `Loader.delete_consumed`."""
+        self._loader.delete_consumed(files)
+
+    def state_is_out(self) -> None:
+        """See `Loader.state_is_out`."""
+        self._loader.state_is_out()
+
+    def finish(self, stream: str) -> None:
+        """End all outputs of a stream; see `Loader.finish`."""
+        for name in self._names(stream):
+            self._loader.finish(name)
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
+        """Make a table version the valid one in the tables of all outputs."""
+        for output in self._of(stream):
+            self._loader.activate(output.schema, version)
+
+    def _split(
+        self, batch: Batch, results: Sequence[LoadResult]
+    ) -> list[tuple[Batch, list[LoadResult]]]:
+        """The batch and the results of each output."""
+        outputs = self._of(batch.stream)
+        parts: list[list[LoadResult]] = [[] for _ in outputs]
+        for result in results:
+            if isinstance(result, MappedResult):
+                for own, kept in zip(parts, result.outputs, strict=True):
+                    own.append(kept)
+        return [(output.of(batch), own) for output, own in zip(outputs, parts, strict=True)]
+
+    def _names(self, stream: str) -> tuple[str, ...]:
+        with self._lock:
+            latest = self._outputs.get(stream)
+            found = latest[max(latest)] if latest else ()
+        return tuple(output.schema.stream for output in found)
+
+    def _of(self, stream: StreamSchema) -> tuple[_Output, ...]:
+        """The outputs of a stream under one of its schemas; planned when it is first seen."""
+        with self._lock:
+            known = self._outputs.setdefault(stream.stream, {})
+            if stream.serial not in known:
+                known[stream.serial] = self._planned(stream)
+            return known[stream.serial]
+
+    def _planned(self, stream: StreamSchema) -> tuple[_Output, ...]:
+        from shared.transforms.stream_maps import outputs, refuse_shared_names  # noqa: PLC0415
+        from target_spark.mapped_frames import source_columns  # noqa: PLC0415
+
+        schema = record_schema(stream.schema, add=False)
+        found = outputs(
+            self._config.transforms,
+            stream.stream,
+            schema,
+            source_columns(stream.schema),
+            stream.key_properties,
+            self._session,
+        )
+        refuse_shared_names({**self._found, stream.stream: found})
+        for output in found:
+            self._check(stream.stream, output)
+        self._found[stream.stream] = found
+        self._tell(stream.stream, found)
+        read = _pruned(schema, _reads(found), strict=self._config.validate_records)
+        names = tuple(schema.get("properties") or ())
+        return tuple(
+            _Output(
+                StreamSchema(
+                    output.stream, output.schema, tuple(output.key_properties), stream.serial
+                ),
+                None
+                if output.transform is None
+                else Making(stream.stream, read, names, output.transform, tells=not number),
+            )
+            for number, output in enumerate(found)
+        )
+
+    def _session(self) -> SparkSession:
+        self._spark.start()
+        return self._spark.get()
+
+    def _check(self, stream: str, output: StreamOutput) -> None:
+        """No property has the name of a metadata column."""
+        where = Where(stream=stream, setting="stream_maps")
+        made = () if output.transform is None else output.transform.struct().names
+        taken = [name for name in made if name in COLUMNS]
+        if taken and self._config.add_record_metadata:
+            raise SettingsError(
+                f"the property '{taken[0]}' is made by the target itself",
+                where=where,
+                hint="choose another name, or set `add_record_metadata: false`",
+            )
+
+    def _tell(self, stream: str, found: Sequence[StreamOutput]) -> None:
+        lines = [] if found else [f"stream '{stream}' is not loaded: stream_maps remove it"]
+        for output in found:
+            lines += [f"stream '{output.stream}': {note}" for note in output.notes]
+        for line in lines:
+            if line not in self._told:
+                self._told.add(line)
+                _log.info("%s", line)
+
+
+def _reads(found: Sequence[StreamOutput]) -> frozenset[str] | None:
+    """The properties that outputs need; None for all."""
+    reads: frozenset[str] = frozenset()
+    for output in found:
+        if output.transform is None:
+            return None
+        reads |= output.transform.reads
+    return reads
+
+
+def _pruned(
+    schema: Mapping[str, Any], reads: frozenset[str] | None, *, strict: bool
+) -> Mapping[str, Any]:
+    """The schema without the properties that nothing reads.
+
+    Left whole where records are checked and it says more than what each property is.
+    """
+    properties = schema.get("properties")
+    if not properties or reads is None:
+        return schema
+    rules = {word for word in schema if not word.startswith(("x-", "$"))} - _RULES_OF_PROPERTIES
+    if schema.get("additionalProperties") is not False:
+        rules.discard("additionalProperties")
+    if rules and strict:
+        return schema
+    kept = {name: node for name, node in properties.items() if name in reads}
+    if not kept:  # a schema without properties would stand for any record
+        name = next(iter(properties))
+        kept = {name: properties[name]}
+    changed = {**schema, "properties": kept}
+    if "required" in schema:
+        changed["required"] = [name for name in schema["required"] if name in kept]
+    return changed
+
+
+def _together(outputs: Sequence[LoadResult]) -> MappedResult:
+    """The results of all outputs as one; files of rejected records are only in the whole."""
+    return MappedResult(
+        parts=tuple(part for result in outputs for part in result.parts),
+        rows=sum(result.rows for result in outputs),
+        rejects=tuple(reject for result in outputs for reject in result.rejects),
+        rejected=sum(result.rejected for result in outputs),
+        reject_files=tuple(url for result in outputs for url in result.reject_files),
+        outputs=tuple(replace(result, reject_files=()) for result in outputs),
+    )

@@ -1,0 +1,74 @@
+"""Where each row of a conversion comes from, in one number that a column can carry.
+
+Rows that a stream map makes can fail long after they were read. The number tells the piece and the
+line (or row) in it; `target_spark.originals` finds the line of input again, where one fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.format_csv import RefusedRow, row_numbers
+from shared.json_lines import LinesRead
+
+PLACE = "__place"
+"""Name of the column."""
+
+_LINES = 1 << 40
+
+
+def place_of(piece: int, line: int) -> int:
+    """The number for a line or row, from 0, of a piece."""
+    return piece * _LINES + line
+
+
+def parts_of(place: int) -> tuple[int, int]:
+    """The inverse of `place_of`."""
+    return divmod(place, _LINES)
+
+
+def line_places(piece: int, block: bytes, before: int, found: LinesRead) -> pa.Array:
+    """The places of the records that were read from a block of lines.
+
+    Args:
+        piece: Number of the piece.
+        block: The lines.
+        before: Lines before the block in what is read of the file.
+        found: What was read.
+    """
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    gone = [place for place, _ in found.rejects]
+    if found.rows_read < lines:
+        texts = enumerate(block.split(b"\n"))
+        gone += [number for number, text in texts if not text.strip() and number < lines]
+    return _without(place_of(piece, before), lines, gone)
+
+
+def row_places(
+    piece: int, before: int, rows: int, refused: Sequence[RefusedRow], gone: Sequence[int]
+) -> pa.Array:
+    """The places of the rows that were taken from a table of a file.
+
+    Args:
+        piece: Number of the piece.
+        before: Rows of the file before those of the table.
+        rows: Of the table.
+        refused: Rows that came with the table and are none.
+        gone: Rows of the table, from 0, that were rejected.
+    """
+    number = row_numbers(before, refused)
+    left_out = [row.number - 1 - before for row in refused]
+    left_out += [number(place) - 1 - before for place in gone]
+    return _without(place_of(piece, before), rows + len(refused), left_out)
+
+
+def _without(first: int, count: int, gone: Sequence[int]) -> pa.Array:
+    """So many numbers from `first` on, but for some of them (counted from 0)."""
+    numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
+    if gone:
+        left_out = pa.array([first + place for place in gone], pa.int64())
+        numbers = numbers.filter(pc.invert(pc.is_in(numbers, left_out)))
+    return numbers
