@@ -176,10 +176,10 @@ class BatchFiles:
 
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-        frame = laid_out(piece.frame, self._batch.format, key)
+        frame = laid_out(piece.frame, self._batch.format, key, piece.key_column)
         if rows is not None:
             frame = frame.coalesce(1 if piece.ordered else parallelism(self._spark))
-        writer = self._writer = self._file_writer(frame, piece.frame.columns, key)
+        writer = self._writer = self._file_writer(frame, piece, key)
         folder = self._folder_of_rests()
         before = self._left if piece.ordered else ()
 
@@ -203,7 +203,7 @@ class BatchFiles:
                 self._announce(written, found)
         return rests, greatest
 
-    def _file_writer(self, frame: DataFrame, columns: list[str], key: str | None) -> FileWriter:
+    def _file_writer(self, frame: DataFrame, piece: Slice, key: str | None) -> FileWriter:
         from shared.encodings import Encoding  # noqa: PLC0415
         from tap_spark.batch_columns import file_schema  # noqa: PLC0415
         from tap_spark.batch_tasks import FileWriter  # noqa: PLC0415
@@ -213,7 +213,9 @@ class BatchFiles:
         return FileWriter(
             Encoding(self._batch.format, self._batch.compression),
             self._names,
-            file_schema(frame.schema, columns, self._batch.format, key),
+            file_schema(
+                frame.schema, piece.frame.columns, self._batch.format, key, piece.key_column
+            ),
             self._options,
             work,
         )

@@ -14,6 +14,12 @@ from shared.batch_types import BatchConfig
 from shared.settings_check import Problem, complete_settings
 from shared.spark_packages import with_needs
 from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
+from shared.transforms.settings import PROPERTIES as TRANSFORMS
+from shared.transforms.settings import (
+    TransformSettings,
+    transform_problems,
+    transform_settings,
+)
 from tap_spark.connection_config import (
     CONNECTION_SCHEMA,
     ConnectionConfig,
@@ -54,6 +60,7 @@ class TapConfig:
         state_interval_seconds: Time between STATE messages inside a stream.
         spool: Lines on their way to standard output.
         batch: Which streams go as BATCH, and how; None where all go as RECORD.
+        transforms: What happens to records before they are written.
     """
 
     streams: tuple[StreamConfig, ...] = ()
@@ -64,6 +71,7 @@ class TapConfig:
     state_interval_seconds: float = 10.0
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     batch: BatchConfig | None = None
+    transforms: TransformSettings = field(default_factory=TransformSettings)
 
 
 SETTINGS_SCHEMA: dict[str, Any] = {
@@ -123,6 +131,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
                 },
             },
         },
+        **TRANSFORMS,
         **settings_properties("tap"),
     },
 }
@@ -161,6 +170,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         state_interval_seconds=float(complete["state_interval_seconds"]),
         spool=SpoolSettings(root=spool.get("root"), bytes=int(spool["bytes"])),
         batch=batch.batch_config,
+        transforms=transform_settings(complete),
     )
 
 
@@ -185,6 +195,7 @@ PROGRAM = Program(
         connection_problems,
         start_date_problems,
         spark_problems,
+        transform_problems,
         settings_rule("tap"),
     ),
     capabilities=(
@@ -194,6 +205,8 @@ PROGRAM = Program(
         "test",
         "about",
         "batch",
+        "stream-maps",
+        "schema-flattening",
         "activate-version",
         "log-based",
         "structured-logging",

@@ -98,13 +98,24 @@ class KeyWatch:
         self._best: KeyMax | None = None
 
     def see_block(self, batch: pa.RecordBatch, block: Block) -> None:
-        """Take in the rows of a block of `batch` (columns: line, key)."""
-        if self._name is not None:
-            keys, lines = (batch.column(n).slice(block.first, block.rows) for n in (1, 0))
-            self.see(keys, lines)
+        """Take in the rows of a block of `batch`.
 
-    def see(self, keys: pa.Array, texts: pa.Array) -> None:
-        """Take in rows by their keys and the JSON texts these stand in."""
+        Its columns: line, key and, where lines may lack the key, a record with the key alone.
+        """
+        if self._name is not None:
+            own = batch.num_columns > 2  # noqa: PLR2004
+            columns = (batch.column(1), batch.column(2 if own else 0))
+            keys, texts = (column.slice(block.first, block.rows) for column in columns)
+            self.see(keys, texts, envelope=self._envelope and not own)
+
+    def see(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
+        """Take in rows by their keys and the JSON texts these stand in.
+
+        Args:
+            keys: Of the rows.
+            texts: RECORD messages or bare records.
+            envelope: Which of the two, where it is not what all others are.
+        """
         if self._name is None:
             return
         if pa.types.is_floating(keys.type):
@@ -115,7 +126,8 @@ class KeyWatch:
         rank = rank_of(top)
         if self._best is None or rank > self._best.rank:
             text = texts[pc.index(keys, top).as_py()]
-            self._best = KeyMax(rank, key_value(text.as_buffer(), self._name, self._envelope))
+            wrapped = self._envelope if envelope is None else envelope
+            self._best = KeyMax(rank, key_value(text.as_buffer(), self._name, wrapped))
 
     def take(self) -> KeyMax | None:
         """Give the greatest key and start anew."""

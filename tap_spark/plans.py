@@ -83,8 +83,11 @@ class Slice:
         ordered: The order of the rows must be kept. With a replication key they come in its
             ascending order over the whole stream (nulls first), so that STATE may follow the last
             written row; with LOG_BASED in the order of the changes.
+        key_column: A further column of the frame, the last one, that is no part of the record: the
+            replication key as it was read, where rows are mapped. None where the record has it.
     """
 
     frame: DataFrame
     bookmark: Mapping[str, Any] | None = None
     ordered: bool = False
+    key_column: str | None = None

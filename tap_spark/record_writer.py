@@ -121,19 +121,24 @@ def write_records(
 
 
 def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -> DataFrame:
-    """Lay the slice out as columns `line` and, where a key is followed, `key`."""
+    """Lay the slice out as columns `line` and, where a key is followed, `key`.
+
+    Where the record may not have the key, a third column holds it as a record of its own.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     from shared.singer_columns import record_json  # noqa: PLC0415
+    from tap_spark.batch_columns import key_columns, record_of  # noqa: PLC0415
 
     line = f.concat(
         f.lit(record_head(plan.stream)),
-        record_json(piece.frame.schema),
+        record_json(record_of(piece.frame.schema, piece.key_column)),
         f.lit(record_tail(started, plan.version)),
     ).alias("line")
     if key is None:
         return piece.frame.select(line)
-    return piece.frame.select(line, piece.frame[f"`{key.replace('`', '``')}`"].alias("key"))
+    keys = key_columns(piece.frame, key, piece.key_column)
+    return piece.frame.select(line, *(keys if piece.key_column else keys[:1]))
 
 
 def _send_by_value() -> None:

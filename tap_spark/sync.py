@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,13 @@ from tap_spark.line_output import LineOutput
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, OnChunk, write_records
 from tap_spark.replication import plan_streams
+from tap_spark.several_outputs import SeveralOutputs
 from tap_spark.sources import source_for
 from tap_spark.sources.failures import source_error
 from tap_spark.spark_job import interrupt_all
 from tap_spark.spool import Spool
 from tap_spark.state_pace import StatePace
+from tap_spark.stream_outputs import Outputs, map_error, outputs_of
 from tap_spark.stream_retries import keep_trying
 from tap_spark.stream_threads import run_each
 
@@ -66,6 +68,7 @@ class Run:
     spool: Spool | None
     batch: BatchConfig | None = None
     place: BatchPlace | None = None
+    outputs: Outputs = field(default_factory=Outputs)
 
     @property
     def spark(self) -> SparkSession:
@@ -196,27 +199,46 @@ def sync_stream(run: Run, plan: StreamPlan, pace: StatePace) -> None:
         Progress(plan.stream) as progress,
     ):
         pace.adopt(lambda state: start_stream(state, plan))
-        _write_schema(run, plan)
-        if plan.version is not None and first_run:
-            run.output.write(activate_version_line(plan.stream, plan.version))
+        for output in run.outputs.of(plan):
+            _write_schema(run, output.plan)
+            if first_run:
+                _activate(run, output.plan)
         _sync_slices(run, plan, pace, _meter(counter, progress))
-        if plan.version is not None:
-            run.output.write(activate_version_line(plan.stream, plan.version))
+        for output in run.outputs.of(plan):
+            _activate(run, output.plan)
         pace.finish(lambda state: _known(finish_stream(state, plan), plan))
     _logger.info("stream '%s': %s records", plan.stream, counter.total)
+
+
+def _activate(run: Run, plan: StreamPlan) -> None:
+    if plan.version is not None:
+        run.output.write(activate_version_line(plan.stream, plan.version))
+
+
+def _slices(run: Run, plan: StreamPlan) -> Iterator[Slice]:
+    return source_for(plan.config).slices(run.spark, run.outputs.reading(plan))
 
 
 def _sync_slices(
     run: Run, plan: StreamPlan, pace: StatePace, meter: Callable[[ChunkInfo], None]
 ) -> None:
-    slices = source_for(plan.config).slices(run.spark, plan)
+    slices, outputs = _slices(run, plan), run.outputs.of(plan)
     batch = run.batch_of(plan.stream)
+    if len(outputs) > 1:
+        several = SeveralOutputs(plan, outputs, pace, meter)
+        if batch is None:
+            several.write_records(run.spark, slices, run.output, run.spool)
+        else:
+            with Counter(BATCH_COUNT, plan.stream) as counter:
+                several.write_files(partial(_files, run, batch), slices, counter)
+        return
+    slices, own = map(outputs[0].laid_out, slices), outputs[0].plan
     if batch is not None:
-        _write_files(run, batch, plan, slices, pace, meter)
+        _write_files(run, batch, own, slices, pace, meter)
         return
     for piece in slices:
         on_chunk = _on_chunk(plan, piece, pace, meter)
-        write_records(run.spark, plan, piece, run.output, spool=run.spool, on_chunk=on_chunk)
+        write_records(run.spark, own, piece, run.output, spool=run.spool, on_chunk=on_chunk)
         if piece.bookmark is not None:
             pace.update(partial(_reached, plan, piece.bookmark))
 
@@ -233,6 +255,10 @@ def _on_chunk(
     return on_chunk
 
 
+def _files(run: Run, batch: BatchConfig, plan: StreamPlan) -> BatchFiles:
+    return BatchFiles(run.spark, plan, run.output, batch=batch, spool=run.spool, place=run.place)
+
+
 def _write_files(
     run: Run,
     batch: BatchConfig,
@@ -244,9 +270,7 @@ def _write_files(
     """Write slices as BATCH; each message is followed by the STATE it makes true, if any."""
     with (
         Counter(BATCH_COUNT, plan.stream) as counter,
-        BatchFiles(
-            run.spark, plan, run.output, batch=batch, spool=run.spool, place=run.place
-        ) as files,
+        _files(run, batch, plan) as files,
     ):
 
         def on_file(piece: Slice) -> OnChunk:
@@ -298,23 +322,24 @@ def _known(state: State, plan: StreamPlan) -> dict[str, Any]:
 
 
 def _write_schema(run: Run, plan: StreamPlan) -> None:
-    bookmark = (plan.replication_key,) if plan.replication_key is not None else ()
+    key = plan.replication_key
+    bookmark = (key,) if key is not None and key in (plan.schema.get("properties") or ()) else ()
     line = schema_line(plan.stream, plan.schema, plan.key_properties, bookmark)
     run.output.write(line)
 
 
 def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
-    """Write the SCHEMA of a stream and, if wanted, its first RECORD."""
-    _write_schema(run, plan)
-    if not wants_record:
-        return
-    for piece in source_for(plan.config).slices(run.spark, plan):
-        one = replace(piece, frame=piece.frame.limit(1))
-        written = write_records(
-            run.spark, plan, one, run.output, spool=run.spool, on_chunk=lambda _: None
-        )
-        if written.rows:
-            return
+    """Write the SCHEMA of each output of a stream and, if wanted, its first RECORD."""
+    for output in run.outputs.of(plan):
+        _write_schema(run, output.plan)
+        for piece in _slices(run, plan) if wants_record else ():
+            mapped = output.laid_out(piece)
+            one = replace(mapped, frame=mapped.frame.limit(1))
+            written = write_records(
+                run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None
+            )
+            if written.rows:
+                break
 
 
 def _prepare(
@@ -328,6 +353,14 @@ def _prepare(
     known = None if catalog is None else Planner(config, catalog).plans(state)
     starter = SessionStarter(config.spark)
     cleaning.callback(starter.stop)
+
+    def session() -> SparkSession:
+        starter.start()
+        return starter.get()
+
+    outputs = Outputs()
+    if known is not None:
+        outputs, known = outputs_of(config.transforms, known, session)
     if known != ():
         starter.start()
     spool = place = None
@@ -338,11 +371,14 @@ def _prepare(
             cleaning.enter_context(place)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool, config.batch, place)
+    run = Run(starter, lines, spool, config.batch, place, outputs)
+    planner = Planner(config, catalog if catalog is not None else catalog_for(run.spark, config))
+    if known is None:
+        outputs, known = outputs_of(config.transforms, planner.plans(state), session)
+        run = replace(run, outputs=outputs)
     if known == ():
         _logger.warning("no stream is selected: nothing is read")
-    planner = Planner(config, catalog if catalog is not None else catalog_for(run.spark, config))
-    return run, planner.plans(state) if known is None else known, planner
+    return run, known, planner
 
 
 @contextmanager
@@ -358,4 +394,5 @@ def _explained(stream: str) -> Iterator[None]:
     except OSError:
         raise
     except Exception as error:
-        raise explain_environment(error, where) or source_error(stream, error) from error
+        mapped = map_error(error)
+        raise mapped or explain_environment(error, where) or source_error(stream, error) from error

@@ -223,10 +223,24 @@ class TestRules:
             "config['streams'][1]['surplus']",
         ]
 
-    @pytest.mark.parametrize("key", ["stream_maps", "flattening_enabled"])
-    def test_settings_that_are_not_built_are_unknown(self, key: str) -> None:
+    @pytest.mark.parametrize("key", ["stream_map", "flattening_enable"])
+    def test_near_misses_of_transforms_are_unknown(self, key: str) -> None:
         [line] = problems(CSV, **{key: {}})
         assert line.startswith(f"config['{key}']: unknown setting; ")
+
+    def test_transforms_reach_the_typed_result(self) -> None:
+        config = tap_config(
+            {
+                "streams": [CSV],
+                "stream_maps": {"a": {"total": "price * 2", "b": None}},
+                "flattening_enabled": True,
+                "flattening_max_depth": 2,
+            }
+        )
+        assert config.transforms.active
+        assert config.transforms.flattening is not None
+        assert config.transforms.flattening.max_depth == 2
+        assert not tap_config({"streams": [CSV]}).transforms.active
 
     def test_free_form_blocks_take_any_key(self) -> None:
         options = {"anyThing": "x", "a.b.c": 1}

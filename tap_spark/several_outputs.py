@@ -1,0 +1,177 @@
+"""A stream that leaves under several names: each slice is read once and written once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import ClosedPipeError, DestinationError
+from shared.metrics import Counter
+from tap_spark.batch_writer import BatchFiles
+from tap_spark.bookmarks import advance, advance_positions
+from tap_spark.line_chunks import KeyMax, greater
+from tap_spark.line_output import LineOutput
+from tap_spark.plans import Slice, StreamPlan
+from tap_spark.record_writer import ChunkInfo, OnChunk, write_records
+from tap_spark.spool import Spool
+from tap_spark.state_pace import StatePace
+from tap_spark.stream_outputs import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Bookmark = Mapping[str, Any]
+_SLICE = "slice"
+
+
+@dataclass
+class Settled:
+    """Which slices every output has written: their bookmarks are true only then.
+
+    Attributes:
+        outputs: How many there are.
+    """
+
+    outputs: int
+    _bookmarks: dict[int, Bookmark | None] = field(default_factory=dict)
+    _reached: dict[int, int] = field(default_factory=dict)
+    _told: int = 0
+
+    def begin(self, piece: Slice) -> Slice:
+        """Number a slice: its bookmark then says only which one it is."""
+        number = len(self._bookmarks) + 1
+        self._bookmarks[number] = piece.bookmark
+        return replace(piece, bookmark={_SLICE: number})
+
+    def reached(self, output: int, bookmark: Bookmark | None) -> None:
+        """Note the newest slice of which an output has written everything."""
+        if bookmark is not None:
+            self._reached[output] = int(bookmark[_SLICE])
+
+    def newest(self) -> Bookmark | None:
+        """The newest bookmark that has become true for all outputs since the last call."""
+        oldest = min((self._reached.get(number, 0) for number in range(self.outputs)), default=0)
+        new = [self._bookmarks[number] for number in range(self._told + 1, oldest + 1)]
+        self._told = max(self._told, oldest)
+        return next((bookmark for bookmark in reversed(new) if bookmark is not None), None)
+
+
+@dataclass
+class SeveralOutputs:
+    """Writes the slices of a stream under each of its names.
+
+    STATE follows when the last output has what it covers: not inside a slice.
+
+    Attributes:
+        plan: The stream.
+        outputs: Its outputs.
+        pace: The state.
+        meter: Counts what is written.
+    """
+
+    plan: StreamPlan
+    outputs: Sequence[Output]
+    pace: StatePace
+    meter: Callable[[ChunkInfo], None]
+    _key: KeyMax | None = None
+
+    def write_records(
+        self, spark: SparkSession, slices: Iterable[Slice], output: LineOutput, spool: Spool | None
+    ) -> None:
+        """Write slices as RECORD messages; errors as `record_writer.write_records`."""
+        for piece in slices:
+            with _kept(piece) as kept:
+                for own in self.outputs:
+                    mapped = own.laid_out(kept)
+                    write_records(
+                        spark, own.plan, mapped, output, spool=spool, on_chunk=self._on_chunk
+                    )
+            self._advance(ordered=piece.ordered)
+            if piece.bookmark is not None:
+                self.pace.update(partial(_at, self.plan, piece.bookmark))
+
+    def write_files(
+        self,
+        files_of: Callable[[StreamPlan], BatchFiles],
+        slices: Iterable[Slice],
+        counter: Counter,
+    ) -> None:
+        """Write slices as BATCH messages; errors as `BatchFiles.write`.
+
+        Args:
+            files_of: Makes the writer of an output.
+            slices: What to read.
+            counter: Counts messages.
+        """
+        settled = Settled(len(self.outputs))
+        on_chunk = self._counted(counter)
+        ordered = False
+        with ExitStack() as stack:
+            writers = [stack.enter_context(files_of(own.plan)) for own in self.outputs]
+            try:
+                for piece in slices:
+                    ordered = piece.ordered
+                    numbered = settled.begin(piece)
+                    with _kept(numbered) as kept:
+                        for number, (own, writer) in enumerate(
+                            zip(self.outputs, writers, strict=True)
+                        ):
+                            told = writer.write(own.laid_out(kept), on_chunk)
+                            settled.reached(number, told)
+                    self._settle(settled)
+            except (ClosedPipeError, DestinationError):
+                raise
+            except Exception:
+                # What earlier slices left over is sound; the broken one is in no bookmark.
+                with suppress(Exception):
+                    self._finish(settled, writers)
+                raise
+            self._finish(settled, writers)
+            self._advance(ordered=ordered)
+
+    def _finish(self, settled: Settled, writers: Sequence[BatchFiles]) -> None:
+        for number, writer in enumerate(writers):
+            settled.reached(number, writer.finish())
+        self._settle(settled)
+
+    def _settle(self, settled: Settled) -> None:
+        bookmark = settled.newest()
+        if bookmark is not None:
+            self.pace.update(partial(_at, self.plan, bookmark))
+            self.pace.flush()
+
+    def _advance(self, *, ordered: bool) -> None:
+        """Follow the replication key, of rows that all outputs have by now."""
+        key, self._key = self._key, None
+        if key is not None:
+            self.pace.update(lambda state: advance(state, self.plan, key.value, ordered=ordered))
+
+    def _on_chunk(self, chunk: ChunkInfo) -> None:
+        self.meter(chunk)
+        self._key = greater(self._key, chunk.key)
+
+    def _counted(self, counter: Counter) -> OnChunk:
+        def on_chunk(chunk: ChunkInfo) -> None:
+            counter.increment(1 if chunk.rows else 0)
+            self._on_chunk(chunk)
+
+        return on_chunk
+
+
+@contextmanager
+def _kept(piece: Slice) -> Iterator[Slice]:
+    """Keep the rows of a slice on disk while it is written, so that they are read once."""
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    frame = piece.frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield replace(piece, frame=frame)
+    finally:
+        frame.unpersist()
+
+
+def _at(plan: StreamPlan, bookmark: Bookmark, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    return advance_positions(state, plan, bookmark)

@@ -1,0 +1,268 @@
+"""What leaves of each stream, as `stream_maps` and flattening say, and what is read for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import RecordError, SettingsError, Where
+from shared.settings_check import InvalidSettingsError
+from shared.transforms.settings import TransformSettings
+from tap_spark.plans import Resume, Slice, StreamPlan
+from tap_spark.replication import DELETED_AT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from shared.transforms.stream_maps import StreamOutput
+    from shared.transforms.transform import Transform
+
+KEY = "__replication_key"
+"""Name of the column that holds the replication key as it was read."""
+
+BEGIN, END = "[tap-spark map]", "[/tap-spark map]"
+_MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One name under which a stream is written.
+
+    Attributes:
+        plan: The stream's plan with the name, schema and key properties of what is written.
+        transform: What happens to the rows; None where they go as they are.
+        struct: The columns that it was made for.
+        again: Makes it anew for others.
+    """
+
+    plan: StreamPlan
+    transform: Transform | None = None
+    struct: StructType | None = None
+    again: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
+
+    def laid_out(self, piece: Slice) -> Slice:
+        """The slice as it is written: its rows mapped, the replication key kept aside.
+
+        A row that cannot be mapped fails the job; see `map_error`.
+        """
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        from shared.singer_columns import quoted  # noqa: PLC0415
+        from shared.transforms.transform import ERROR  # noqa: PLC0415
+
+        if self.transform is None:
+            return piece
+        transform = self._transform_for(piece.frame.schema) or self.transform
+        keep: dict[str, str] = {}
+        if DELETED_AT in piece.frame.columns:
+            keep[DELETED_AT] = DELETED_AT
+        if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
+            keep[KEY] = self.plan.replication_key
+        frame = transform.apply(piece.frame, keep=keep)
+        names = [*transform.struct().names, *keep]
+        columns = [F.col(quoted(name)) for name in names]
+        if names:
+            columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
+        return replace(piece, frame=frame.select(*columns), key_column=KEY if KEY in keep else None)
+
+    def _transform_for(self, found: StructType) -> Transform | None:
+        """The transform for rows that may have other types than was planned."""
+        if self.transform is None or self.struct is None:
+            return None
+        types = {column.name: column.dataType for column in _plain(found)}
+        if all(types.get(f.name, f.dataType) == f.dataType for f in self.struct):
+            return self.transform
+        from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+        now = [StructField(f.name, types.get(f.name, f.dataType), True) for f in self.struct]
+        return self.again(StructType(now))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What leaves of the streams of a run.
+
+    Attributes:
+        known: By `tap_stream_id`, for streams that do not go as they are.
+    """
+
+    known: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
+
+    def of(self, plan: StreamPlan) -> tuple[Output, ...]:
+        """The outputs of a stream, for a plan that may have been made again."""
+        found = self.known.get(plan.tap_stream_id)
+        if found is None:
+            return (Output(plan),)
+        return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in found)
+
+    def reading(self, plan: StreamPlan) -> StreamPlan:
+        """The plan without the columns that no output needs."""
+        found = self.known.get(plan.tap_stream_id)
+        if found is None or any(output.transform is None for output in found):
+            return plan
+        reads = (output.transform.reads for output in found if output.transform is not None)
+        needed = {*plan.key_properties, plan.replication_key}.union(*reads)
+        columns = tuple(name for name in plan.columns if name in needed) or plan.columns[:1]
+        return replace(
+            plan, columns=columns, schema=_with_only(plan.schema, {*columns, DELETED_AT})
+        )
+
+
+def outputs_of(
+    settings: TransformSettings, plans: Sequence[StreamPlan], spark: Callable[[], SparkSession]
+) -> tuple[Outputs, tuple[StreamPlan, ...]]:
+    """Plan what leaves of streams, before anything is read.
+
+    Args:
+        settings: The maps and flattening.
+        plans: The selected streams.
+        spark: Gives the session; asked only where a map holds SQL.
+
+    Returns:
+        The outputs, and the plans of the streams of which something leaves.
+
+    Raises:
+        SettingsError: Maps do not fit a stream, or give two of them one name; says of every one.
+    """
+    if not settings.active:
+        return Outputs(), tuple(plans)
+    from shared.transforms.stream_maps import refuse_shared_names  # noqa: PLC0415
+
+    known: dict[str, tuple[Output, ...]] = {}
+    found: dict[str, Sequence[StreamOutput]] = {}
+    errors: list[SettingsError] = []
+    for plan in plans:
+        made = _maker(settings, plan, spark)
+        struct = _struct_of(plan)
+        try:
+            found[plan.tap_stream_id] = made(struct)
+        except SettingsError as error:
+            errors.append(error)
+        else:
+            known[plan.tap_stream_id] = tuple(
+                _output(plan, output, struct, made, number)
+                for number, output in enumerate(found[plan.tap_stream_id])
+            )
+    if errors:
+        raise _all_of(errors)
+    refuse_shared_names(found)
+    left = tuple(plan for plan in plans if known[plan.tap_stream_id])
+    for plan in plans:
+        if plan not in left:
+            _logger.info("stream '%s': not read, as stream_maps remove it", plan.stream)
+    return Outputs(known), left
+
+
+def map_error(error: BaseException) -> RecordError | None:
+    """The row that could not be mapped, if that is what a Spark job failed with."""
+    found = _MARKED.search(str(error))
+    if found is None:
+        return None
+    try:
+        told = json.loads(found.group(1))
+    except ValueError:
+        told = {"reason": found.group(1)}
+    return RecordError(
+        str(told.get("reason")), where=Where(stream=told.get("stream"), setting="stream_maps")
+    )
+
+
+_Made = Callable[["StructType"], tuple["StreamOutput", ...]]
+
+
+def _maker(
+    settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
+) -> _Made:
+    from shared.transforms.stream_maps import outputs  # noqa: PLC0415
+
+    schema = _with_only(plan.schema, {*plan.columns})
+    return lambda struct: outputs(settings, plan.stream, schema, struct, plan.key_properties, spark)
+
+
+def _output(
+    plan: StreamPlan, output: StreamOutput, struct: StructType, made: _Made, number: int
+) -> Output:
+    for note in output.notes:
+        _logger.info("stream '%s': %s", output.stream, note)
+    written = dict(output.schema)
+    if DELETED_AT in plan.schema["properties"] and DELETED_AT not in plan.columns:
+        deleted = {DELETED_AT: plan.schema["properties"][DELETED_AT]}
+        written["properties"] = {**(written.get("properties") or {}), **deleted}
+    named = replace(
+        plan, stream=output.stream, schema=written, key_properties=tuple(output.key_properties)
+    )
+    return Output(named, output.transform, struct, lambda found: made(found)[number].transform)
+
+
+def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
+    """One error with the problems of all."""
+    problems: dict[str, None] = {}
+    for error in errors:
+        own = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
+        problems |= dict.fromkeys(own)
+    return InvalidSettingsError(problems)
+
+
+def _struct_of(plan: StreamPlan) -> StructType:
+    """The columns of a stream in Spark's types, as far as they are known before it is read."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    from shared.json_schema import json_schema_to_spark  # noqa: PLC0415
+    from tap_spark.sources.frames import prune, struct_from_text  # noqa: PLC0415
+
+    text, schema = plan.source_schema, _with_only(plan.schema, {*plan.columns})
+    found = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
+    fields = {item.name: item for item in found}
+    return _plain(StructType([fields[name] for name in plan.columns if name in fields]))
+
+
+def _plain(struct: StructType) -> StructType:
+    """The types that columns have in frames: texts are strings, and everything may be null."""
+    from pyspark.sql.types import (  # noqa: PLC0415
+        CharType,
+        StringType,
+        StructField,
+        StructType,
+        VarcharType,
+    )
+
+    from shared.arrow_types import mapped  # noqa: PLC0415
+
+    def plain(kind: DataType) -> DataType:
+        return StringType() if isinstance(kind, (CharType, VarcharType)) else kind
+
+    return StructType([StructField(f.name, mapped(f.dataType, plain), True) for f in struct])
+
+
+def _with_only(schema: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    properties = {name: node for name, node in schema["properties"].items() if name in names}
+    changed: dict[str, Any] = {**schema, "properties": properties}
+    if "required" in schema:
+        changed["required"] = [name for name in schema["required"] if name in names]
+    return changed
+
+
+def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
+    """A plan made again, with the name, schema and keys of what is written."""
+    return replace(
+        plan,
+        stream=written.stream,
+        schema=written.schema,
+        key_properties=written.key_properties,
+    )
+
+
+def _checked(column: Column, error: Column, stream: str) -> Column:
+    """The column, which fails the job where the row could not be mapped."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    told = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
+    marked = F.concat(F.lit(BEGIN), told, F.lit(END))
+    return F.when(error.isNull(), column).otherwise(F.raise_error(marked))
