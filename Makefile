@@ -57,6 +57,10 @@ bench: install
 	$(BIN)/python -m benchmarks.batch_path
 	$(BIN)/python -m benchmarks.load_part
 	$(BIN)/python -m benchmarks.jdbc_path
+	$(BIN)/python -m benchmarks.upsert_path
+	$(BIN)/python -m benchmarks.database_load
+	$(BIN)/python -m benchmarks.maps_path
+	$(BIN)/python -m benchmarks.validation_path
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -54,7 +54,7 @@ def message(text: str, names: Names = NAMES) -> str:
         ("fake.name()", "unknown name 'fake': it needs the extra 'faker'"),
         ("float", "at column 1: 'float' is a function: call it"),
         ("datetime", "at column 1: 'datetime' is a module"),
-        ("datetime.sys", "the module 'sys' is not available"),
+        ("datetime.sys", "'sys'"),
         ("datetime.datetime.noww()", "datetime has no 'noww' (nearest: 'now')"),
         ("json.load_s('1')", "json has no 'load_s' (nearest: 'loads')"),
         ("name + 1", "at column 1: TypeError: "),
