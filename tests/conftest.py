@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=3,
+        default=2,
         help="random seeds per soak test (default: %(default)s; `make soak` uses 50)",
     )
     parser.addoption(
