@@ -53,7 +53,10 @@ def json_text(column: Column, data_type: T.DataType) -> Column:
     """Give the JSON text that a value has inside a record; null for null."""
     if isinstance(data_type, _NESTED):
         return F.to_json(_written(column, data_type), JSON_OPTIONS)
-    return F.when(column.isNotNull(), _json_inside(_written(column, data_type), 0))
+    before = len('{"k":')
+    text = _alone(column, data_type)
+    inside = F.substring(text, before + 1, F.length(text) - (before + 1))
+    return F.when(column.isNotNull(), inside)
 
 
 def plain_text(column: Column, data_type: T.DataType) -> Column:
@@ -61,9 +64,9 @@ def plain_text(column: Column, data_type: T.DataType) -> Column:
 
     Unlike the ends of `json_text`, it takes the JSON of a row only once.
     """
-    text = F.to_json(F.struct(_written(column, data_type).alias("k")), JSON_OPTIONS)
     # No such text holds a quote.
-    return F.when(column.isNotNull(), F.substring_index(F.substring_index(text, '"', -2), '"', 1))
+    inside = F.substring_index(F.substring_index(_alone(column, data_type), '"', -2), '"', 1)
+    return F.when(column.isNotNull(), inside)
 
 
 def scalar_text(column: Column, data_type: T.DataType) -> Column:
@@ -133,17 +136,16 @@ def _key(data_type: T.DataType) -> Turn | None:
     """Give what makes text of a map's key; None for strings."""
     if isinstance(data_type, _KEYS_AS_THEY_ARE):
         return None
-    if isinstance(data_type, (T.StructType, T.ArrayType, *_AS_TEXT)):
-        edge = 1 if isinstance(data_type, _AS_TEXT) else 0
-        return lambda key: _json_inside(_written(key, data_type), edge)
+    if isinstance(data_type, _AS_TEXT):
+        return lambda key: plain_text(key, data_type)
+    if isinstance(data_type, _NESTED):
+        return lambda key: json_text(key, data_type)
     return _to_text if isinstance(data_type, T.DecimalType) else _turn(data_type) or _to_text
 
 
-def _json_inside(value: Column, edge: int) -> Column:
-    """Give the JSON text of a value without `edge` characters (its quotes) at both ends."""
-    text = F.to_json(F.struct(value.alias("k")), JSON_OPTIONS)
-    before = len('{"k":') + edge
-    return F.substring(text, before + 1, F.length(text) - (before + edge + 1))
+def _alone(value: Column, data_type: T.DataType) -> Column:
+    """Give the JSON text of an object with nothing but the value, under `k`."""
+    return F.to_json(F.struct(_written(value, data_type).alias("k")), JSON_OPTIONS)
 
 
 def _part(column: Column, name: str) -> Column:
