@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.singer_columns import json_text, quoted, record_json
 from shared.transforms.expressions.arrow_records import Arrival, Shape
-from shared.transforms.expressions.arrow_results import Form
+from shared.transforms.expressions.arrow_results import Form, storage
 from shared.transforms.expressions.kinds import Kind
 
 _TEXT = (T.StringType, T.CharType, T.VarcharType)
@@ -93,31 +94,5 @@ def form(kind: Kind, result: T.DataType) -> Form:
 
 def result_type(of: Form) -> T.StructType:
     """Give the type of what Python's function gives for results of a form."""
-    value = T.StructField("value", _stored(of))
+    value = T.StructField("value", from_arrow_type(storage(of)))
     return T.StructType([value, T.StructField("error", T.StringType())])
-
-
-def _stored(of: Form) -> T.DataType:
-    if of.is_json():
-        return T.StringType()
-    if of.name == "list" and of.item:
-        return T.ArrayType(_stored(of.item))
-    if of.name == "map" and of.item:
-        return T.MapType(T.StringType(), _stored(of.item))
-    if of.name == "struct":
-        return T.StructType([T.StructField(name, _stored(inner)) for name, inner in of.fields])
-    if of.name == "decimal":
-        return T.DecimalType(_PRECISION, of.scale)
-    return _STORED[of.name]
-
-
-_STORED: dict[str, T.DataType] = {
-    "none": T.StringType(),
-    "bool": T.BooleanType(),
-    "int": T.LongType(),
-    "float": T.DoubleType(),
-    "str": T.StringType(),
-    "date": T.DateType(),
-    "datetime": T.TimestampType(),
-    "timedelta": T.StringType(),
-}
