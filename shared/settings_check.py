@@ -130,10 +130,10 @@ def schema_problems(schema: Schema, settings: Mapping[str, Any]) -> Iterator[Pro
             yield Problem(path, text, wrong_value=True)
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Find the known name closest to a mistyped one; None where nothing comes close."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """Find the known name closest to a mistyped one; None where nothing is as like as `cutoff`."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None
 
 

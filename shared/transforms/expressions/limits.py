@@ -22,11 +22,12 @@ DIGITS = 4_000
 """Most decimal places of a power of ten between operations."""
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """Give the words of a text."""
     return frozenset(text.split())
 
 
-_ENCODINGS = _words("ascii utf8 utf16 utf32 latin1 iso88591 cp1252 windows1252")
+_ENCODINGS = words("ascii utf8 utf16 utf32 latin1 iso88591 cp1252 windows1252")
 _INDENT = 16
 # Python itself refuses texts of long integers.
 _FLAT = frozenset({bool, int, float, decimal.Decimal, type(None)})

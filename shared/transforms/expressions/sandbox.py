@@ -30,17 +30,14 @@ from shared.transforms.expressions.limits import (
     shifted_left,
     too_long,
     weight,
+    words,
 )
 
 _INDENT = 16
 _NUMBERS = (bool, int, float, decimal.Decimal)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_DUMPS = _words(
+_DUMPS = words(
     """skipkeys ensure_ascii check_circular allow_nan indent separators default sort_keys"""
 )
 
@@ -141,7 +138,7 @@ DATETIME = Namespace(
 )
 JSON = Namespace({"dumps": json_dumps, "loads": json_loads})
 
-_TEXT = _words(
+_TEXT = words(
     """capitalize casefold center count encode endswith expandtabs find index isalnum isalpha
     isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle
     isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex
@@ -149,7 +146,7 @@ _TEXT = _words(
     translate upper zfill"""
 )
 _DATES = public(datetime.date) | public(datetime.datetime) | public(datetime.time)
-_WHOLE = _words(
+_WHOLE = words(
     """as_integer_ratio bit_count bit_length conjugate denominator imag is_integer numerator
     real"""
 )
@@ -158,16 +155,16 @@ ATTRIBUTES: dict[type, frozenset[str]] = {
     bytes: frozenset({"hex", "decode"}),
     bool: _WHOLE,
     int: _WHOLE,
-    float: _words("as_integer_ratio conjugate hex imag is_integer real"),
+    float: words("as_integer_ratio conjugate hex imag is_integer real"),
     complex: frozenset({"conjugate", "imag", "real"}),
-    decimal.Decimal: _words(
+    decimal.Decimal: words(
         """adjusted conjugate copy_abs copy_negate imag is_finite is_infinite
     is_nan is_signed is_zero normalize quantize real to_integral_value"""
     ),
     dict: frozenset({"copy", "get", "items", "keys", "pop", "values"}),
     list: frozenset({"copy", "count", "index", "pop"}),
     tuple: frozenset({"count", "index"}),
-    set: _words(
+    set: words(
         """copy difference intersection isdisjoint issubset issuperset symmetric_difference union"""
     ),
     datetime.date: _DATES,

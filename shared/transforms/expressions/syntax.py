@@ -6,12 +6,12 @@ What is allowed is what `simpleeval.EvalWithCompoundTypes` evaluates.
 from __future__ import annotations
 
 import ast
-import difflib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared import settings_check
 from shared.errors import SettingsError, Where
 
 MAX_TEXT = 64 * 1024
@@ -143,9 +143,8 @@ def _place(text: str, line: int, characters: int) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Give ` (nearest: 'x')` for a name that is not known; empty where none is near."""
-    lowered = {other.lower(): other for other in reversed(known)}
-    found = difflib.get_close_matches(name.lower(), list(lowered), n=1)
-    return f" (nearest: '{lowered[found[0]]}')" if found else ""
+    found = settings_check.nearest(name, reversed(known), cutoff=0.6)
+    return f" (nearest: '{found}')" if found is not None else ""
 
 
 def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
