@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -327,3 +327,12 @@ def is_free_form(schema: Mapping[str, Any]) -> bool:
     """Tell whether the schema names no properties, so that records are kept as JSON text."""
     root = _SchemaReader(schema, T.StringType()).resolve(schema, ())[0]
     return not root.get("properties") and root.get(HINT) != "struct"
+
+
+def only_properties(schema: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Give a stream's schema with only those of its properties, also in `required`."""
+    properties = {name: node for name, node in schema["properties"].items() if name in names}
+    changed: dict[str, Any] = {**schema, "properties": properties}
+    if "required" in schema:
+        changed["required"] = [name for name in schema["required"] if name in names]
+    return changed

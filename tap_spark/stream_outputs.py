@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shared.errors import RecordError, SettingsError, Where
 from shared.settings_check import InvalidSettingsError
@@ -104,6 +104,8 @@ class Outputs:
 
     def reading(self, plan: StreamPlan) -> StreamPlan:
         """The plan without the columns that no output needs."""
+        from shared.schema_nodes import only_properties  # noqa: PLC0415
+
         found = self.known.get(plan.tap_stream_id)
         if found is None or any(output.transform is None for output in found):
             return plan
@@ -111,7 +113,7 @@ class Outputs:
         needed = {*plan.key_properties, plan.replication_key}.union(*reads)
         columns = tuple(name for name in plan.columns if name in needed) or plan.columns[:1]
         return replace(
-            plan, columns=columns, schema=_with_only(plan.schema, {*columns, DELETED_AT})
+            plan, columns=columns, schema=only_properties(plan.schema, {*columns, DELETED_AT})
         )
 
 
@@ -180,9 +182,10 @@ _Made = Callable[["StructType"], tuple["StreamOutput", ...]]
 def _maker(
     settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
 ) -> _Made:
+    from shared.schema_nodes import only_properties  # noqa: PLC0415
     from shared.transforms.stream_maps import outputs  # noqa: PLC0415
 
-    schema = _with_only(plan.schema, {*plan.columns})
+    schema = only_properties(plan.schema, {*plan.columns})
     return lambda struct: outputs(settings, plan.stream, schema, struct, plan.key_properties, spark)
 
 
@@ -215,9 +218,10 @@ def _struct_of(plan: StreamPlan) -> StructType:
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     from shared.json_schema import json_schema_to_spark  # noqa: PLC0415
+    from shared.schema_nodes import only_properties  # noqa: PLC0415
     from tap_spark.sources.frames import prune, struct_from_text  # noqa: PLC0415
 
-    text, schema = plan.source_schema, _with_only(plan.schema, {*plan.columns})
+    text, schema = plan.source_schema, only_properties(plan.schema, {*plan.columns})
     found = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
     fields = {item.name: item for item in found}
     return _plain(StructType([fields[name] for name in plan.columns if name in fields]))
@@ -239,14 +243,6 @@ def _plain(struct: StructType) -> StructType:
         return StringType() if isinstance(kind, (CharType, VarcharType)) else kind
 
     return StructType([StructField(f.name, mapped(f.dataType, plain), True) for f in struct])
-
-
-def _with_only(schema: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    properties = {name: node for name, node in schema["properties"].items() if name in names}
-    changed: dict[str, Any] = {**schema, "properties": properties}
-    if "required" in schema:
-        changed["required"] = [name for name in schema["required"] if name in names]
-    return changed
 
 
 def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:

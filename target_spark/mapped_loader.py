@@ -256,6 +256,8 @@ def _pruned(
 
     Left whole where records are checked and it says more than what each property is.
     """
+    from shared.schema_nodes import only_properties  # noqa: PLC0415
+
     properties = schema.get("properties")
     if not properties or reads is None:
         return schema
@@ -264,14 +266,9 @@ def _pruned(
         rules.discard("additionalProperties")
     if rules and strict:
         return schema
-    kept = {name: node for name, node in properties.items() if name in reads}
-    if not kept:  # a schema without properties would stand for any record
-        name = next(iter(properties))
-        kept = {name: properties[name]}
-    changed = {**schema, "properties": kept}
-    if "required" in schema:
-        changed["required"] = [name for name in schema["required"] if name in kept]
-    return changed
+    # A schema without properties would stand for any record.
+    kept = reads & properties.keys() or {next(iter(properties))}
+    return only_properties(schema, kept)
 
 
 def _together(outputs: Sequence[LoadResult]) -> MappedResult:
