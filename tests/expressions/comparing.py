@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import HealthCheck, Phase, settings
 from sdk_expressions import CONFIG, STREAM
 
 from shared.errors import SettingsError, Where
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 
 PER_JOB = 20
 WHERE = Where(setting="stream_maps.orders.p")
+
+
+def generated(examples: int) -> Any:
+    """Settings of hypothesis for tests whose every example is a Spark job of many records."""
+    return settings(
+        max_examples=examples,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 class Raised:

@@ -7,8 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from comparing import Raised, by_python, differences, framed, large_within, same
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from comparing import Raised, by_python, differences, framed, generated, large_within, same
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sdk_expressions import EXPRESSIONS, MORE
 from sdk_records import DDL, handmade, records
@@ -32,12 +32,7 @@ def test_records_made_by_hand(spark: SparkSession):
 
 
 @pytest.mark.spark
-@settings(
-    max_examples=1,
-    phases=[Phase.generate],
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@generated(1)
 @given(all_records=st.lists(records, min_size=40, max_size=60))
 def test_records_made_by_hypothesis(spark: SparkSession, all_records: list[dict[str, Any]]):
     # The first that hypothesis makes are the simplest there are.

@@ -6,8 +6,8 @@ import datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import WHERE, by_python, differences, framed
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from comparing import WHERE, by_python, differences, framed, generated
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sdk_records import DAYS, TIMES
@@ -147,12 +147,7 @@ def test_dates_are_as_in_python(spark: SparkSession):
 
 
 @pytest.mark.spark
-@settings(
-    max_examples=1,
-    phases=[Phase.generate],
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@generated(1)
 @given(
     moments=st.lists(
         st.one_of(

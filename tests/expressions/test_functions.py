@@ -7,8 +7,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import WHERE, by_python, differences, framed
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from comparing import WHERE, by_python, differences, framed, generated
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
@@ -205,12 +205,7 @@ def test_any_text_as_a_number(spark: SparkSession):
 
 
 @pytest.mark.spark
-@settings(
-    max_examples=2,
-    phases=[Phase.generate],
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@generated(2)
 @given(
     texts=st.lists(
         st.one_of(
