@@ -32,13 +32,13 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     """Reads the tasks' files, lets Spark make the columns to write, and writes them."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415
 
     fields = StructType([carried(field) for field in write.struct])
     read = replace(read, columns=to_arrow_schema(fields))
     frame = numbers.mapInArrow(
         partial(load_tasks.read_frame, read),
-        StructType([*fields, *StructType().add(load_tasks.REJECT_COLUMN, StringType())]),
+        StructType([*fields, *StructType().add(load_tasks.REJECT_COLUMN, BinaryType())]),
     )
     text = FORMATS[write.encoding.format].text
     typed = [_restored(field, variants=text).alias(field.name) for field in write.struct]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from target_spark.destinations import Sink
 
 REJECT_COLUMN = "__reject"
-"""Text column that carries rejected records through transforms."""
+"""Binary column that carries rejected records through transforms."""
 
 RESULTS = pa.schema(
     [("kind", pa.string()), ("url", pa.string()), ("rows", pa.int64()), ("size", pa.int64()),
@@ -56,13 +56,26 @@ class WritePlan:
     row_number: str | None = None
 
 
-def load(read: ReadPlan, write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """`mapInArrow` function: reads and writes the tasks named by the incoming numbers."""
+def load(
+    read: ReadPlan,
+    write: WritePlan,
+    batches: Iterable[pa.RecordBatch],
+    made: Callable[[pa.Table], pa.Table] | None = None,
+) -> Iterator[Any]:
+    """`mapInArrow` function: reads and writes the tasks named by the incoming numbers.
+
+    Args:
+        read: How rows are read.
+        write: How they are written.
+        batches: The numbers.
+        made: Makes rows of the table of those that were read, where these are not the same.
+    """
     pa.set_cpu_count(1)
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
-            rows = _write(write, read_task(read, read.tasks[number], rejects))
+            tables = read_task(read, read.tasks[number], rejects)
+            rows = _write(write, tables if made is None else map(made, tables))
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
         except OSError as error:
@@ -70,19 +83,32 @@ def load(read: ReadPlan, write: WritePlan, batches: Iterable[pa.RecordBatch]) ->
         yield results([*rows, *rejects.rows()])
 
 
-def read_frame(read: ReadPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: the rows, then the rejects in a column of their own."""
+def read_frame(
+    read: ReadPlan,
+    batches: Iterable[pa.RecordBatch],
+    columns: pa.Schema | None = None,
+    parts: Callable[[pa.Table], Iterable[pa.Table]] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """`mapInArrow` function: the rows, then the rejects in a column of their own.
+
+    Args:
+        read: How rows are read.
+        batches: The numbers of the tasks.
+        columns: Those that Spark is to see; None for all that are read.
+        parts: Makes what Spark is to see of rows that were read; None for these.
+    """
     pa.set_cpu_count(1)
-    columns = read.columns.append(pa.field(REJECT_COLUMN, pa.string()))
+    columns = (columns or read.columns).append(pa.field(REJECT_COLUMN, pa.binary()))
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         failed: list[dict[str, Any]] = []
         try:
             for table in read_task(read, read.tasks[number], rejects):
-                yield from conform(table, columns).to_batches()
+                for part in (table,) if parts is None else parts(table):
+                    yield from conform(part, columns).to_batches()
         except UnreadableInputError as error:
             failed = [_unreadable(error)]
-        texts = [json.dumps(row) for row in (*failed, *rejects.rows())]
+        texts = [json.dumps(row).encode() for row in (*failed, *rejects.rows())]
         if texts:
             yield from conform(pa.table({REJECT_COLUMN: texts}), columns).to_batches()
 

@@ -1,4 +1,7 @@
-"""The load path with a stream map between reading and writing: executors read, Spark maps."""
+"""The load path with a stream map between reading and writing: executors read, Spark maps.
+
+What a map only copies goes past Spark's rows (`target_spark.copied`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from shared.arrow_types import TEXT_ONLY, mapped
 from shared.conform import conform
 from shared.transforms.record_metadata import COLUMNS, stored_columns
 from target_spark import load_frames, load_tasks
+from target_spark.copied import Beside, Copy, packed, taken, without_copies
 from target_spark.destinations import TableWrite
 from target_spark.load_tasks import REJECT_COLUMN
 from target_spark.originals import Originals
@@ -27,10 +31,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    from shared.transforms.transform import Transform
 
 _ADDED = 3
 """Columns behind those of the table: `PLACE`, the map's error, `REJECT_COLUMN`."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A map divided between Spark and what goes past it.
+
+    Attributes:
+        source: The records' columns that Spark sees.
+        transform: What Spark makes.
+        copies: What is copied.
+        write: How the table's rows are written.
+    """
+
+    source: StructType
+    transform: Transform
+    copies: tuple[Copy, ...]
+    write: TableWrite
 
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
@@ -51,13 +74,33 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
 
     Args:
         numbers: The numbers of the tasks, a partition for each.
-        read: How files are read; its schema is that of the records as they came.
+        read: How files are read: its schema is that of the records as they came, its columns
+            are those of the table.
         write: How the rows of the table are written.
         making: The map.
 
     Returns:
         A frame whose rows are what the tasks tell.
     """
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    add_metadata = read.metadata is not None
+    source = source_columns(read.schema, add_metadata=add_metadata)
+    columns = to_arrow_schema(_carried(source))
+    records = replace(read, columns=columns, names=making.names or None, tells=making.tells)
+    if load_frames.needs_frame(write) or read.document is not None:
+        return _mapped(numbers, records, _Work(source, making.transform, (), write), read.columns)
+    transform, copies = without_copies(making.transform, write.struct, metadata=add_metadata)
+    if not transform.cells and not transform.made and transform.filter is None and copies:
+        made = partial(_copied, copies, read.columns)
+        plan = _write_plan(write, read.columns)
+        task = partial(load_tasks.load, records, plan, made=made)
+        return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
+    seen = _only(source, transform.reads)
+    return _mapped(numbers, records, _Work(seen, transform, copies, write), read.columns)
+
+
+def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     from shared.singer_columns import quoted  # noqa: PLC0415
@@ -65,31 +108,51 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
 
     pieces = iter(range(sum(map(len, read.tasks))))
     tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
-    read = replace(read, tasks=tasks, place=PLACE, names=making.names or None, tells=making.tells)
-    frame, metadata = _source(numbers, read)
+    place = pa.field(PLACE, pa.int64())
+    read = replace(read, tasks=tasks, place=PLACE, columns=read.columns.append(place))
+    metadata = [name for name in work.source.names if name in COLUMNS]
     kept = [*metadata, PLACE, REJECT_COLUMN]
-    frame = making.transform.apply(frame, keep=kept, bypass=REJECT_COLUMN)
-    frame = _laid_out(frame, write, making.transform.struct(), read)
-    if load_frames.needs_frame(write):
-        columns, schema = load_frames.written_columns(write)
+    frame = work.transform.apply(_source(numbers, read, work), keep=kept, bypass=REJECT_COLUMN)
+    fields = _fields(work)
+    frame = _laid_out(frame, fields, work, read.document)
+    if load_frames.needs_frame(work.write):
+        values, columns = load_frames.written_columns(work.write)
+        names = tuple(columns.names)
     else:
-        columns, schema = [F.col(quoted(field.name)) for field in write.struct], read.columns
+        values = [F.col(quoted(field.name)) for field in fields]
+        names = tuple(field.name for field in fields)
     # mapInArrow looks columns up by name and would take dots in them for paths.
-    numbered = [column.alias(str(number)) for number, column in enumerate(columns)]
+    numbered = [column.alias(str(number)) for number, column in enumerate(values)]
     added = [F.col(quoted(name)) for name in (PLACE, ERROR, REJECT_COLUMN)]
-    plan = load_tasks.WritePlan(
-        write.pending, write.encoding, schema, write.options, write.sink, write.row_number
+    task = partial(write_mapped, read, _write_plan(work.write, columns), names)
+    return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
+
+
+def _write_plan(write: TableWrite, columns: pa.Schema) -> load_tasks.WritePlan:
+    return load_tasks.WritePlan(
+        write.pending, write.encoding, columns, write.options, write.sink, write.row_number
     )
-    return frame.select(*numbered, *added).mapInArrow(
-        partial(write_mapped, read, plan), load_tasks.RESULTS_DDL
-    )
+
+
+def _copied(copies: Sequence[Copy], columns: pa.Schema, records: pa.Table) -> pa.Table:
+    return conform(taken(copies, records), columns)
 
 
 def write_mapped(
-    read: ReadPlan, write: load_tasks.WritePlan, batches: Iterable[pa.RecordBatch]
+    read: ReadPlan,
+    write: load_tasks.WritePlan,
+    names: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: writes mapped rows; those that failed become rejected records."""
-    failed = _Failed(read, write.columns)
+    """`mapInArrow` function: writes mapped rows; those that failed become rejected records.
+
+    Args:
+        read: How the records were read.
+        write: How the rows are written.
+        names: Of the columns that Spark made.
+        batches: These, and the added ones.
+    """
+    failed = _Failed(read, write.columns, names)
     yield load_tasks.written(write, partial(failed.others, batches))
 
 
@@ -99,6 +162,7 @@ class _Failed:
 
     read: ReadPlan
     columns: pa.Schema
+    names: Sequence[str]
 
     def others(
         self, batches: Iterable[pa.RecordBatch], told: list[dict[str, Any]]
@@ -106,23 +170,40 @@ class _Failed:
         """The rows to be written; in the end, adds what is to be told of the rest."""
         originals = Originals(self.read)
         rejects = Rejects(self.read.rejects, self.read.reject_options)
+        beside = Beside()
+        width = len(self.names)
         for batch in batches:
-            width = batch.num_columns - _ADDED
             places, errors, notes = batch.columns[width:]
-            told += [json.loads(text) for text in notes.drop_null().to_pylist()]
+            for note in notes.drop_null():
+                if not beside.takes(note.as_buffer()):
+                    told.append(json.loads(note.as_py()))
             if errors.null_count < batch.num_rows:
                 failed = errors.is_valid()
                 pairs = places.filter(failed).to_pylist(), errors.drop_null().to_pylist()
                 for place, reason in zip(*pairs, strict=True):
                     originals.reject(place, reason, rejects)
             good = pc.and_(errors.is_null(), notes.is_null())
-            rows = pa.Table.from_batches([batch.filter(good)]).select(list(range(width)))
-            yield conform(rows.rename_columns(self.columns.names), self.columns)
+            made = pa.Table.from_batches([batch]).select(list(range(width)))
+            made = made.rename_columns(self.names).filter(good)
+            yield conform(beside.joined(made, places.filter(good)), self.columns)
         told += rejects.rows()
 
 
-def _source(numbers: DataFrame, read: ReadPlan) -> tuple[DataFrame, list[str]]:
-    """The records with the types that maps see, and the names of their metadata columns."""
+def _only(struct: StructType, names: Iterable[str]) -> StructType:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    wanted = frozenset(names)
+    return StructType([field for field in struct if field.name in wanted])
+
+
+def _carried(struct: StructType) -> StructType:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    return StructType([load_frames.carried(field) for field in struct])
+
+
+def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
+    """The records with the types that maps see."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -130,21 +211,23 @@ def _source(numbers: DataFrame, read: ReadPlan) -> tuple[DataFrame, list[str]]:
     from shared.singer_columns import quoted  # noqa: PLC0415
     from shared.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
-    struct = source_columns(read.schema, add_metadata=read.metadata is not None)
-    metadata = [name for name in struct.names if name in COLUMNS]
-    carried = T.StructType([*struct, T.StructField(PLACE, T.LongType(), True)])
-    carried = T.StructType([load_frames.carried(field) for field in carried])
-    read = replace(read, columns=to_arrow_schema(carried))
-    frame = numbers.mapInArrow(
-        partial(load_tasks.read_frame, read),
-        T.StructType([*carried, T.StructField(REJECT_COLUMN, T.StringType(), True)]),
-    )
+    carried = T.StructType([*_carried(work.source), T.StructField(PLACE, T.LongType(), True)])
+    parts = partial(_with_copies, work.copies) if work.copies else None
+    task = partial(load_tasks.read_frame, read, columns=to_arrow_schema(carried), parts=parts)
+    rejects = T.StructField(REJECT_COLUMN, T.BinaryType(), True)
+    frame = numbers.mapInArrow(task, T.StructType([*carried, rejects]))
     fitting = Fitting(NO_NAMES, _restored)
     columns = [
         fitting.value(F.col(quoted(to.name)), way.dataType, to.dataType, (to.name,)).alias(to.name)
-        for way, to in zip(carried, struct, strict=False)
+        for way, to in zip(carried, work.source, strict=False)
     ]
-    return frame.select(*columns, PLACE, REJECT_COLUMN), metadata
+    return frame.select(*columns, PLACE, REJECT_COLUMN)
+
+
+def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table]:
+    for stream, rows in packed(copies, records):
+        yield pa.table({REJECT_COLUMN: pa.array([stream], pa.binary())})
+        yield rows
 
 
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
@@ -159,8 +242,19 @@ def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]
     return value.cast(want)
 
 
-def _laid_out(frame: DataFrame, write: TableWrite, result: StructType, read: ReadPlan) -> DataFrame:
-    """The mapped rows with the columns of the table, in types that go through Arrow or text."""
+def _fields(work: _Work) -> list[StructField]:
+    """The columns of the table that Spark makes: all where it also makes their text."""
+    fields = list(work.write.struct)
+    if work.copies:
+        made = frozenset(work.transform.struct().names)
+        fields = [field for field in fields if field.name in made]
+    return fields
+
+
+def _laid_out(
+    frame: DataFrame, fields: Sequence[StructField], work: _Work, document: str | None
+) -> DataFrame:
+    """The mapped rows with columns of the table, in types that go through Arrow or text."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -168,15 +262,15 @@ def _laid_out(frame: DataFrame, write: TableWrite, result: StructType, read: Rea
     from shared.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
     from shared.transforms.transform import ERROR  # noqa: PLC0415
 
+    result = work.transform.struct()
     known = {field.name: field.dataType for field in result}
-    if read.metadata is not None:
-        known |= {field.name: field.dataType for field in write.struct if field.name in COLUMNS}
-    as_text = load_frames.needs_frame(write)
+    known |= {field.name: field.dataType for field in work.source if field.name in COLUMNS}
+    as_text = load_frames.needs_frame(work.write)
     fitting = Fitting(NO_NAMES, _fitted)
     columns = []
-    for field in write.struct:
+    for field in fields:
         want = field.dataType if as_text else load_frames.carried(field).dataType
-        if field.name == read.document:
+        if field.name == document:
             made = record_json(result)
             made = F.parse_json(made) if isinstance(want, T.VariantType) else made
         elif field.name in known:

@@ -1,0 +1,137 @@
+"""Columns that a map only copies: they go past Spark's rows, in Arrow.
+
+What reads the records sends such columns ahead of the rows that they belong to, as one value: an
+Arrow stream. What writes puts them beside the rows that Spark has made, by their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.transforms.record_metadata import COLUMNS
+from target_spark.load_frames import carried
+from target_spark.places import PLACE
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from shared.transforms.transform import Cell, Transform
+
+_STREAM_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A column of the table that is in the records as it is.
+
+    Attributes:
+        name: Of the table's column.
+        path: The record's column, and the fields that lead into it.
+    """
+
+    name: str
+    path: tuple[str, ...]
+
+
+def without_copies(
+    transform: Transform, table: StructType, *, metadata: bool
+) -> tuple[Transform, tuple[Copy, ...]]:
+    """Tell what a map makes from what it copies.
+
+    Args:
+        transform: The map.
+        table: The columns of the table.
+        metadata: Whether the records have metadata columns.
+
+    Returns:
+        The map without its copies, and these.
+    """
+    kinds = {
+        field.name: field.dataType for field in table if carried(field).dataType == field.dataType
+    }
+
+    def is_copy(cell: Cell) -> bool:
+        plain = cell.made is None and cell.finish is None
+        return plain and kinds.get(cell.name) == cell.data_type
+
+    copies = [Copy(cell.name, cell.path) for cell in transform.cells if is_copy(cell)]
+    if metadata:
+        copies += [Copy(field.name, (field.name,)) for field in table if field.name in COLUMNS]
+    made = tuple(cell for cell in transform.cells if not is_copy(cell))
+    return replace(transform, cells=made), tuple(copies)
+
+
+def taken(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
+    """The copied columns of some records, under their names in the table."""
+    columns = [_at(table, copy.path) for copy in copies]
+    return pa.table(columns, names=[copy.name for copy in copies])
+
+
+def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
+    """Records in parts, each behind its copied columns as an Arrow stream.
+
+    Args:
+        copies: The columns.
+        table: Records with their places.
+    """
+    beside = taken(copies, table).append_column(PLACE, table.column(PLACE))
+    step = max(1, table.num_rows * _STREAM_BYTES // max(1, beside.nbytes))
+    for first in range(0, table.num_rows, step):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, beside.schema) as stream:
+            stream.write_table(beside.slice(first, step))
+        yield sink.getvalue().to_pybytes(), table.slice(first, step)
+
+
+class Beside:
+    """Puts copied columns beside the rows that Spark made; both come in the records' order."""
+
+    def __init__(self) -> None:
+        self._streams: list[pa.Buffer] = []
+
+    def takes(self, value: pa.Buffer) -> bool:
+        """Take a value of the rejects' column, if it is a stream.
+
+        Rows that come later belong to it or to later ones.
+        """
+        is_stream = bytes(value.slice(0, 1)) != b"{"
+        if is_stream:
+            self._streams.append(value)
+        return is_stream
+
+    def joined(self, rows: pa.Table, places: pa.Array) -> pa.Table:
+        """The rows with their copied columns.
+
+        Args:
+            rows: What Spark made of records of the streams that were taken.
+            places: Of these rows.
+        """
+        if not self._streams:
+            return rows
+        known = pa.concat_tables([pa.ipc.open_stream(data).read_all() for data in self._streams])
+        # Only rows of the last one can come yet.
+        del self._streams[:-1]
+        found = pc.index_in(places, known.column(PLACE))
+        joined = _picked(known.drop_columns([PLACE]), found)
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            joined = joined.append_column(name, column)
+        return joined
+
+
+def _picked(table: pa.Table, places: pa.Array) -> pa.Table:
+    """Some rows of a table, whose numbers ascend; without a copy where none is left out."""
+    count = len(places)
+    first = places[0].as_py() if count else 0
+    if count and places[-1].as_py() - first == count - 1:
+        return table.slice(first, count)
+    return table.take(places)
+
+
+def _at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
+    column = table.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
