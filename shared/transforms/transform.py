@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -39,6 +40,11 @@ class Made:
     error: Callable[[], Column | None]
     reads: frozenset[str]
     in_python: bool = False
+
+    @cached_property
+    def columns(self) -> tuple[Column, Column | None]:
+        """Its columns, made once: a load maps many batches, and each part is a call into Spark."""
+        return self.value(), self.error()
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +142,7 @@ class Transform:
             values[self.filter.made] = (staged.getField("value"), staged.getField("error"))
         for made in (*decides, *self.made):
             if made not in values:
-                values[made] = (made.value(), made.error())
+                values[made] = made.columns
         skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
         if self.filter is not None:
             frame = frame.filter(_passes(self.filter, *values[self.filter.made], skipped))
@@ -151,9 +157,9 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
     Spark must neither push the filter below it nor fold it into what follows, or Python would
     run twice; it moves nothing over a projection that is not deterministic.
     """
-    error = made.error()
+    value, error = made.columns
     error = F.lit(None).cast("string") if error is None else error
-    both = F.struct(made.value().alias("value"), error.alias("error"))
+    both = F.struct(value.alias("value"), error.alias("error"))
     once = F.when(F.monotonically_increasing_id() >= 0, both).alias(_STAGED)
     return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), once)
 
