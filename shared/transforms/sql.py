@@ -219,9 +219,9 @@ def sql_made(
     Raises:
         SettingsError: It names what is not there, or Spark refuses it.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
+    from shared.transforms.sql_tried import Tried  # noqa: PLC0415
     from shared.transforms.transform import Made  # noqa: PLC0415
 
     try:
@@ -235,7 +235,8 @@ def sql_made(
     if isinstance(kind, T.NullType):
         kind = T.StringType()
         text = f"cast(({text}) as string)"
-    return Made("", kind, lambda: F.expr(text), lambda: None, reads)
+    tried = Tried(text, kind, {name: struct[name].dataType for name in sorted(reads)})
+    return Made("", kind, tried.value, tried.error, reads)
 
 
 def _check_functions(sql: Sql) -> None:

@@ -16,8 +16,17 @@ from shared.json_schema import json_schema_to_spark
 from shared.settings_check import InvalidSettingsError
 from shared.transforms.sql import _known_functions, sql_expression, sql_made
 from shared.transforms.stream_maps import StreamOutput, outputs
+from shared.transforms.transform import ERROR
 
 HERE = Where(setting="stream_maps.orders.x")
+FAILING = [
+    "10 / price",
+    "cast(price as bigint) + 1",
+    "cast(email as date)",
+    # Types that have no hash.
+    "map(coalesce(tags[0], '-'), cast(name as int))",
+    "variant_get(to_variant_object(named_struct('a', cast(name as int))), '$.a', 'int')",
+]
 REFUSED = "setting 'stream_maps.orders.x': the SQL expression is refused: "
 
 
@@ -220,6 +229,45 @@ class TestTypes:
             (1, 4.0, "x", datetime.date(2026, 1, 2), None)
         ]
         assert json_schema_to_spark(found.schema) == found.transform.struct()
+
+    def test_records_for_which_it_fails_are_told_from_others(self, spark: SparkSession) -> None:
+        lines = {f"x{number}": {"sql": text} for number, text in enumerate(FAILING)}
+        rule = {**lines, "__filter__": {"sql": "cast(name as int) > 0"}, "__else__": None}
+        found = output(spark, rule).transform
+        assert found is not None
+        rows = [(1, "7", "2026-01-02", 2.0), (2, "x", None, None), (3, "-1", None, None)]
+        rows += [(4, "1", "nope", 0.0), (5, None, None, None), (6, "1", None, 1e300)]
+        struct = json_schema_to_spark(ORDERS)
+        full = [(*row, None, ["1", None] if row[0] == 6 else None) for row in rows]
+        result = found.apply(spark.createDataFrame(full, struct), keep=["id"]).collect()
+        errors = {row[-1]: row[ERROR] for row in result}
+        text = "SqlError: Spark cannot compute it from this record: "
+        assert errors == {
+            1: None,
+            2: f"filter: {text}cast(name as int) > 0",
+            4: f"property 'x0': {text}10 / price",
+            6: f"property 'x1': {text}cast(price as bigint) + 1",
+        }
+        values = {row[-1]: row.asDict() for row in result}
+        assert [values[1][f"x{n}"] for n in range(3)] == [5.0, 3, datetime.date(2026, 1, 2)]
+        # Each property has its own reason; values that can be computed are there.
+        assert [values[4][f"x{n}"] for n in range(3)] == [None, 1, None]
+        assert values[6]["x0"] == 1e-299
+        assert (values[6]["x3"], values[6]["x4"]) == ({"1": 1}, 1)
+
+    @pytest.mark.parametrize("text", ["1 / 0", "cast('x' as int) + id", "rand() + 1 / 0"])
+    def test_what_fails_for_every_record_is_told_of_each(
+        self, spark: SparkSession, text: str
+    ) -> None:
+        tried = made(spark, text)
+        frame = spark.range(2).select(tried.value().alias("v"), tried.error().alias("e"))
+        assert [(row.v, row.e[:8]) for row in frame.collect()] == [(None, "SqlError")] * 2
+
+    def test_a_long_expression_is_cut_in_the_reason(self, spark: SparkSession) -> None:
+        tried = made(spark, "concat(" + ", ".join(["name"] * 100) + ")")
+        reason = str(tried.error())
+        assert "name, name" in reason
+        assert "…" in reason
 
     def test_the_environment_is_out_of_reach(self, spark: SparkSession) -> None:
         os.environ["MAPS_TEST_SECRET"] = "do-not-tell"
