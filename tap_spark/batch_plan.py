@@ -89,6 +89,10 @@ class Written:
     is_rest: bool = False
 
 
+NO_FILE = Written("", 0, 0)
+"""Stands for rows that are in no file, but whose replication key counts."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """Rows of one left-over file: from `start` up to, not including, `stop`."""

@@ -14,12 +14,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shared.conform import conform
 from shared.encodings import FORMATS, Encoding
 from shared.storage import StorageOptions, local_path, make_durable, open_output, open_random
-from tap_spark.batch_plan import FILE_BYTES, FileNames, Join, Written, marked, note_of, rows_of
-from tap_spark.line_chunks import KeyMax, KeyWatch, pack_meta
+from tap_spark.batch_plan import (
+    FILE_BYTES,
+    NO_FILE,
+    FileNames,
+    Join,
+    Written,
+    marked,
+    note_of,
+    rows_of,
+)
+from tap_spark.line_chunks import LEFT_OUT, KeyMax, KeyWatch, pack_meta
 from tap_spark.spool_files import SpoolPlace, begun, chunk_name, leave_note, task_identity
 
 NOTE_SCHEMA = "partition int, number int, note string, meta string"
@@ -156,6 +166,9 @@ class BatchTask:
                 write = self._one if self._rows is None else self._exact
                 written = write(url, rows)
                 yield self._reporter.tell(partition, task, number, written, rows.watch.take())
+            key = rows.watch.take()
+            if key is not None:
+                yield self._reporter.tell(partition, task, number + 1, NO_FILE, key)
 
     def _one(self, url: str, rows: RowSource) -> Written:
         rows.count = rows.size = 0
@@ -234,9 +247,12 @@ class JoinTask:
 class RowSource:
     """Gives the rows of a partition in portions, and follows the replication key.
 
+    Rows that are left out count only once the rows before them have been taken.
+
     Args:
         batches: The file's columns, then (for a key) the key, and where the first column is not
-            the record itself a last one with the key as a record.
+            the record itself one with the key as a record; last `LEFT_OUT`, where rows are left
+            out.
         key: Name of the replication key, or None.
         names: Of the file's columns.
 
@@ -256,14 +272,30 @@ class RowSource:
         self._names = names
         self._batches = iter(batches)
         self._pending: pa.RecordBatch | None = None
+        self._left_out: pa.RecordBatch | None = None
 
     def more(self) -> bool:
         """Whether there are rows left."""
         while self._pending is None or not self._pending.num_rows:
+            self._see_left_out()
             self._pending = next(self._batches, None)
             if self._pending is None:
                 return False
+            if self._pending.schema.names[-1] == LEFT_OUT:
+                self._part(self._pending)
         return True
+
+    def _part(self, batch: pa.RecordBatch) -> None:
+        """Take the rows that are left out from the others."""
+        mark, own = batch.column(batch.num_columns - 1), batch.drop_columns([LEFT_OUT])
+        self._pending = own.filter(pc.invert(mark))
+        self._left_out = own.filter(mark)
+
+    def _see_left_out(self) -> None:
+        rows, self._left_out = self._left_out, None
+        if rows is not None:
+            width = len(self._names)
+            self.watch.see(rows.column(width), rows.column(width + 1))
 
     def take(self, rows: int | None, size: int | None) -> Iterator[pa.Table]:
         """Take whole batches until there are so many bytes, or exactly so many rows."""

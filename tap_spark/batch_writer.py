@@ -16,6 +16,7 @@ from shared.storage import delete, shown
 from tap_spark.batch_notes import Told, told
 from tap_spark.batch_place import BatchPlace
 from tap_spark.batch_plan import (
+    NO_FILE,
     STORAGE_FAILED,
     Join,
     Written,
@@ -176,7 +177,7 @@ class BatchFiles:
 
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-        frame = laid_out(piece.frame, self._batch.format, key, piece.key_column)
+        frame = laid_out(piece, self._batch.format, key)
         if rows is not None:
             frame = frame.coalesce(1 if piece.ordered else parallelism(self._spark))
         writer = self._writer = self._file_writer(frame, piece, key)
@@ -193,8 +194,8 @@ class BatchFiles:
         # Closed at once: an error in `on_chunk` would otherwise keep the job running.
         with closing(told(self._spark, frame, make, self._spool, ordered=piece.ordered)) as files:
             for written, found in files:
-                if written.is_rest:
-                    rests.append(written)
+                if written.is_rest or written == NO_FILE:
+                    rests += [written] if written.is_rest else []
                     greatest = greater(greatest, found)
                     continue
                 if before:
@@ -213,9 +214,7 @@ class BatchFiles:
         return FileWriter(
             Encoding(self._batch.format, self._batch.compression),
             self._names,
-            file_schema(
-                frame.schema, piece.frame.columns, self._batch.format, key, piece.key_column
-            ),
+            file_schema(frame.schema, piece, self._batch.format, key),
             self._options,
             work,
         )

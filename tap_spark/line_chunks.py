@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
+LEFT_OUT = "left_out"
+"""Name of the last column of rows for batch files: whether a row is not to be written."""
 
 _JSON_INTEGERS = range(-(2**63), 2**64)
 
@@ -97,11 +99,27 @@ class KeyWatch:
         self._envelope = envelope
         self._best: KeyMax | None = None
 
-    def see_block(self, batch: pa.RecordBatch, block: Block) -> None:
-        """Take in the rows of a block of `batch`.
+    def blocks(self, batch: pa.RecordBatch, limit: int) -> Iterator[Block]:
+        """Give the blocks of a batch's lines, each once its rows have been taken in.
 
-        Its columns: line, key and, where lines may lack the key, a record with the key alone.
+        The columns of the batch: line, key and, where lines may lack the key, a record with the
+        key alone. Rows without a line may come after any of its lines, so they are taken in with
+        the last ones.
         """
+        lines = without_nulls(batch)
+        found = list(blocks(lines.column(0), limit))
+        for block in found[:-1]:
+            self.see_block(lines, block)
+            yield block
+        for block in found[-1:]:
+            self.see_block(lines, block)
+        if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
+            left_out = batch.filter(batch.column(0).is_null())
+            self.see(left_out.column(1), left_out.column(2), envelope=False)
+        yield from found[-1:]
+
+    def see_block(self, batch: pa.RecordBatch, block: Block) -> None:
+        """Take in the rows of a block of `batch`."""
         if self._name is not None:
             own = batch.num_columns > 2  # noqa: PLR2004
             columns = (batch.column(1), batch.column(2 if own else 0))
@@ -189,14 +207,15 @@ class ChunkRows:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition (columns: line and, with a key, key)."""
         watch = KeyWatch(self._key)
-        for batch in map(without_nulls, batches):
-            for block in blocks(batch.column(0), self._chunk_bytes):
-                watch.see_block(batch, block)
-                yield pa.record_batch(
-                    [
-                        pa.array([block.data], pa.binary()),
-                        pa.array([block.rows], pa.int64()),
-                        pa.array([pack_meta(block.rows, watch.take())]),
-                    ],
-                    names=["chunk", "rows", "meta"],
-                )
+        for batch in batches:
+            for block in watch.blocks(batch, self._chunk_bytes):
+                yield _chunk_row(block.data, block.rows, watch.take())
+        key = watch.take()
+        if key is not None:
+            yield _chunk_row(b"", 0, key)
+
+
+def _chunk_row(data: memoryview | bytes, rows: int, key: KeyMax | None) -> pa.RecordBatch:
+    meta = pack_meta(rows, key)
+    arrays = [pa.array([data], pa.binary()), pa.array([rows], pa.int64()), pa.array([meta])]
+    return pa.record_batch(arrays, names=["chunk", "rows", "meta"])

@@ -83,11 +83,19 @@ class Slice:
         ordered: The order of the rows must be kept. With a replication key they come in its
             ascending order over the whole stream (nulls first), so that STATE may follow the last
             written row; with LOG_BASED in the order of the changes.
-        key_column: A further column of the frame, the last one, that is no part of the record: the
-            replication key as it was read, where rows are mapped. None where the record has it.
+        key_column: A further column of the frame that is no part of the record: the replication
+            key as it was read, where rows are mapped. None where the record has it.
+        left_out_column: Another one: true in rows that are not written, but whose key counts like
+            that of the rows around them. Only beside a `key_column`; None where all are written.
     """
 
     frame: DataFrame
     bookmark: Mapping[str, Any] | None = None
     ordered: bool = False
     key_column: str | None = None
+    left_out_column: str | None = None
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """The columns of the frame that are no part of the record."""
+        return frozenset(name for name in (self.key_column, self.left_out_column) if name)

@@ -123,7 +123,8 @@ def write_records(
 def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -> DataFrame:
     """Lay the slice out as columns `line` and, where a key is followed, `key`.
 
-    Where the record may not have the key, a third column holds it as a record of its own.
+    Where the record may not have the key, a third column holds it as a record of its own. Rows
+    that are left out have no line.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -132,12 +133,15 @@ def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -
 
     line = f.concat(
         f.lit(record_head(plan.stream)),
-        record_json(record_of(piece.frame.schema, piece.key_column)),
+        record_json(record_of(piece)),
         f.lit(record_tail(started, plan.version)),
-    ).alias("line")
+    )
+    if piece.left_out_column is not None:
+        line = f.when(f.col(piece.left_out_column).isNull(), line)
+    line = line.alias("line")
     if key is None:
         return piece.frame.select(line)
-    keys = key_columns(piece.frame, key, piece.key_column)
+    keys = key_columns(piece, key)
     return piece.frame.select(line, *(keys if piece.key_column else keys[:1]))
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tap_spark.line_chunks import Block, KeyMax, KeyWatch, blocks, pack_meta, without_nulls
+from tap_spark.line_chunks import Block, KeyMax, KeyWatch, pack_meta
 
 LINES_SUFFIX = ".lines"
 META_SUFFIX = ".meta"
@@ -127,20 +127,23 @@ class SpoolWriter:
         watch = KeyWatch(self._key)
         chunk: _ChunkFile | None = None
         total = number = 0
-        for batch in map(without_nulls, batches):
-            for block in blocks(batch.column(0), self._chunk_bytes):
+        for batch in batches:
+            for block in watch.blocks(batch, self._chunk_bytes):
                 if chunk is None:
                     self._place.wait_for_room(partition)
                     chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
                     number += 1
-                watch.see_block(batch, block)
                 chunk.write(block)
                 total += block.rows
                 if chunk.size * 2 >= self._chunk_bytes:
                     chunk.finish(watch.take())
                     chunk = None
+        key = watch.take()
+        if chunk is None and key is not None:
+            # Of rows without a line: a chunk without lines tells of them.
+            chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
         if chunk is not None:
-            chunk.finish(watch.take())
+            chunk.finish(key)
         return total
 
 

@@ -47,14 +47,19 @@ class Output:
     struct: StructType | None = None
     again: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
 
-    def laid_out(self, piece: Slice) -> Slice:
+    def laid_out(self, piece: Slice, *, left_out: bool = True) -> Slice:
         """The slice as it is written: its rows mapped, the replication key kept aside.
 
         A row that cannot be mapped fails the job; see `map_error`.
+
+        Args:
+            piece: What was read.
+            left_out: Keep the rows that the filter leaves out, marked, where a key is followed.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from shared.singer_columns import quoted  # noqa: PLC0415
+        from shared.transforms.left_out import LEFT_OUT, marked  # noqa: PLC0415
         from shared.transforms.transform import ERROR  # noqa: PLC0415
 
         if self.transform is None:
@@ -65,12 +70,21 @@ class Output:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
-        frame = transform.apply(piece.frame, keep=keep)
+        frame, bypass = piece.frame, None
+        if KEY in keep and left_out and transform.filter is not None:
+            transform, frame = marked(transform, frame)
+            keep[LEFT_OUT] = bypass = LEFT_OUT
+        frame = transform.apply(frame, keep=keep, bypass=bypass)
         names = [*transform.struct().names, *keep]
         columns = [F.col(quoted(name)) for name in names]
         if names:
             columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
-        return replace(piece, frame=frame.select(*columns), key_column=KEY if KEY in keep else None)
+        return replace(
+            piece,
+            frame=frame.select(*columns),
+            key_column=KEY if KEY in keep else None,
+            left_out_column=bypass,
+        )
 
     def _transform_for(self, found: StructType) -> Transform | None:
         """The transform for rows that may have other types than was planned."""

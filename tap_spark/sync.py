@@ -333,7 +333,7 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
         for piece in _slices(run, plan) if wants_record else ():
-            mapped = output.laid_out(piece)
+            mapped = output.laid_out(piece, left_out=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
                 run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shared.encodings import FORMATS, Encoding
 from shared.storage import StorageOptions
 from tap_spark import batch_tasks
-from tap_spark.batch_plan import FileNames, Join, Written, file_names, piece_of, plan_joins
+from tap_spark.batch_plan import NO_FILE, FileNames, Join, Written, file_names, piece_of, plan_joins
 from tap_spark.batch_tasks import (
     BatchTask,
     FileWriter,
@@ -26,7 +26,7 @@ from tap_spark.batch_tasks import (
     read_raw,
     waiting_path,
 )
-from tap_spark.line_chunks import KeyMax, unpack_meta
+from tap_spark.line_chunks import LEFT_OUT, KeyMax, unpack_meta
 from tap_spark.spool_files import SpoolPlace
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -142,6 +142,33 @@ def test_the_greatest_key_of_each_file(bench: Bench) -> None:
     found = told(bench.task(4, "id")(batches(3, 6, keyed=True)))
     assert [key.value for _, key in found if key] == [3, 7, 8]
     assert ids(found[0][0].url) == [0, 1, 2, 3]
+
+
+def marked(start: int, stop: int, left_out: Container[int]) -> pa.RecordBatch:
+    """Rows as `batch` makes them, some of them marked as left out."""
+    rows = batch(start, stop, keyed=True)
+    marks = pa.array([number in left_out for number in range(start, stop)], pa.bool_())
+    return pa.record_batch([*rows.columns, marks], names=[*rows.schema.names, LEFT_OUT])
+
+
+@pytest.mark.parametrize("size", [None, 3, 4])
+@pytest.mark.parametrize(
+    "left_out", [(), {0, 1}, {3, 4, 5}, {9}, {2, 5, 8, 9}, set(range(10)), {6, 7, 8, 9}]
+)
+def test_keys_of_rows_that_are_left_out_count_but_never_ahead(
+    bench: Bench, size: int | None, left_out: set[int]
+) -> None:
+    kept = [number for number in range(10) if number not in left_out]
+    rows = (marked(start, min(start + 3, 10), left_out) for start in range(0, 10, 3))
+    written: list[int] = []
+    newest = -1
+    for file, key in told(bench.task(size, "id", 1)(rows)):
+        if file != NO_FILE:
+            written += ids(file.url) if not file.is_rest else kept[len(written) :]
+        newest = max(newest, -1 if key is None else key.value)
+        assert written == kept[: len(written)]
+        assert all(number > newest for number in kept[len(written) :])
+    assert (written, newest) == (kept, 9)
 
 
 def test_notes_are_left_while_the_task_runs(bench: Bench) -> None:

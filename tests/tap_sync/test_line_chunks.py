@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import pairwise
@@ -165,6 +166,40 @@ def test_greater_takes_what_is_there() -> None:
     assert greater(low, high) is greater(high, low) is greater(None, high) is high
     assert greater(high, None) is high
     assert greater(None, None) is None
+
+
+def with_left_out(numbers: Sequence[int], left_out: Container[int]) -> pa.RecordBatch:
+    """Rows with these keys, of which some have no line."""
+    lines = [None if number in left_out else record(n=number) for number in numbers]
+    owns = [f'{{"k":{number}}}' for number in numbers]
+    arrays = [pa.array(lines, pa.string()), pa.array(numbers, pa.int64()), pa.array(owns)]
+    return pa.record_batch(arrays, names=["line", "key", "own"])
+
+
+@given(
+    st.lists(st.integers(0, 12), max_size=8),
+    st.sets(st.integers(0, 99)),
+    st.integers(1, 900),
+)
+def test_keys_of_rows_without_a_line_count_but_never_ahead(
+    counts: list[int], left_out: set[int], limit: int
+) -> None:
+    stops = list(itertools.accumulate(counts))
+    rows = [
+        with_left_out(range(stop - count, stop), left_out)
+        for stop, count in zip(stops, counts, strict=True)
+    ]
+    chunks = [row for out in ChunkRows("k", limit)(rows) for row in out.to_pylist()]
+    sent: list[int] = []
+    kept = [number for number in range(sum(counts)) if number not in left_out]
+    newest = -1
+    for chunk in chunks:
+        sent += [json.loads(line)["record"]["n"] for line in chunk["chunk"].splitlines()]
+        key = unpack_meta(chunk["meta"])[1]
+        newest = max(newest, -1 if key is None else key.value)
+        assert sent == kept[: len(sent)]
+        assert all(number > newest for number in kept[len(sent) :])
+    assert (sent, newest) == (kept, sum(counts) - 1)
 
 
 @pytest.mark.parametrize("key", [None, KeyMax(10**30, "1.5"), KeyMax("a", "a"), KeyMax(1.5, 1.5)])
