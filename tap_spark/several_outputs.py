@@ -63,7 +63,9 @@ class Settled:
 class SeveralOutputs:
     """Writes the slices of a stream under each of its names.
 
-    STATE follows when the last output has what it covers: not inside a slice.
+    STATE follows when the last output has what it covers. Where rows come in the order of the
+    replication key, that is the smallest of the keys that the outputs have reached; so it moves
+    inside a slice too, while RECORDs of the last output are written.
 
     Attributes:
         plan: The stream.
@@ -76,7 +78,7 @@ class SeveralOutputs:
     outputs: Sequence[Output]
     pace: StatePace
     meter: Callable[[ChunkInfo], None]
-    _key: KeyMax | None = None
+    _keys: dict[int, KeyMax] = field(default_factory=dict)
 
     def write_records(
         self, spark: SparkSession, slices: Iterable[Slice], output: LineOutput, spool: Spool | None
@@ -84,11 +86,9 @@ class SeveralOutputs:
         """Write slices as RECORD messages; errors as `record_writer.write_records`."""
         for piece in slices:
             with _kept(piece) as kept:
-                for own in self.outputs:
-                    mapped = own.laid_out(kept)
-                    write_records(
-                        spark, own.plan, mapped, output, spool=spool, on_chunk=self._on_chunk
-                    )
+                for number, own in enumerate(self.outputs):
+                    mapped, on_chunk = own.laid_out(kept), self._on_chunk(number, piece)
+                    write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
             self._advance(ordered=piece.ordered)
             if piece.bookmark is not None:
                 self.pace.update(partial(_at, self.plan, piece.bookmark))
@@ -107,7 +107,6 @@ class SeveralOutputs:
             counter: Counts messages.
         """
         settled = Settled(len(self.outputs))
-        on_chunk = self._counted(counter)
         ordered = False
         with ExitStack() as stack:
             writers = [stack.enter_context(files_of(own.plan)) for own in self.outputs]
@@ -119,6 +118,7 @@ class SeveralOutputs:
                         for number, (own, writer) in enumerate(
                             zip(self.outputs, writers, strict=True)
                         ):
+                            on_chunk = self._on_chunk(number, piece, counter)
                             told = writer.write(own.laid_out(kept), on_chunk)
                             settled.reached(number, told)
                     self._settle(settled)
@@ -145,18 +145,25 @@ class SeveralOutputs:
 
     def _advance(self, *, ordered: bool) -> None:
         """Follow the replication key, of rows that all outputs have by now."""
-        key, self._key = self._key, None
+        if ordered and len(self._keys) < len(self.outputs):
+            return
+        best = min if ordered else max
+        key = best(self._keys.values(), key=lambda found: found.rank, default=None)
         if key is not None:
             self.pace.update(lambda state: advance(state, self.plan, key.value, ordered=ordered))
 
-    def _on_chunk(self, chunk: ChunkInfo) -> None:
-        self.meter(chunk)
-        self._key = greater(self._key, chunk.key)
+    def _on_chunk(self, number: int, piece: Slice, batches: Counter | None = None) -> OnChunk:
+        """Give what is called after each chunk of a slice that an output has written."""
 
-    def _counted(self, counter: Counter) -> OnChunk:
         def on_chunk(chunk: ChunkInfo) -> None:
-            counter.increment(1 if chunk.rows else 0)
-            self._on_chunk(chunk)
+            self.meter(chunk)
+            if batches is not None:
+                batches.increment(1 if chunk.rows else 0)
+            key = greater(self._keys.get(number), chunk.key)
+            if key is not None and chunk.key is not None:
+                self._keys[number] = key
+                if piece.ordered:
+                    self._advance(ordered=True)
 
         return on_chunk
 

@@ -112,10 +112,28 @@ class TestRecords:
 
     def test_the_key_is_the_greatest_of_all_outputs(self, written: list[Any]) -> None:
         pace = Pace()
-        pieces = slices(1, ordered=True)
-        several(pace, key="k").write_records(None, pieces, None, None)  # type: ignore[arg-type]
+        several(pace, key="k").write_records(None, slices(1), None, None)  # type: ignore[arg-type]
         assert len(written) == 2
-        assert pace.mark["replication_key_value"] == 11
+        assert pace.mark["progress_markers"]["replication_key_value"] == 11
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_bookmarks_move_with_the_last_output_where_rows_are_in_order(
+        self, monkeypatch: pytest.MonkeyPatch, ordered: bool
+    ) -> None:
+        pace, seen = Pace(), []
+
+        def write(*_: Any, spool: Any, on_chunk: Any) -> RowsWritten:
+            for key in (1, 2, 3):
+                on_chunk(ChunkInfo(1, 1, KeyMax(key, key)))
+                seen.append((pace.mark or {}).get("replication_key_value"))
+            return RowsWritten(3)
+
+        monkeypatch.setattr(several_outputs, "write_records", write)
+        pieces = [replace(piece, bookmark=None) for piece in slices(1, ordered)]
+        several(pace, key="k").write_records(None, pieces, None, None)  # type: ignore[arg-type]
+        assert seen == [None, None, None, *((1, 2, 3) if ordered else [None] * 3)]
+        reached = pace.mark if ordered else pace.mark["progress_markers"]
+        assert reached["replication_key_value"] == 3
 
     def test_a_failed_output_leaves_the_bookmark_where_it_was(
         self, written: list[Any], monkeypatch: pytest.MonkeyPatch
@@ -198,11 +216,19 @@ class TestFiles:
         late = max(lags)
         assert all(at <= count - late for at in seen[:-1])
 
-    def test_keys_count_at_the_end_only(self) -> None:
-        pace = Pace()
+    def test_the_smallest_key_that_all_outputs_have_reached_counts(self) -> None:
+        class Late(Files):
+            def write(self, piece: Slice, on_chunk: Any) -> Mapping[str, Any] | None:
+                seen.append((pace.mark or {}).get("replication_key_value"))
+                rows = ChunkInfo(2, 9, KeyMax(len(seen) - 1, len(seen) - 1) if seen[1:] else None)
+                on_chunk(rows)
+                return None
+
+        pace, seen = Pace(), []
         pieces = [replace(piece, bookmark=None) for piece in slices(3, ordered=True)]
-        write_files(pace, [Files(0), Files(2)], pieces, key="k")
-        assert pace.mark["replication_key_value"] == 3
+        write_files(pace, [Files(0), Late(2)], pieces, key="k")
+        assert seen == [None, None, 1]
+        assert pace.mark["replication_key_value"] == 2
         assert pace.flushed == []
 
     def test_a_broken_slice_is_in_no_bookmark_but_what_came_before_is(self) -> None:
