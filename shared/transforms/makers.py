@@ -13,9 +13,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from shared.transforms.expressions.planned import Planned, plan
+from shared.transforms.expressions.records import PATH
 from shared.transforms.expressions.syntax import Expression
 from shared.transforms.expressions.values import Names
 from shared.transforms.map_rules import Definition
+from shared.transforms.nested import Change
 from shared.transforms.sql import Sql, sql_made
 from shared.transforms.transform import Condition, Made
 
@@ -103,6 +105,29 @@ class Maker:
             self._known[key] = result
         return result
 
+    def inside(self, place: Change, definition: Definition, where: Where) -> Change:
+        """Plan the value at a place inside a property.
+
+        Args:
+            place: The place.
+            definition: What the map says; None drops it.
+            where: Where that stands.
+
+        Raises:
+            SettingsError: It cannot be computed from the value alone.
+        """
+        if definition is None:
+            return place
+        if isinstance(definition, Sql):
+            raise SettingsError("SQL cannot change values inside objects", where=where)
+        name, metadata = place.path[-1], {PATH: list(place.path)}
+        struct = T.StructType([T.StructField(name, place.data_type, True, metadata)])
+        names = replace(self.names, struct=struct, own=name)
+        planned = plan(definition, names, where, in_arrays=place.depth > 0)
+        if not planned.compiled:
+            self._note(planned, where)
+        return replace(place, planned=planned)
+
     def condition(
         self, definition: Expression | Sql, where: Where, properties: Iterable[Definition] = ()
     ) -> Condition:
@@ -129,8 +154,7 @@ class Maker:
 
     def _made(self, planned: Planned, where: Where, label: str) -> Made:
         if not planned.compiled:
-            note = f"{where.setting}: runs in Python: {planned.why}"
-            self.notes += [note] if note not in self.notes else []
+            self._note(planned, where)
         return Made(
             label=label,
             data_type=planned.result,
@@ -139,6 +163,10 @@ class Maker:
             reads=planned.reads,
             in_python=not planned.compiled,
         )
+
+    def _note(self, planned: Planned, where: Where) -> None:
+        note = f"{where.setting}: runs in Python: {planned.why}"
+        self.notes += [note] if note not in self.notes else []
 
 
 def _sql_condition(result: Result, where: Where) -> Condition:

@@ -17,15 +17,10 @@ from shared.transforms.expressions.values import Names
 from shared.transforms.flattening import Leaf, flattened, nullable_node
 from shared.transforms.makers import Maker, Result, Spark
 from shared.transforms.map_rules import Definition, MapRule, alias_of, place_of
+from shared.transforms.nested import KEPT_KEYWORDS, Tree, changed, described, like_a_path, places
 from shared.transforms.record_metadata import COLUMNS, DELETED_AT
 from shared.transforms.settings import TransformSettings
 from shared.transforms.transform import Cell, Condition, Transform
-
-_KEPT_KEYWORDS = frozenset(
-    {"$schema", "$id", "$defs", "definitions", "title", "description", "type", "required",
-     "additionalProperties"}
-)  # fmt: skip
-"""What still holds of a record whose properties have changed."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +164,7 @@ class _Output:
             return self._free_form(bool(lines) or rule.filter is not None or rule.only_named)
         condition = self._condition(lines)
         leaves = self._leaves(lines)
+        touched = any(leaf.cell.made is not None for leaf in leaves)
         rules = source.settings.flattening
         keys = {name: name for name in self.keys}
         if rules is not None:
@@ -179,10 +175,10 @@ class _Output:
                 parts = tuple(leaves)
             keys = {part.path[0]: part.cell.name for part in parts if len(part.path) == 1}
             leaves = list(parts)
-        elif not lines and condition is None and not rule.only_named:
+        elif not lines and condition is None and not rule.only_named and not touched:
             return StreamOutput(self.name, source.schema, self._checked_keys(leaves, keys), None)
         checked = self._checked_keys(leaves, keys)
-        if condition is None and not lines and _is_identity(leaves, source):
+        if condition is None and not lines and not touched and _is_identity(leaves, source):
             return StreamOutput(self.name, source.schema, checked, None)
         transform = _transform(leaves, condition, self.maker.notes)
         notes = tuple(self.maker.notes)
@@ -257,6 +253,8 @@ class _Output:
         always = {*self.keys, DELETED_AT}
         for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
             line = lines.get(name)
+            if line is not None and name not in self.properties:
+                self.maker.notes += like_a_path(name, self.source.struct, line.where)
             if line is None:
                 if not self.rule.only_named or name in always:
                     found.append(self._untouched(name))
@@ -267,7 +265,42 @@ class _Output:
         return found
 
     def _untouched(self, name: str) -> Leaf:
-        return self._copied(name, (name,))
+        leaf = self._copied(name, (name,))
+        tree = self._inside(name, leaf.cell.data_type)
+        if not tree.fields or name in self.failed:
+            return leaf
+        try:
+            made = changed(name, leaf.cell.data_type, tree)
+        except ValueError as error:
+            self._complain(place_of(self.rule.key), f"patterns that reach into {name!r}: {error}")
+            return leaf
+        node = described(self.source.schema, leaf.node, leaf.cell.data_type, tree)
+        cell = Cell(name, made.data_type, leaf.cell.nullable, made=made)
+        return Leaf(cell, node, leaf.required)
+
+    def _inside(self, name: str, kind: T.DataType) -> Tree:
+        """What the patterns of paths change inside a property."""
+        tree, done = Tree(), set[tuple[str, ...]]()
+        for place in places(name, kind) if name not in COLUMNS else ():
+            line = self._line_of(".".join(place.path))
+            if line is None or any(place.path[: len(path)] == path for path in done):
+                continue
+            done.add(place.path)
+            try:
+                tree.add(self.maker.inside(place, line.definition, line.where))
+            except SettingsError as error:
+                self._tell(error)
+                self.failed.add(name)
+        return tree
+
+    def _line_of(self, path: str) -> _Line | None:
+        """The last line whose pattern, which has a dot, matches a path."""
+        found = None
+        for rule in self.adding:
+            for line in rule.properties:
+                if line.is_pattern and "." in line.name and fnmatchcase(path, line.name):
+                    found = _Line(line.definition, place_of(rule.key, line.name))
+        return found
 
     def _drop(self, name: str, where: Where) -> None:
         if name in self.keys:
@@ -317,7 +350,7 @@ class _Output:
         kept = {
             key: value
             for key, value in self.source.root.items()
-            if key in _KEPT_KEYWORDS or key.startswith("x-")
+            if key in KEPT_KEYWORDS or key.startswith("x-")
         }
         kept["properties"] = {leaf.cell.name: leaf.node for leaf in leaves}
         required = [leaf.cell.name for leaf in leaves if leaf.required]

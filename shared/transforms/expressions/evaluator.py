@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import simpleeval
 
 from shared.transforms.expressions import limits, sandbox
@@ -268,6 +269,19 @@ class Task:
             return records(self.program.columns, ready.readers, arrays, 1)[0]
         except (RecursionError, ValueError, ArithmeticError) as error:
             return error
+
+
+def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.Array:
+    """Evaluate for the values inside lists of so many levels; gives lists of structs."""
+    if not depth:
+        return task(arrays)
+    lists = arrays[0]
+    below = evaluated_inside(task, [array.flatten() for array in arrays], depth - 1)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.array([0], pa.int32())
+    if len(lists):
+        offsets = pa.concat_arrays([offsets, pc.cumulative_sum(lengths).cast(pa.int32())])
+    return pa.ListArray.from_arrays(offsets, below, mask=lists.is_null())
 
 
 class Ready(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.transforms.expressions import columns
+from shared.transforms.expressions.building import uncompiled
 from shared.transforms.expressions.kinds import data_type_of
 from shared.transforms.expressions.personal import SALT
 from shared.transforms.expressions.syntax import Expression, names_read, nearest, wrong
@@ -56,6 +57,21 @@ class Planned:
     def error(self) -> Column | None:
         """Make the column of errors, null where there is none; None where there never is one."""
         return self._made.error()
+
+    def inside(self, values: Column, depth: int) -> Column:
+        """Make arrays of structs of `value` and `error`; only for what Python computes.
+
+        Args:
+            values: Arrays of so many levels, of the values that `self` stands for.
+            depth: The levels.
+        """
+        assert isinstance(self._made, Python)  # noqa: S101
+        return self._made.inside(values, depth)
+
+    def taken(self, both: Column) -> Column:
+        """Take the value out of such a struct."""
+        assert isinstance(self._made, Python)  # noqa: S101
+        return self._made.taken(both, self.result)
 
 
 @dataclass(frozen=True)
@@ -125,13 +141,12 @@ class Python:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from shared.transforms.expressions import python_columns  # noqa: PLC0415
+        from shared.transforms.expressions.records import named  # noqa: PLC0415
         from shared.transforms.expressions.travel import send_by_value  # noqa: PLC0415
 
         send_by_value()
-        inputs = [
-            python_columns.view(self.struct[name].dataType)(python_columns.column(name))
-            for name in self.task.program.columns
-        ]
+        fields = [self.struct[name] for name in self.task.program.columns]
+        inputs = [python_columns.view(field.dataType)(named(field)) for field in fields]
         if self.keyed or not inputs:
             inputs.append(python_columns.key(self.struct) if self.keyed else F.lit(True))
         task = self.task
@@ -141,19 +156,51 @@ class Python:
 
     def value(self, result: DataType) -> Column:
         """Make the column of values, of this type."""
+        return self.taken(self.both, result)
+
+    def taken(self, both: Column, result: DataType) -> Column:
+        """Take the value out of a struct of both."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-        value = self.both["value"]
+        value = both["value"]
         if self.task.form.is_json():
             value = F.parse_json(value)
         return value.cast(result)
+
+    def inside(self, values: Column, depth: int) -> Column:
+        """Make arrays of both, for arrays of the values that the record's only column has."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        from shared.transforms.expressions import python_columns as columns  # noqa: PLC0415
+        from shared.transforms.expressions.evaluator import evaluated_inside  # noqa: PLC0415
+        from shared.transforms.expressions.travel import send_by_value  # noqa: PLC0415
+
+        send_by_value()
+        [field] = self.struct.fields
+        views = [columns.view(field.dataType)] if self.task.program.columns else []
+        if self.keyed:
+            views.append(lambda value: columns.key_of(value, field.dataType))
+        views = views or [lambda _: F.lit(True)]
+        inputs = [columns.within(values, depth, view) for view in views]
+        task, result = self.task, columns.result_type(self.task.form)
+        made: Column = F.arrow_udf(  # type: ignore[attr-defined]
+            lambda *arrays: evaluated_inside(task, arrays, depth), columns.arrays_of(result, depth)
+        )(*inputs)
+        return made
 
     def error(self) -> Column:
         """Make the column of errors."""
         return self.both["error"]
 
 
-def plan(expression: Expression, names: Names, where: Where, *, truth: bool = False) -> Planned:
+def plan(
+    expression: Expression,
+    names: Names,
+    where: Where,
+    *,
+    truth: bool = False,
+    in_arrays: bool = False,
+) -> Planned:
     """Plan how an expression is computed.
 
     Args:
@@ -161,6 +208,7 @@ def plan(expression: Expression, names: Names, where: Where, *, truth: bool = Fa
         names: What it can name.
         where: The setting it stands in.
         truth: Give a boolean: whether the result counts as true. For filters.
+        in_arrays: The record's only column stands for values inside arrays: Python computes it.
 
     Raises:
         SettingsError: It fails for every record, or needs something that is not there: an unknown
@@ -170,6 +218,8 @@ def plan(expression: Expression, names: Names, where: Where, *, truth: bool = Fa
     reads = names_read(expression, names.struct.names, names.own)
     compile_ = columns.condition if truth else columns.compiled
     value = compile_(expression, names, where)
+    if in_arrays:
+        value = uncompiled(value.kind, "values inside arrays")
     fresh = not _FRESH.isdisjoint(_named(expression.tree))
     if value.source and value.raw is not None and value.data_type is not None and not truth:
         if value.error is None:

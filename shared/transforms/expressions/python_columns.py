@@ -9,24 +9,43 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
-from shared.singer_columns import json_text, quoted, record_json
+from shared.singer_columns import json_text, record_json
 from shared.transforms.expressions.arrow_records import Arrival, Shape
 from shared.transforms.expressions.arrow_results import Form, storage
 from shared.transforms.expressions.kinds import Kind
+from shared.transforms.expressions.records import PATH, named
 
 _TEXT = (T.StringType, T.CharType, T.VarcharType)
 _PLAIN = (T.BooleanType, T.IntegralType, T.DoubleType, *_TEXT)
 _PRECISION, _SCALE = 38, 10
 
 
-def column(name: str) -> Column:
-    """Give a column of the record."""
-    return F.col(quoted(name))
-
-
 def key(struct: T.StructType) -> Column:
-    """Give a number made of the whole record, as it is in a RECORD message."""
-    return F.xxhash64(record_json(struct))
+    """Give a number made of the whole record, as it is in a RECORD message.
+
+    Of a value inside an object, that is a number made of the value.
+    """
+    inside = [field for field in struct if PATH in field.metadata]
+    return (
+        key_of(named(inside[0]), inside[0].dataType) if inside else F.xxhash64(record_json(struct))
+    )
+
+
+def key_of(value: Column, data_type: T.DataType) -> Column:
+    """Give a number made of a value."""
+    return F.xxhash64(json_text(value, data_type))
+
+
+def within(value: Column, depth: int, change: Callable[[Column], Column]) -> Column:
+    """Change the values inside arrays of so many levels."""
+    if not depth:
+        return change(value)
+    return F.transform(value, lambda item: within(item, depth - 1, change))
+
+
+def arrays_of(data_type: T.DataType, depth: int) -> T.DataType:
+    """Give the type of arrays of so many levels."""
+    return T.ArrayType(arrays_of(data_type, depth - 1)) if depth else data_type
 
 
 def view(data_type: T.DataType) -> Callable[[Column], Column]:

@@ -19,21 +19,33 @@ from shared.transforms.expressions.values import Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
     from shared.transforms.expressions.values import Thunk
 
+PATH = "path"
+"""In a column's metadata: the names that lead to it, where it is a field inside another column."""
+
 _VARIANT = "a variant"
+
+
+def named(field: StructField) -> Column:
+    """Give the column, or the field inside one, that a record has under a name."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    first, *rest = field.metadata.get(PATH, (field.name,))
+    escaped = first.replace("`", "``")
+    column = F.col(f"`{escaped}`")
+    for name in rest:
+        column = column.getField(name)
+    return column
 
 
 def column(name: str, struct: StructType) -> Value:
     """Give a column of the record."""
 
     def raw() -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        escaped = name.replace("`", "``")
-        return F.col(f"`{escaped}`")
+        return named(struct[name])
 
     return _value(raw, struct[name].dataType, (name,), nullable=struct[name].nullable)
 
