@@ -12,8 +12,11 @@ from pyspark.sql import SparkSession
 
 from shared.encodings import Encoding
 from shared.errors import DestinationError
+from shared.spark_session import SessionStarter
+from shared.spark_settings import SparkSettings
 from target_spark.config import target_config
 from target_spark.loader import Loader
+from target_spark.mapped_loader import MappedLoader
 from target_spark.plans import Batch, InputFile, StreamSchema
 from target_spark.retries import may_pass
 
@@ -45,6 +48,24 @@ def batch(folder: Path, token: str, *files: list[dict[str, Any]]) -> Batch:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         inputs.append(InputFile(str(path), Encoding("jsonl", "none"), size=100 * 1024 * 1024))
     return Batch(SCHEMA, tuple(inputs), token)
+
+
+def test_mapped_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path):
+    maps = {
+        "items": {"name": "name.upper()", "count": {"sql": "size(tags)"}, "tags": None},
+        "tags": {"__source__": "items", "__else__": None, "all": "tags", "__filter__": "tags"},
+    }
+    plain = loader(pg, spark, stream_maps=maps, add_record_metadata=False)
+    loading = MappedLoader(plain._config, plain, SessionStarter(SparkSettings()))
+    rows = [{"id": n, "name": "old", "tags": ["a", 'b"'] if n else []} for n in range(3)]
+    for token, files in (("m-1", (rows,)), ("m-2", ([{**rows[1], "name": "new"}],))):
+        flush = batch(tmp_path, token, *files)
+        loading.commit(flush, [loading.convert(flush)])
+    loading.finish("items")
+    assert pg.table("select id, name, count from items order by 1") == [
+        ("0", "OLD", "0"), ("1", "NEW", "2"), ("2", "OLD", "2"),
+    ]  # fmt: skip
+    assert [row[0] for row in pg.table("select id from tags order by 1")] == ["1", "2"]
 
 
 def test_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path):

@@ -12,6 +12,8 @@ import pytest
 
 from shared.batch_types import BatchConfig
 from shared.stdout import MessageOutput
+from shared.transforms.map_rules import map_rules
+from shared.transforms.settings import TransformSettings
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.discovery import catalog_for
 from tap_spark.line_output import LineOutput
@@ -19,6 +21,7 @@ from tap_spark.replication import plan_streams
 from tap_spark.spool import Spool
 from tap_spark.state_pace import StatePace
 from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_outputs import outputs_of
 from tap_spark.sync import Run, sync_stream
 
 if TYPE_CHECKING:
@@ -37,11 +40,25 @@ class Session:
         return self.spark
 
 
+MAPS = {
+    "v": "v.upper()",
+    "w": {"sql": "concat(v, '-', 100 div (id + 1))"},
+    "__filter__": "id < 190",
+}
+
+
 def messages(
-    spark: SparkSession, stream: StreamConfig, state: Any, spool: Spool | None, batch: Any
+    spark: SparkSession,
+    stream: StreamConfig,
+    state: Any,
+    spool: Spool | None,
+    batch: Any,
+    maps: Any = None,
 ) -> list[dict[str, Any]]:
     config = TapConfig(streams=(stream,))
     (plan,) = plan_streams(config, catalog_for(spark, config), state, 1)
+    rules = map_rules({} if maps is None else {"t": maps}, [])
+    outputs, _ = outputs_of(TransformSettings(rules), [plan], lambda: spark)
     source, sink = os.pipe()
     got: list[bytes] = []
 
@@ -53,7 +70,7 @@ def messages(
     reader.start()
     output = LineOutput(MessageOutput(sink))
     try:
-        run = Run(Session(spark), output, spool, batch)  # type: ignore[arg-type]
+        run = Run(Session(spark), output, spool, batch, outputs=outputs)  # type: ignore[arg-type]
         sync_stream(run, plan, StatePace(state or {}, output.write, 1e9))
     finally:
         output.close()
@@ -74,9 +91,12 @@ def rows_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("transport", ["spool", "fetch", "batch", "sized batch"])
+@pytest.mark.parametrize(
+    ("transport", "maps"),
+    [("spool", MAPS), ("fetch", None), ("batch", None), ("sized batch", MAPS)],
+)
 def test_changes_of_a_key_stay_in_order(
-    lake_spark: SparkSession, tmp_path: Path, transport: str
+    lake_spark: SparkSession, tmp_path: Path, transport: str, maps: Any
 ) -> None:
     table = f"delta.`{tmp_path / 'table'}`"
     lake_spark.sql(
@@ -99,20 +119,25 @@ def test_changes_of_a_key_stay_in_order(
         )
     with Spool(SpoolSettings(str(tmp_path))) as spool:
         place = None if transport == "fetch" else spool
-        first = messages(lake_spark, stream, None, place, batch)
-        assert sorted(row["id"] for row in rows_of(first)) == list(range(200))
+        first = messages(lake_spark, stream, None, place, batch, maps)
+        count = 190 if maps else 200
+        assert sorted(row["id"] for row in rows_of(first)) == list(range(count))
         state = first[-1]["value"]
         lake_spark.sql(f"update {table} set v = 'second' where id < 20")
         lake_spark.sql(f"delete from {table} where id < 10")
         lake_spark.sql(f"insert into {table} select id, 'third' from range(5)")
-        found = messages(lake_spark, stream, state, place, batch)
-    kept = dict.fromkeys(range(200), "first")
+        found = messages(lake_spark, stream, state, place, batch, maps)
+    kept = dict.fromkeys(range(count), "FIRST" if maps else "first")
     for row in rows_of(found):
+        assert not maps or row["w"] == f"{row['v'].lower()}-{100 // (row['id'] + 1)}"
         if row["_sdc_deleted_at"] is None:
             kept[row["id"]] = row["v"]
         else:
             kept.pop(row["id"], None)
-    assert kept == {row["id"]: row["v"] for row in lake_spark.sql(f"from {table}").collect()}
+    now = {row["id"]: row["v"] for row in lake_spark.sql(f"from {table}").collect()}
+    now = {key: value for key, value in now.items() if key < count}
+    assert kept == {key: value.upper() if maps else value for key, value in now.items()}
     assert len(rows_of(found)) == 20 + 10 + 5
-    assert list(found[0]["schema"]["properties"]) == ["id", "v", "_sdc_deleted_at"]
+    named = ["id", "v", "w"] if maps else ["id", "v"]
+    assert list(found[0]["schema"]["properties"]) == [*named, "_sdc_deleted_at"]
     assert found[-1]["value"]["bookmarks"]["t"]["version"] == 4

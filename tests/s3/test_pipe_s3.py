@@ -67,7 +67,10 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_tap_to_target(server: Any, tmp_path: Path) -> None:
-    """Rows go from a file through batch files on S3 into a table on S3, files are cleaned up."""
+    """Rows go from a file through batch files on S3 into a table on S3, files are cleaned up.
+
+    Both programs map them on their way.
+    """
     options = StorageOptions(server.options)
     source, table, root = tmp_path / "in.jsonl", server.folder(), server.folder()
     expected = [(n, None if n % 7 == 0 else f'né {n}\n"x"') for n in range(ROWS)]
@@ -80,9 +83,12 @@ def test_tap_to_target(server: Any, tmp_path: Path) -> None:
             "storage": {"root": root},
             "batch_size": 100,
         },
+        "stream_maps": {"s": {"name": "name and name.upper()", "__filter__": "id % 10"}},
     }
+    kept = [(n, name and name.upper()) for n, name in expected if n % 10 and n != 5]
     target = {
         "path": table,
+        "stream_maps": {"s": {"__filter__": {"sql": "id <> 5"}}},
         "storage_options": server.options,
         "batch_config": {"cleanup": True, "storage": {"options": server.options}},
     }
@@ -109,7 +115,7 @@ def test_tap_to_target(server: Any, tmp_path: Path) -> None:
     assert second.returncode == 0, second.stderr
     assert second.stdout.strip(), "STATE comes out"
     json.loads(second.stdout.splitlines()[-1])
-    assert rows(join(table, "s"), options) == expected
+    assert rows(join(table, "s"), options) == kept
     assert found(root, options) == [], "batch files are gone"
     said = second.stderr + second.stdout + (tmp_path / "tap.err").read_text()
     assert server.options["aws_secret_access_key"] not in said

@@ -16,7 +16,26 @@ PROGRAM = """
 import json, sys
 from shared.spark_session import SessionStarter
 from shared.spark_settings import SparkSettings
+from shared.transforms.map_rules import map_rules
+from shared.transforms.settings import TransformSettings
+from tap_spark.config import TapConfig
+from tap_spark.discovery import catalog_for
+from tap_spark.replication import plan_streams
+from tap_spark.sources import source_for
+from tap_spark.stream_outputs import map_error, outputs_of
 from tap_runs import rows, stream, types
+def mapped(spark, config, rule):
+    tap = TapConfig(streams=(config,))
+    (plan,) = plan_streams(tap, catalog_for(spark, tap), {}, 1)
+    settings = TransformSettings(map_rules({"s": rule}, []))
+    outputs, _ = outputs_of(settings, [plan], lambda: spark)
+    [output] = outputs.of(plan)
+    [piece] = source_for(config).slices(spark, plan)
+    try:
+        return [row.asDict(recursive=True) for row in output.laid_out(piece).frame.collect()]
+    except Exception as error:
+        return str(map_error(error))
+
 starter = SessionStarter(SparkSettings(remote="local[2]"))
 starter.start()
 try:
@@ -24,6 +43,11 @@ try:
     made = stream("rows", row_count=3, column_count=9)
     lines = stream("csv", sys.argv[1], replication_method="INCREMENTAL")
     whole = stream("csv", sys.argv[1])
+    keyed = stream(
+        "json", sys.argv[3], replication_key="id", replication_method="INCREMENTAL",
+        schema="id long, who struct<mail:string>, all array<struct<mail:string>>",
+    )
+    rule = {"*.mail": "mask(self, 2)", "n": {"sql": "10 div id"}}
     answer = {
         "connect": "connect" in type(spark).__module__,
         "types": types(spark, lines),
@@ -31,6 +55,8 @@ try:
         "whole": rows(spark, whole),
         "made": [row["id"] for row in rows(spark, made)],
         "documents": rows(spark, stream("json", sys.argv[2])),
+        "mapped": mapped(spark, keyed, {**rule, "__filter__": "id > 1"}),
+        "failed": mapped(spark, keyed, {**rule, "__filter__": "id < 2"}),
     }
 finally:
     starter.stop()
@@ -41,12 +67,14 @@ print("ANSWER" + json.dumps(answer, default=str))
 @pytest.mark.spark
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra 'connect'")
 def test_sources_over_spark_connect(tmp_path):
-    table, document = tmp_path / "a.csv", tmp_path / "a.json"
+    table, document, keyed = (tmp_path / name for name in ("a.csv", "a.json", "b.json"))
+    rows = [{"id": n, "who": {"mail": "abc"}, "all": [{"mail": "abc"}, None]} for n in range(3)]
+    keyed.write_text("".join(json.dumps(row) + "\n" for row in rows))
     table.write_text("id,day\n1,2024-01-01\n")
     document.write_text('[{"a": 1}]')
     paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(table), str(document)],
+        [sys.executable, "-c", PROGRAM, str(table), str(document), str(keyed)],
         env={**os.environ, "PYTHONPATH": paths},
         cwd=tmp_path,
         capture_output=True,
@@ -56,6 +84,12 @@ def test_sources_over_spark_connect(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout.rpartition("ANSWER")[2])
     expected = [{"id": 1, "day": "2024-01-01"}]
+    found = answer.pop("mapped")
+    assert [(row["__replication_key"], row["__left_out"]) for row in found] == [
+        (0, True), (1, True), (2, None),
+    ]  # fmt: skip
+    mapped = {"id": 2, "who": {"mail": "*bc"}, "all": [{"mail": "*bc"}, None], "n": 5}
+    assert {name: found[2][name] for name in mapped} == mapped
     assert answer == {
         "connect": True,
         "types": {"id": "long", "day": "date"},
@@ -63,4 +97,6 @@ def test_sources_over_spark_connect(tmp_path):
         "whole": expected,
         "made": [0, 1, 2],
         "documents": [{"a": 1}],
+        "failed": "stream 's', setting 'stream_maps': property 'n': SqlError: Spark cannot compute "
+        "it from this record: 10 div id",
     }

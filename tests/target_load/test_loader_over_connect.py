@@ -16,12 +16,17 @@ pytestmark = pytest.mark.pipe
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys, time
+from dataclasses import replace
+from shared.batch_types import FailurePolicy
 from shared.encodings import Encoding
 from shared.errors import RecordError
 from shared.spark_session import SessionStarter
 from shared.spark_settings import SparkSettings
+from shared.transforms.map_rules import map_rules
+from shared.transforms.settings import TransformSettings
 from target_spark.config import TargetConfig
 from target_spark.loader import Loader
+from target_spark.mapped_loader import MappedLoader
 from target_spark.plans import Batch, InputFile, StreamSchema
 
 folder = sys.argv[1]
@@ -42,6 +47,16 @@ for form in ("parquet", "json"):
         print(error)
     loader.activate(StreamSchema("s", schema), 2)
     loader.finish("s")
+rule = {"n": {"sql": "10 div (id - 1)"}, "first": "tags[0]", "__filter__": "id < 3"}
+maps = TransformSettings(map_rules({"s": rule}, []))
+config = TargetConfig(path=f"{folder}/mapped", failure=FailurePolicy(policy="LogAndContinue"))
+config = replace(config, transforms=maps)
+loader = MappedLoader(config, Loader(config, starter.get), starter)
+names = [InputFile(f"{folder}/good{n}", Encoding("singer"), line_map=((1, n),)) for n in (1, 2)]
+one = Batch(StreamSchema("s", schema, (), 1), tuple(names), "m", None, time.time())
+result = loader.convert(one)
+loader.commit(one, [result])
+print([(reject.line, reject.reason) for reject in result.rejects])
 starter.stop()
 """
 
@@ -66,3 +81,6 @@ def test_loads_and_activates(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in text.splitlines()]
     assert sorted(line["_sdc_deleted_at"] is None for line in lines) == [False, True]
     assert [line["tags"] for line in lines] == [["a"], ["a"]]
+    assert "[(1, \"property 'n': SqlError: Spark cannot compute it from this record" in done.stdout
+    [row] = pq.read_table(tmp_path / "mapped" / "s").to_pylist()
+    assert (row["id"], row["n"], row["first"]) == (2, 10, "a")
