@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -141,6 +142,10 @@ class Replay:
         for place in self._places:
             place.begun = 0
         while True:
+            if read and _is_at_end(source):
+                # What comes next is another piece, and may be a batch file.
+                self._places = [place for place in self._places if place.begun == read]
+                break
             self._places = [place for place in self._places if self._is_lines(place)]
             cuts = sorted({self._end(place) for place in self._places})
             if not cuts:
@@ -328,6 +333,12 @@ def _read_lines(source: IO[bytes], count: int, digests: Iterable[Any]) -> tuple[
         for digest in digests:
             digest.update(_normal(block))
     return told, size
+
+
+def _is_at_end(source: IO[bytes]) -> bool:
+    found = len(source.read(1))
+    source.seek(-found, os.SEEK_CUR)
+    return not found
 
 
 def _normal(block: bytes) -> bytes:

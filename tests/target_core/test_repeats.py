@@ -109,6 +109,24 @@ class TestReplay:
         assert replay.lines(io.BytesIO(data[: 3 * one]))[0] == 2 * one
         assert replay.is_over
 
+    def test_lines_and_files_in_turn(self) -> None:
+        before, after = lines([1, 2]), lines([3, 4])
+        between = Segment(0, "digest")
+        known = [*segments(before, len(line(1))), between, *segments(after)]
+        replay = Replay(known)
+        assert replay.lines(io.BytesIO(before)) == (len(before), tuple(known[:2]))
+        assert replay.rest == tuple(known[2:])
+        assert replay.file(between)
+        assert replay.lines(io.BytesIO(after)) == (len(after), tuple(known[3:]))
+        assert replay.is_over
+
+    def test_a_file_does_not_come_behind_more_lines(self) -> None:
+        between = Segment(0, "digest")
+        replay = Replay([*segments(lines([1])), between])
+        assert replay.lines(io.BytesIO(lines([1, 2])))[0] == len(line(1))
+        assert replay.is_over
+        assert not replay.file(between)
+
     def test_what_differs_is_new(self) -> None:
         data, one = lines(range(9)), len(line(0))
         replay = Replay(segments(data[: 7 * one], 2 * one, 4 * one))
