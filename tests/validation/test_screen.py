@@ -201,13 +201,30 @@ def test_pickled() -> None:
         ('{"a":-1}', "a", NUMBER, True),
         ('{"a":"1"}', "a", NUMBER, False),
         ('{"a":\t"1"}', "a", TEXT, True),
+        ('{"a":\r"1"}', "a", TEXT, True),
+        ('{"a.b":"1"}', "a.b", TEXT, True),
+        ('{"a-b":"1"}', "a.b", TEXT, False),
+        ('{"é":"1"}', "a", TEXT, False),
         ("{}", "é", TEXT, True),
     ],
 )
-def test_facts(text: str, name: str, kind: bytes, found: bool) -> None:
+def test_facts(text: str, name: str, kind: str, found: bool) -> None:
     facts = Facts(text.encode())
     assert facts.may_hold(name, kind) is facts.may_hold(name, kind) is found
     assert not Facts(None).may_hold(name, kind)
+    asked = {kind: {f"other{number}" for number in range(150)}}
+    for _ in range(2):  # alone, then together with all that has been asked
+        assert Facts(text.encode(), asked=asked).may_hold(name, kind) is found
+        assert len(asked[kind]) >= 150
+
+
+def test_facts_of_many_names_in_one_block() -> None:
+    asked: dict[str, set[str]] = {}
+    for text in ('{"a":"1","b":2}', '{"a":1,"b":"2"}', '{"a":1,"b":2}', '{"a":null,"b":"2"}'):
+        for kind, value in ((TEXT, '"'), (NULL, "n")):
+            facts = Facts(text.encode(), asked=asked)
+            found = [facts.may_hold(name, kind) for name in "ab"]
+            assert found == [f'"{name}":{value}' in text for name in "ab"]
 
 
 @pytest.mark.parametrize(

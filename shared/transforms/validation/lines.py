@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.json_lines import LinesRead
-from shared.transforms.validation.facts import Facts
+from shared.transforms.validation.facts import Asked, Facts
 from shared.transforms.validation.validator import RecordValidator
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -29,6 +29,7 @@ class LineChecker:
     def __init__(self, schema: Mapping[str, Any], *, envelope: bool) -> None:
         self._validator = RecordValidator(schema)
         self._envelope = envelope
+        self._asked: Asked = {}
 
     @property
     def closed(self) -> bool:
@@ -45,7 +46,7 @@ class LineChecker:
         if self._validator.idle or not found.table.num_rows:
             return found
         places = _Places(found, data)
-        facts = Facts(data, unexpected=found.unexpected)
+        facts = Facts(data, unexpected=found.unexpected, asked=self._asked)
         refused = self._validator.refused(found.table, facts, self._records(places))
         if not refused:
             return found

@@ -307,7 +307,7 @@ def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -
     return [_where_found(name, TEXT if is_number else NUMBER)]
 
 
-def _where_found(name: str, kind: bytes) -> Check:
+def _where_found(name: str, kind: str) -> Check:
     def check(array: pa.Array, facts: Facts) -> pa.Array | None:
         return C.everything(array, facts) if facts.may_hold(name, kind) else None
 
