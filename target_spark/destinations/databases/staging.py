@@ -45,7 +45,10 @@ def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     """The rows in record batches of a bounded size, none of them empty."""
     for table in tables:
         fitting = CHUNK_BYTES * table.num_rows // max(1, table.nbytes)
-        for batch in table.to_batches(max_chunksize=max(1, min(CHUNK_ROWS, fitting))):
+        # Readers of lines make many small chunks, each of which costs as much as a large one.
+        for batch in table.combine_chunks().to_batches(
+            max_chunksize=max(1, min(CHUNK_ROWS, fitting))
+        ):
             if batch.num_rows:
                 yield batch
 
