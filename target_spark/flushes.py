@@ -12,22 +12,41 @@ from target_spark.policies import BatchSize
 MOST_MARKS = 64
 """STATE messages that are noted in one staging file; above that every second one is forgotten."""
 
+MOST_FILES = 64
+"""Files of several BATCH messages that one job converts; a single message may have more."""
+
 
 @dataclass
 class FilesPiece:
-    """The files of one BATCH message, converted by one Spark job.
+    """Files of one BATCH message, or of several in a row, converted by one Spark job.
 
     Attributes:
-        index: Position within the flush, from 0.
+        index: Position within the flush, from 0; that of the first of several messages.
         files: The files.
         rows: Rows they were taken for.
         size: Bytes they were taken for.
+        messages: How many messages they are of.
     """
 
     index: int
     files: tuple[InputFile, ...]
     rows: int = 0
     size: int = 0
+    messages: int = 1
+
+    def with_next(self, after: Piece) -> FilesPiece | None:
+        """Both pieces as one; None where one job cannot convert them in order, or should not."""
+        if not isinstance(after, FilesPiece) or after.index != self.index + self.messages:
+            return None
+        if len(self.files) + len(after.files) > MOST_FILES:
+            return None
+        return FilesPiece(
+            self.index,
+            self.files + after.files,
+            self.rows + after.rows,
+            self.size + after.size,
+            self.messages + after.messages,
+        )
 
 
 @dataclass

@@ -8,6 +8,7 @@ DataFrame between them. Nothing but file names and counts comes back to the driv
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -127,7 +128,7 @@ class Loader:
             DestinationError: It failed; nothing of the batch is visible. May be repeated.
             MessageError: Two messages of the batch list the same file.
         """
-        refuse_repeated(batch.files, batch.stream.stream, "in messages that are loaded together")
+        refuse_repeated(batch.files, batch.stream.stream)
         segments = tuple(segment for result in results for segment in result.segments)
         committed = self._committed.setdefault(batch.stream.stream, Committed())
         note = committed.note(segments, results[-1].expected) if segments else ""
@@ -243,7 +244,8 @@ class Loader:
             return size_of(url, self._options)
 
         try:
-            return plan_tasks(batch.files, size, options=self._options)
+            cores = os.cpu_count() or 1
+            return plan_tasks(batch.files, size, options=self._options, cores=cores)
         except OSError as error:
             raise self._unreadable(batch, error, named) from error
 

@@ -28,7 +28,7 @@ def resolve(
     """The files with absolute paths; staged ones stay as they are.
 
     Args:
-        files: Of one message.
+        files: Of one message, or of several that are loaded together.
         stream: For errors.
         allowed_roots: Folders or URLs that the files must lie in; None for no bound.
 
@@ -39,11 +39,11 @@ def resolve(
     found = tuple(
         file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
     )
-    refuse_repeated(found, stream, "in one message")
+    refuse_repeated(found, stream)
     return found
 
 
-def refuse_repeated(files: Iterable[InputFile], stream: str, scope: str) -> None:
+def refuse_repeated(files: Iterable[InputFile], stream: str) -> None:
     """Refuses a file that stands twice among some.
 
     Raises:
@@ -54,7 +54,7 @@ def refuse_repeated(files: Iterable[InputFile], stream: str, scope: str) -> None
         place = _place(file.url)
         if file.encoding.format != STAGED and place in seen:
             raise MessageError(
-                f"the file is listed twice {scope}; its rows would be loaded twice",
+                "the file is listed twice; its rows would be loaded twice",
                 where=Where(stream=stream, file=shown(file.url)),
             )
         seen.add(place)

@@ -10,7 +10,16 @@ from functools import partial
 from typing import Protocol
 
 from target_spark import events as ev
-from target_spark.flushes import Activation, Burial, Flush, Piece, StagedPiece, Step, Stream
+from target_spark.flushes import (
+    Activation,
+    Burial,
+    FilesPiece,
+    Flush,
+    Piece,
+    StagedPiece,
+    Step,
+    Stream,
+)
 
 
 class RetryRule(Protocol):
@@ -72,6 +81,7 @@ class Turn(Job):
 class Schedule:
     """Conversions in order of arrival, steps of one stream one after the other.
 
+    Files of BATCH messages that wait for the same flush are converted together.
     Steps go before conversions. Streams do not wait for each other; a step that waits for being
     done again holds back those behind it.
 
@@ -195,7 +205,22 @@ class Schedule:
             return None
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
         free = len(self._running) < self._parallel and converting < self._most_converts
-        return self._converts.popleft() if free else None
+        return self._merged(self._converts.popleft()) if free else None
+
+    def _merged(self, job: Conversion) -> Conversion:
+        """A conversion with those that wait behind it and can go with it: a job costs as well."""
+        if job.failures or not isinstance(job.piece, FilesPiece):
+            return job
+        waiting, self._converts = self._converts, deque()
+        for other in waiting:
+            alike = other.flush is job.flush and not other.failures
+            more = job.piece.with_next(other.piece) if alike else None
+            if more is None:
+                self._converts.append(other)
+            else:
+                job.piece = more
+                job.flush.unconverted -= 1
+        return job
 
     def _wake(self, now: float) -> None:
         """Put work whose pause is over before all other of its kind."""

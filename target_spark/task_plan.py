@@ -15,6 +15,9 @@ TASK_BYTES = 64 * 1024 * 1024
 PACKED = 3
 """Bytes of JSON lines that are taken to be in one byte of a compressed file."""
 
+LEAST_BYTES = 16 * 1024 * 1024
+"""Input bytes below which a task is not made smaller so that all cores have one."""
+
 MOST_SHARES = 4
 """Tasks that share a compressed file; each has to undo the compression up to its own share."""
 
@@ -26,32 +29,45 @@ def plan_tasks(
     size_of: Callable[[str], int],
     task_bytes: int = TASK_BYTES,
     options: StorageOptions | None = None,
+    cores: int = 1,
 ) -> tuple[tuple[Piece, ...], ...]:
-    """Groups files into tasks of about `task_bytes`, keeping their order.
+    """Groups files into tasks of at most about `task_bytes`, keeping their order.
 
-    Files of lines above 1.5 times that are split by bytes, Parquet files by row groups.
+    Files of lines above 1.5 times that are split by bytes, Parquet files by row groups. Several
+    files are dealt out evenly to as many tasks as keep all cores busy.
 
     Args:
         files: What is to be read.
         size_of: Bytes of a file, asked where a file does not say.
         task_bytes: Input bytes of a task.
         options: Of the storage.
+        cores: How many tasks can run at a time, as far as is known.
 
     Raises:
         OSError: A file that may be split cannot be opened.
     """
-    tasks: list[tuple[Piece, ...]] = []
-    held: list[Piece] = []
-    held_bytes = 0
-    for file in files:
-        size = size_of(file.url) if file.size is None else file.size
-        for piece, piece_bytes in _pieces(file, size, task_bytes, options):
-            if held and held_bytes + piece_bytes > task_bytes:
-                tasks.append(tuple(held))
-                held, held_bytes = [], 0
-            held.append(piece)
-            held_bytes += piece_bytes
-    return (*tasks, tuple(held)) if held else tuple(tasks)
+    sizes = [size_of(file.url) if file.size is None else file.size for file in files]
+    pieces = [
+        piece
+        for file, size in zip(files, sizes, strict=True)
+        for piece in _pieces(file, size, task_bytes, options)
+    ]
+    share = _share(sum(size for _, size in pieces), task_bytes, cores)
+    tasks: dict[int, list[Piece]] = {}
+    before = 0
+    for piece, piece_bytes in pieces:
+        middle = before + piece_bytes / 2
+        tasks.setdefault(int(middle / share), []).append(piece)
+        before += piece_bytes
+    return tuple(map(tuple, tasks.values()))
+
+
+def _share(total: int, task_bytes: int, cores: int) -> float:
+    """Bytes of each task: the cores have as many tasks each, unless these became too small."""
+    rounds = -(-total // (task_bytes * cores))
+    least = -(-total // task_bytes)
+    count = min(rounds * cores, max(least, total // LEAST_BYTES))
+    return max(1, total) / max(1, count)
 
 
 def _pieces(

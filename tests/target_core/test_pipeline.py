@@ -9,6 +9,7 @@ from target_world import World, pipeline
 
 from shared.errors import DestinationError, MessageError, TerminatedRunError
 from target_spark import events as ev
+from target_spark.flushes import MOST_FILES
 from target_spark.policies import SizeAndAge
 
 
@@ -166,6 +167,66 @@ def test_a_full_manifest_closes_the_batch():
     w.schema("a")
     w.batch("a", 2)
     assert kinds(w.finish_work()) == ["Commit"]
+
+
+def merging() -> World:
+    w = World(pipeline(SizeAndAge(), parallel=1))
+    w.schema("a")
+    w.schema("b")
+    return w
+
+
+def conversions(w: World) -> list[tuple[int, int]]:
+    """The position in its flush of each conversion, and its files."""
+    return [(a.piece, len(a.files)) for a in w.log if isinstance(a, ev.Convert)]
+
+
+def test_files_that_wait_for_one_flush_are_converted_together():
+    w = merging()
+    for stream in "aabaa":
+        w.batch(stream, 2)
+    w.end()
+    w.finish_all()
+    assert conversions(w) == [(0, 2), (1, 6), (0, 2)]
+    assert w.durable == {"a": ["f3-0", "f3-1", "f4-0", "f4-1", "f6-0", "f6-1", "f7-0", "f7-1"],
+                         "b": ["f5-0", "f5-1"]}  # fmt: skip
+    w.check_complete()
+
+
+def test_files_keep_their_place_among_records_of_their_flush():
+    w = merging()
+    w.batch("b")
+    for _ in range(2):
+        w.batch("a")
+        w.batch("a")
+        w.records("a", 1)
+    w.end()
+    w.finish_all()
+    assert conversions(w) == [(0, 1), (0, 2), (2, 0), (3, 2), (5, 0)]
+    w.check_complete()
+
+
+def test_not_too_many_files_are_converted_together():
+    w = merging()
+    for _ in range(3):
+        w.batch("a", MOST_FILES - 1)
+        w.batch("a", 1)
+    w.end()
+    w.finish_all()
+    assert conversions(w) == [(0, 63), (1, 64), (3, 64), (5, 1)]
+    w.check_complete()
+
+
+def test_files_of_another_flush_are_converted_apart():
+    w = merging()
+    w.batch("a")
+    w.batch("a")
+    w.schema("a", "other")
+    w.batch("a")
+    w.end()
+    w.finish_all()
+    assert conversions(w) == [(0, 1), (1, 1), (0, 1)]
+    w.check_complete()
 
 
 def test_another_version_is_another_flush():

@@ -201,6 +201,24 @@ class TestInThePipeline:
         w.finish_all()
         w.check_complete()
 
+    def test_files_that_are_converted_together_stay_so(self):
+        w = world(rows=100, parallel=1)
+        w.schema("a")
+        for _ in range(3):
+            w.batch("a")
+        w.finish_work()
+        (together,) = w.works.values()
+        w.fail_work(PASSES)
+        w.batch("a")
+        (later,) = w.works.values()
+        w.finish_work()
+        (again,) = (a for a in w.tick(2.0) if isinstance(a, ev.Convert))
+        assert (again.piece, again.files) == (together.piece, together.files)
+        assert (len(again.files), later.piece) == (2, 3)
+        w.end()
+        w.finish_all()
+        w.check_complete()
+
     def test_an_activation_too(self):
         w = world()
         w.schema("a")

@@ -86,15 +86,15 @@ def test_no_root_at_all() -> None:
     "pair", [("/a/b", "/a/b"), ("/a/b", "/a/x/../b"), ("/a", "file:///a"), ("s3://b/k", "s3a://b//k")]
 )  # fmt: skip
 def test_listed_twice(pair: tuple[str, str]) -> None:
-    with pytest.raises(MessageError, match="listed twice in one message"):
+    with pytest.raises(MessageError, match="listed twice;"):
         urls(*pair)
 
 
 def test_listed_in_two_messages() -> None:
-    refuse_repeated(files("/a", "/b"), "s", "anywhere")
-    with pytest.raises(MessageError, match=r"stream 's', file '/a'.*twice anywhere"):
-        refuse_repeated(files("/a", "/b", "/a"), "s", "anywhere")
-    refuse_repeated(files("/a", encoding=Encoding("singer")) * 2, "s", "anywhere")
+    refuse_repeated(files("/a", "/b"), "s")
+    with pytest.raises(MessageError, match=r"stream 's', file '/a'.*twice"):
+        refuse_repeated(files("/a", "/b", "/a"), "s")
+    refuse_repeated(files("/a", encoding=Encoding("singer")) * 2, "s")
 
 
 def test_unknown_formats() -> None:

@@ -27,12 +27,33 @@ def plan(*sizes: int, encoding: Encoding = LINES) -> list[list[tuple[str, int, i
 
 
 def test_small_files_go_together_in_order() -> None:
-    assert plan(40, 50, 30, 10) == [
+    assert plan(40, 30, 50, 10) == [
         [("0", 0, None), ("1", 0, None)],
         [("2", 0, None), ("3", 0, None)],
     ]
     assert plan() == []
     assert plan(0, 0) == [[("0", 0, None), ("1", 0, None)]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cores", "expected"),
+    [
+        ([8] * 13, 2, [6, 7]),  # 104 MiB
+        ([8] * 5, 2, [2, 3]),
+        ([8] * 3, 2, [3]),  # no task is made smaller than need be
+        ([8] * 13, 1, [6, 7]),
+        ([8] * 13, 8, [2, 2, 2, 3, 2, 2]),
+        ([8] * 20, 2, [5, 5, 5, 5]),  # 160 MiB: three tasks would leave a core idle
+        ([60, 1, 1, 1], 2, [1, 3]),
+        ([60, 60, 60], 2, [1, 1, 1]),
+        ([50], 2, [1]),
+    ],
+)
+def test_files_are_dealt_out_evenly(sizes: list[int], cores: int, expected: list[int]) -> None:
+    files = [InputFile(f"/none/{n}", LINES, None, size << 20) for n, size in enumerate(sizes)]
+    tasks = plan_tasks(files, lambda _: 0, cores=cores)
+    assert [len(task) for task in tasks] == expected
+    assert [piece.file for task in tasks for piece in task] == files
 
 
 def test_large_files_are_split() -> None:
