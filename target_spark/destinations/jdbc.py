@@ -27,7 +27,7 @@ from target_spark.destinations.databases.keeper import Keeper
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.destinations.databases.place import Place, place_of
 from target_spark.destinations.databases.sink import StagingSink
-from target_spark.destinations.databases.work import Plan, Work, parts_of, staged_columns
+from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
 from target_spark.tables.names import legal_table_name
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ class JdbcDestination:
                 same = {name: name for name in request.struct.names}
                 self._database.sql.view(work.place, request, same, self._rules)
             columns = staged_columns(self._database, request.struct)
-            sink = StagingSink(self._target.place, work.place.schema, self._run, columns)
+            sink = StagingSink(
+                self._target.place, work.place.schema, self._run, columns, bool(keys_of(request))
+            )
         pending = self._target.pending or str(self._target.place)
         return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
 

@@ -40,20 +40,29 @@ def sent(columns: str, rows: list[tuple[Any, ...]], start: int = 0, before: int 
         for n, field in enumerate(struct_to_arrow(asked))
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=asked.names).slice(start)
-    data = bytes(binary_rows(batch, staged_columns(PostgreSql(), asked), before))
+    staged = staged_columns(PostgreSql(), asked)
+    found = fields_of(bytes(binary_rows(batch, staged, before)), batch.num_rows, len(asked) + 1)
+    numbers = [(before + n).to_bytes(8, "big") for n in range(1, batch.num_rows + 1)]
+    assert [fields[0] for fields in found] == numbers
+    bare = fields_of(bytes(binary_rows(batch, staged, None)), batch.num_rows, len(asked))
+    assert bare == [fields[1:] for fields in found]
+    return bare
+
+
+def fields_of(data: bytes, rows: int, width: int) -> list[Any]:
+    """The fields of each row."""
     found, at = [], 0
-    for number in range(before + 1, before + batch.num_rows + 1):
+    for _ in range(rows):
         (count,) = struct.unpack_from(">h", data, at)
         at += 2
-        assert count == len(asked) + 1
+        assert count == width
         fields: list[bytes | None] = []
         for _ in range(count):
             (length,) = struct.unpack_from(">i", data, at)
             at += 4
             fields.append(None if length < 0 else data[at : at + length])
             at += max(0, length)
-        assert fields[0] == number.to_bytes(8, "big")
-        found.append(tuple(fields[1:]))
+        found.append(tuple(fields))
     assert at == len(data)
     return found
 

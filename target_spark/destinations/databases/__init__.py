@@ -137,8 +137,18 @@ class Database(Protocol):
         table: TablePlace,
         columns: Sequence[StagedColumn],
         tables: Iterator[pa.Table],
+        *,
+        numbered: bool,
     ) -> tuple[int, int]:
-        """Makes a staging table of all rows, without committing; gives rows and bytes."""
+        """Makes a staging table of all rows, without committing; gives rows and bytes.
+
+        Args:
+            connection: Its session.
+            table: The staging table.
+            columns: Of the stream.
+            tables: The rows.
+            numbered: Number the rows in order of arrival, in a column before all others.
+        """
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
         """The table as it is now; None where there is none.

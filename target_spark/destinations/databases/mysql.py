@@ -116,15 +116,17 @@ class MySql:
         table: TablePlace,
         columns: Sequence[StagedColumn],
         tables: Iterator[pa.Table],
+        *,
+        numbered: bool,
     ) -> tuple[int, int]:
         """See `Database`: LOAD DATA of a temporary file of CSV that Arrow has written."""
         cursor = connection.cursor()
         with tempfile.NamedTemporaryFile(prefix="target-spark-", suffix=".csv") as file:
-            rows, size = _write(file, columns, tables)
+            rows, size = _write(file, columns, tables, numbered)
             # Only now: making a table cannot be undone by a rollback here.
-            cursor.execute(self.sql.create_stage(table, columns))
+            cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
             connection.offered = file.name  # type: ignore[attr-defined]
-            cursor.execute(self._sql.load(table, file.name, columns))
+            cursor.execute(self._sql.load(table, file.name, columns, numbered=numbered))
         if cursor.rowcount != rows:
             raise DestinationError(f"the server took {cursor.rowcount} of {rows} rows")
         return rows, size
@@ -186,20 +188,23 @@ _KEYS = (
 
 
 def _write(
-    file: IO[bytes], columns: Sequence[StagedColumn], tables: Iterator[pa.Table]
+    file: IO[bytes], columns: Sequence[StagedColumn], tables: Iterator[pa.Table], numbered: bool
 ) -> tuple[int, int]:
     rows = 0
     for batch in chunks(tables):
-        lines = csv_lines(batch, columns, rows)
+        lines = csv_lines(batch, columns, rows if numbered else None)
         file.write(lines)
         rows += batch.num_rows
     file.flush()
     return rows, os.fstat(file.fileno()).st_size
 
 
-def csv_lines(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int) -> bytes:
-    """Rows as LOAD DATA reads them: nulls the bare word NULL, texts quoted, the number first."""
-    fields = [numbers(before, batch.num_rows).cast(_TEXT)]
+def csv_lines(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None) -> bytes:
+    """Rows as LOAD DATA reads them: nulls the bare word NULL, texts quoted.
+
+    The number comes first, where `before` says how many rows there were before these.
+    """
+    fields = [] if before is None else [numbers(before, batch.num_rows).cast(_TEXT)]
     for column in columns:
         array = sendable(batch.column(column.source), column)
         fields.append(pc.fill_null(_field(array), pa.scalar("NULL", _TEXT)))

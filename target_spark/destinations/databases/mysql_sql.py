@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import DestinationError, SettingsError, Where
 from target_spark.destinations.databases import Cursor, Rows, TablePlace
 from target_spark.destinations.databases.sql import LEDGER, NAMES, Sql
-from target_spark.destinations.databases.staging import StagedColumn, staged_name
+from target_spark.destinations.databases.staging import ROW, StagedColumn, staged_name
 
 if TYPE_CHECKING:
     from target_spark.tables.evolution import Column
@@ -141,21 +141,26 @@ class MySqlSql(Sql):
         """See `Sql`."""
         return f"CREATE DATABASE IF NOT EXISTS {self.name(schema)} CHARACTER SET utf8mb4"
 
-    def create_stage(self, place: TablePlace, columns: Sequence[StagedColumn]) -> str:
+    def create_stage(
+        self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
+    ) -> str:
         """See `Sql`."""
-        return f"{super().create_stage(place, columns)} {self._text}"
+        return f"{super().create_stage(place, columns, numbered=numbered)} {self._text}"
 
-    def load(self, place: TablePlace, file: str, columns: Sequence[StagedColumn]) -> str:
+    def load(
+        self, place: TablePlace, file: str, columns: Sequence[StagedColumn], *, numbered: bool
+    ) -> str:
         """Loads a file that `_write` has written."""
         names = [f"@{staged_name(n)}" if c.form == "hex" else staged_name(n)
                  for n, c in enumerate(columns)]  # fmt: skip
         sets = [f"{name[1:]} = UNHEX({name})" for name in names if name.startswith("@")]
         path = file.replace("\\", "\\\\").replace("'", "\\'")
+        listed = ", ".join([ROW, *names] if numbered else names)
         turned = f" SET {', '.join(sets)}" if sets else ""
         return (
             f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE {self.table(place)} "
             "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' "
-            f"ESCAPED BY '' LINES TERMINATED BY '\\n' ({', '.join(['n', *names])}){turned}"
+            f"ESCAPED BY '' LINES TERMINATED BY '\\n' ({listed}){turned}"
         )
 
     def create(

@@ -120,14 +120,16 @@ class PostgreSql:
         table: TablePlace,
         columns: Sequence[StagedColumn],
         tables: Iterator[pa.Table],
+        *,
+        numbered: bool,
     ) -> tuple[int, int]:
         """See `Database`: COPY of the binary form, made of whole columns."""
         rows = size = 0
         with connection.cursor() as cursor:
-            cursor.execute(self.sql.create_stage(table, columns))
+            cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
             with cursor.copy(f"COPY {self.sql.table(table)} FROM STDIN (FORMAT binary)") as copy:
                 copy.write(HEAD)
-                for count, data in _ahead(chunks(tables), columns):
+                for count, data in _ahead(chunks(tables), columns, numbered):
                     copy.write(data)
                     rows += count
                     size += len(data)
@@ -192,14 +194,15 @@ _KEYS = _KEYS_15.replace("i.indnullsnotdistinct", "true")
 
 
 def _ahead(
-    batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn]
+    batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn], numbered: bool
 ) -> Iterator[tuple[int, memoryview]]:
     """Numbers of rows with their bytes; some are made while those before them are sent."""
     rows = 0
     with ThreadPoolExecutor(1) as pool:
         held: deque[tuple[int, Future[memoryview]]] = deque()
         for batch in batches:
-            held.append((batch.num_rows, pool.submit(binary_rows, batch, columns, rows)))
+            before = rows if numbered else None
+            held.append((batch.num_rows, pool.submit(binary_rows, batch, columns, before)))
             rows += batch.num_rows
             if len(held) > 1:
                 count, made = held.popleft()

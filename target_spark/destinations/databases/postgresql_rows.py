@@ -46,22 +46,24 @@ class _Fixed:
 _Piece = _Fixed | Sequence[pa.Array]
 
 
-def binary_rows(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int) -> memoryview:
-    """Rows as COPY reads them between `HEAD` and `TAIL`, the row's number first.
+def binary_rows(
+    batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None
+) -> memoryview:
+    """Rows as COPY reads them between `HEAD` and `TAIL`, the row's number first if it has one.
 
     Args:
         batch: Rows with the stream's columns, at least one.
         columns: Of the staging table.
-        before: Rows of it that have been sent.
+        before: Rows of it that have been sent; None where rows have no numbers.
 
     Raises:
         DestinationError: A text holds a NUL character.
     """
     count = batch.num_rows
-    pieces: list[_Piece] = [
-        _Fixed((len(columns) + 1).to_bytes(2, "big"), {}),
-        _fixed(numbers(before, count), 8),
-    ]
+    fields = len(columns) + (before is not None)
+    pieces: list[_Piece] = [_Fixed(fields.to_bytes(2, "big"), {})]
+    if before is not None:
+        pieces.append(_fixed(numbers(before, count), 8))
     for column in columns:
         array = batch.column(column.source)
         piece = _piece(array, column)

@@ -26,13 +26,15 @@ class StagingSink:
         place: The database.
         schema: Where the staging tables lie.
         run: Stands in their names, so that those of runs that have ended can be told.
-        columns: Of the tables, beside the number of the row.
+        columns: Of the tables.
+        numbered: Beside these, the number of the row.
     """
 
     place: Place
     schema: str
     run: str
     columns: tuple[StagedColumn, ...]
+    numbered: bool
 
     def write(
         self,
@@ -56,7 +58,9 @@ class StagingSink:
                 connection = database.connect(self.place)
                 try:
                     place = TablePlace(self.schema, name)
-                    rows, size = database.stage(connection, place, self.columns, source.tables())
+                    rows, size = database.stage(
+                        connection, place, self.columns, source.tables(), numbered=self.numbered
+                    )
                     connection.commit()
                 finally:
                     connection.close()

@@ -93,10 +93,12 @@ class Sql:
         """What the database calls a type that values of a Spark type are stored in."""
         raise NotImplementedError
 
-    def create_stage(self, place: TablePlace, columns: Sequence[StagedColumn]) -> str:
-        """A staging table."""
+    def create_stage(
+        self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
+    ) -> str:
+        """A staging table; `numbered` where its rows have numbers."""
         kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(columns)]
-        made = ", ".join([f"{ROW} bigint", *kinds])
+        made = ", ".join([f"{ROW} bigint", *kinds] if numbered else kinds)
         return f"CREATE {self.unlogged}TABLE {self.table(place)} ({made})"
 
     def drop(self, place: TablePlace) -> str:

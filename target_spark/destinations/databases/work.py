@@ -124,8 +124,8 @@ class Work:
 
     def key(self, request: TableRequest, plan: Plan) -> None:
         """Makes the rows unique by the keys, where they are not."""
-        keys = [plan.mapping[key] for key in request.keys]
-        if not keys or request.method == "append-only" or frozenset(keys) in plan.table.keys:
+        keys = [plan.mapping[key] for key in keys_of(request)]
+        if not keys or frozenset(keys) in plan.table.keys:
             return
         nullable = {column.name for column in plan.table.columns if column.nullable}
         nulls = self.database.null_keys and bool(nullable & set(keys))
@@ -201,8 +201,7 @@ class Work:
     def _changes(self, request: TableRequest, plan: Plan) -> Iterator[str]:
         sql, change = self.database.sql, plan.change
         if change.create is not None:
-            unique = request.method != "append-only"
-            keys = [plan.mapping[key] for key in request.keys] if unique else []
+            keys = [plan.mapping[key] for key in keys_of(request)]
             comment = str(request.schema.get("description") or "")
             properties = request.layout.properties
             yield from sql.create(self.place, change.create, keys, comment, properties)
@@ -235,7 +234,7 @@ class Work:
             else:
                 expression = sql.converted(expression, staged, stored[column.target])
             values[column.target] = expression
-        keyed = request.keys if request.method != "append-only" else ()
+        keyed = keys_of(request)
         keys = tuple(plan.mapping[key] for key in keyed)
         marked = request.hard_delete and DELETED_AT in places and keyed
         return Rows(
@@ -271,6 +270,11 @@ def stored_struct(struct: T.StructType) -> T.StructType:
     nested = (T.StructType, T.ArrayType, T.MapType)
     kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
     return T.StructType(
+def keys_of(request: TableRequest) -> tuple[str, ...]:
+    """The columns of the stream that tell rows of the table apart; none where all are added."""
+    return request.keys if request.method != "append-only" else ()
+
+
         [T.StructField(f.name, k, f.nullable) for f, k in zip(struct, kinds, strict=True)]
     )
 
