@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -190,8 +191,7 @@ class JdbcDestination:
                     work.connection.commit()
                 if self._database.describe(work.cursor, work.place) is not None:
                     work.cursor.execute(self._database.sql.delete_all(work.place))
-                for columns in conflicts:
-                    work.drop_columns(columns)
+                work.drop_columns(dict.fromkeys(chain.from_iterable(conflicts)))
                 for flush in held:
                     plan = work.alter(flush.request, work.plan(flush.request))
                     self._view(work, flush.request, plan)

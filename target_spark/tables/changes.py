@@ -9,7 +9,7 @@ no entry names have the stream's names then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import types as T  # noqa: N812
@@ -93,6 +93,16 @@ class TableChange:
     def alters(self) -> bool:
         """Whether a table that is there has to change (its mapping aside)."""
         return any((self.add, self.widen, self.add_nested, self.nullable, self.rewrite))
+
+    def given(self, names: Collection[str]) -> frozenset[str]:
+        """The table's columns that a row has a say in, with those for other types of a column.
+
+        Args:
+            names: The columns of the stream.
+        """
+        named = of_columns(self.mapping).items()
+        variants = {name for source, name in named if source.partition(VARIANT)[0] in names}
+        return frozenset(variants.union(i.target for i in self.projection if i.source is not None))
 
     @property
     def renamed(self) -> Mapping[str, str]:

@@ -259,6 +259,18 @@ def test_a_conflict_is_settled_as_asked(db: Db, new_loads: NewLoads, conflicts: 
         assert found == [("5", db.null), (db.null, "a"), ("6", db.null)]
 
 
+def test_an_updated_row_keeps_no_value_of_the_type_it_had(db: Db, new_loads: NewLoads):
+    loads = new_loads(db, conflicts="suffix")
+    ints, texts = (request(f"id int!, x {kind}", "id", "upsert") for kind in ("int", "string"))
+    loads.load(ints, [(1, 5), (2, 6)])
+    loads.load(texts, [(1, "a"), (3, "b")])
+    query = "select x, x__string from t order by id"
+    assert db.table(query) == [(db.null, "a"), ("6", db.null), (db.null, "b")]
+    loads.load(ints, [(1, 7), (3, None)])
+    loads.load(request("id int!", "id", "upsert"), [(2,)])
+    assert db.table(query) == [("7", db.null), ("6", db.null), (db.null, db.null)]
+
+
 def test_keys_do_not_change_their_type(db: Db, new_loads: NewLoads):
     loads = new_loads(db, conflicts="cast")
     loads.load(request("id int!, x int", "id", "upsert"), [(1, 5)])

@@ -184,13 +184,26 @@ def test_overwrite_with_keys_keeps_the_newest_of_all_flushes(db: Db, new_loads: 
     assert ids(db) == [("1", "c"), ("3", "d")]
 
 
+def test_overwrite_with_keys_mixes_no_rows(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
+    loads.load(request("id int!, x string", "id", "overwrite"), [(1, "a"), (2, "b")])
+    last = request("id int!, y string", "id", "overwrite")
+    loads.load(last, [(1, "c")])
+    loads.destination.finish(last)
+    rows = db.table("select id, x, y from t order by id")
+    assert rows == [("1", db.null, "c"), ("2", "b", db.null)]
+
+
 def test_overwrite_takes_new_columns_and_other_types(db: Db, new_loads: NewLoads):
     new_loads(db).load(request("id int, x string, z int"), [(1, "old", 3)])
     loads = new_loads(db)
     whole = request("id int, x int, y string", "", "overwrite")
     loads.load(whole, [(2, 5, "new")])
-    loads.destination.finish(whole)
-    assert db.table("select id, x, y from t") == [("2", "5", "new")]
+    last = request("id int, x int", "", "overwrite")
+    loads.load(last, [(3, 6)])
+    loads.destination.finish(last)
+    rows = db.table("select id, x, y from t order by id")
+    assert rows == [("2", "5", "new"), ("3", "6", db.null)]
 
 
 def test_overwritten_rows_are_seen_until_the_commit(pg: PG, new_loads: NewLoads):

@@ -25,7 +25,7 @@ from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.mysql_sql import MySqlSql
 from target_spark.destinations.databases.place import Place
-from target_spark.destinations.databases.sql import Sql
+from target_spark.destinations.databases.sql import NULL, Sql
 from target_spark.destinations.databases.staging import (
     StagedColumn,
     chunks,
@@ -143,8 +143,10 @@ class MySql:
                 hint="a view or something else has its name; set 'table_prefix' or rename it",
             )
         cursor.execute(_COLUMNS, (table.schema, table.table))
+        # MariaDB says NULL where there is none, and puts texts into quotes.
+        none = {None, NULL} if self._sql.mariadb else {None}
         columns = tuple(
-            FoundColumn(name, _plain(kind), nullable == "YES", default is not None or bool(extra))
+            FoundColumn(name, _plain(kind), nullable == "YES", default not in none or bool(extra))
             for name, kind, nullable, default, extra in cursor.fetchall()
             if "GENERATED" not in extra.upper().replace("DEFAULT_GENERATED", "")
         )

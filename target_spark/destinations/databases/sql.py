@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PART_ROWS = 1 << 40
 LEDGER = "_singer_ledger"
 NAMES = "_singer_columns"
+NULL = "NULL"
 
 
 class Sql:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from target_spark.destinations.databases import (
     TablePlace,
 )
 from target_spark.destinations.databases.ledger import Ledger, table_lock
+from target_spark.destinations.databases.sql import NULL
 from target_spark.destinations.databases.staging import StagedColumn, staged_name
 from target_spark.plans import Layout
 from target_spark.tables.evolution import TableChange, plan_change
@@ -117,7 +118,7 @@ class Work:
                     conflicts.append(column)
         return conflicts
 
-    def drop_columns(self, columns: Sequence[str]) -> None:
+    def drop_columns(self, columns: Iterable[str]) -> None:
         """Takes columns away, with what they hold."""
         for column in columns:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
@@ -224,8 +225,12 @@ class Work:
         stored = {column.name: column.sql_type for column in found.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
         values: dict[str, str] = {}
+        is_whole = request.method == "overwrite"
+        given = plan.change.given(request.struct.names)
         for column in plan.change.projection:
             if column.source is None or column.how == "null":
+                if is_whole or column.target in given:
+                    values[column.target] = NULL
                 continue
             expression = f"s.{places[column.source]}"
             staged = sql.type_of(request.struct[column.source].dataType)
@@ -265,16 +270,16 @@ class Work:
                 )
 
 
-def stored_struct(struct: T.StructType) -> T.StructType:
-    """The columns as a database stores them: nested values as JSON."""
-    nested = (T.StructType, T.ArrayType, T.MapType)
-    kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
-    return T.StructType(
 def keys_of(request: TableRequest) -> tuple[str, ...]:
     """The columns of the stream that tell rows of the table apart; none where all are added."""
     return request.keys if request.method != "append-only" else ()
 
 
+def stored_struct(struct: T.StructType) -> T.StructType:
+    """The columns as a database stores them: nested values as JSON."""
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
+    return T.StructType(
         [T.StructField(f.name, k, f.nullable) for f, k in zip(struct, kinds, strict=True)]
     )
 
