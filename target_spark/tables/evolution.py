@@ -33,10 +33,11 @@ from target_spark.tables.nested import (
 from target_spark.tables.partitions import partition_fields
 from target_spark.tables.types import family, is_text
 
-__all__ = ["Capabilities", "Column", "Projected", "TableChange", "plan_change"]
+__all__ = ["ANYTHING", "Capabilities", "Column", "Projected", "TableChange", "plan_change"]
 
 _LONGEST_TAG, _LONGEST_SHOWN = 24, 120
-_ANYTHING = Capabilities(widen=lambda _old, _new: True)
+ANYTHING = Capabilities(widen=lambda _old, _new: True)
+"""What can be done to a table that has no rows yet."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class _Planner:
     def _recast(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
         """Text in a column of text; otherwise all rows get a type that holds all values."""
         old = self.columns[name].dataType
-        wide = growth(old, legal.dtype, _ANYTHING, (name,)) or Growth(T.StringType())
+        wide = growth(old, legal.dtype, ANYTHING, (name,)) or Growth(T.StringType())
         mapping = {column.name: name}
         if is_text(old) and not is_text(legal.dtype):
             to_text = growth(old, T.StringType(), self.can, (name,))

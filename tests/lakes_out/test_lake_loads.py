@@ -150,11 +150,13 @@ def test_overwrite_replaces_everything_at_the_end_in_one_commit(
     assert load.rows() == []
 
 
-@pytest.mark.parametrize("in_catalog", [False, True])
-def test_overwrite_with_other_columns_is_one_commit_too(lake_load: Make, in_catalog: bool) -> None:
+@pytest.mark.parametrize(("in_catalog", "conflicts"), [(False, "cast"), (True, "suffix")])
+def test_overwrite_with_other_columns_is_one_commit_too(
+    lake_load: Make, in_catalog: bool, conflicts: str
+) -> None:
     layout = Layout(partition_by=("name",), properties={"a'b": "c"})
     load = lake_load("id long, name string, gone date", method="overwrite", layout=layout,
-                     in_catalog=in_catalog)  # fmt: skip
+                     in_catalog=in_catalog, type_conflicts=conflicts)  # fmt: skip
     load.load([row(1, "a")])
     load.end()
     before = len(load.history())
@@ -163,12 +165,21 @@ def test_overwrite_with_other_columns_is_one_commit_too(lake_load: Make, in_cata
     load.load([{"id": "x", "name": "y"}])
     load.struct = struct("id string, name string, more long")
     load.schema = {"properties": {"more": {"description": "new"}}}
-    load.load([{"id": "z", "name": None, "more": 1}])
+    load.load([{"id": "z", "name": None, "more": 2**60 + 1}])
+    load.struct = struct("name string, more double")
+    load.load([{"name": "y", "more": 0.5}])
     load.end()
-    assert load.columns() == [("id", "string"), ("name", "string"), ("more", "bigint")]
-    assert load.rows() == [("x", "y", None), ("z", None, 1)]
+    columns = [("id", "string"), ("name", "string")]
+    if conflicts == "cast":
+        assert load.columns() == [*columns, ("more", "string")]
+        rows = [("x", "y", None), ("z", None, str(2**60 + 1)), (None, "y", "0.5")]
+    else:
+        assert load.columns() == [*columns, ("more", "bigint"), ("more__double", "double")]
+        rows = [("x", "y", None, None), ("z", None, 2**60 + 1, None), (None, "y", None, 0.5)]
+    assert load.rows() == rows
     assert len(load.history()) == before + 1
-    assert [row[2] for row in load.sql("DESCRIBE {t}") if row[0] == "more"] == ["new"]
+    told = {row[0]: row[2] for row in load.sql("DESCRIBE {t}")}
+    assert told["more"] == "new"
     assert load.properties()["a'b"] == "c"
     assert load.partitions() == ["name"]
     assert load.marks()[0].run == load.run

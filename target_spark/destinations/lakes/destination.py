@@ -29,7 +29,7 @@ from target_spark.destinations.lakes.sessions import own_session
 from target_spark.destinations.lakes.settling import settle
 from target_spark.destinations.lakes.views import view_sql
 from target_spark.destinations.trouble import writing
-from target_spark.tables.evolution import TableChange, plan_change
+from target_spark.tables.evolution import ANYTHING, TableChange, plan_change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -311,6 +311,6 @@ def _alters(now: LakeTable, change: TableChange) -> bool:
 
 def _planner(form: LakeFormat, conflicts: str) -> Callable[..., TableChange]:
     def plan(struct: Any, request: TableRequest, names: Any) -> TableChange:
-        return plan_change(struct, request, form.rules, conflicts, form.can, names)
+        return plan_change(struct, request, form.rules, conflicts, ANYTHING, names)
 
     return plan

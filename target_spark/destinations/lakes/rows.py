@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from shared.arrow_types import as_nullable
-from shared.json_schema import merge_structs
 from shared.singer_columns import quoted
 from shared.transforms.record_metadata import DELETED_AT
 from target_spark.destinations import Flush
@@ -25,7 +24,7 @@ from target_spark.destinations.lakes.parts import (
     ordered_frame,
 )
 from target_spark.plans import Part, TableRequest
-from target_spark.tables.changes import VARIANT, Column, Projected, TableChange, of_columns
+from target_spark.tables.changes import Column, Projected, TableChange
 from target_spark.tables.spark_columns import project
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def upserted(
     if repeated:
         rows = newest(ordered_frame(spark, flush.parts, flush.write.struct), request.keys)
         frame = project(rows, change.projection)
-    given = _given(change, request)
+    given = change.given(request.struct.names)
     update = [item.target for item in change.projection if item.target in given]
     plan = MergePlan(
         keys=ranges,
@@ -89,12 +88,11 @@ def overwritten(
         The rows: with keys, the newest of each. The columns, as `change.create`. The request.
 
     Raises:
-        DestinationError: The stream's columns have changed their types during the run.
+        DestinationError: The stream's columns have changed their types during the run, and the
+            settings do not say what becomes of such.
     """
-    last = flushes[-1].request
-    struct = reduce(merge_structs, (flush.request.struct for flush in flushes))
-    request = replace(last, struct=struct)
-    change = plan(None, request, names)
+    change = _whole([flush.request for flush in flushes], plan, names)
+    request = replace(flushes[-1].request, struct=_stream_of(change))
     order = (Projected(ORDER, ORDER, _long(), "as is"),) if request.keys else ()
     frames: list[DataFrame] = []
     before = 0
@@ -128,6 +126,39 @@ def recast(
     return project(spark.table(place.table), tuple(items)), whole
 
 
+def _whole(
+    requests: Sequence[TableRequest], plan: Planner, names: Mapping[str, str]
+) -> TableChange:
+    """The change that makes a table for the rows of all requests; the last one describes it."""
+    columns: dict[str, Column] = {}
+    change = TableChange(mapping=names)
+    for _, same in groupby(requests, key=lambda request: request.struct.json()):
+        request = replace(next(same), schema=requests[-1].schema)
+        table = _struct_of(columns.values()) if columns else None
+        change = plan(table, request, change.mapping)
+        columns = {name: _changed(column, change) for name, column in columns.items()}
+        columns |= {column.name: column for column in (*(change.create or ()), *change.add)}
+    return replace(change, create=tuple(columns.values()))
+
+
+def _changed(column: Column, change: TableChange) -> Column:
+    """A column as it is after a change."""
+    types = {item.target: item.dtype for item in change.projection}
+    nullable = column.nullable or column.name in change.nullable
+    return replace(column, dtype=types.get(column.name, column.dtype), nullable=nullable)
+
+
+def _stream_of(change: TableChange) -> StructType:
+    """The columns that a stream would have whose table this is."""
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    fields: dict[str, StructField] = {}
+    for column in change.create or ():
+        made = StructField(column.source, column.dtype, column.nullable)
+        fields.setdefault(column.source, made)
+    return StructType(list(fields.values()))
+
+
 def _group(
     spark: SparkSession,
     parts: Sequence[Part],
@@ -138,32 +169,23 @@ def _group(
     order: tuple[Projected, ...],
 ) -> DataFrame:
     struct = flush.write.struct
-    found = plan(_struct_of(whole), flush.request, whole.mapping)
+    table = as_nullable(_struct_of(whole.create or ()))
+    found = plan(table, flush.request, whole.mapping)
     if not order:
         return project(frame_of(spark, parts, struct), found.projection)
     frame = ordered_frame(spark, parts, struct, before)
     return project(frame, (*found.projection, *order))
 
 
-def _struct_of(change: TableChange) -> StructType:
+def _struct_of(columns: Iterable[Column]) -> StructType:
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
-    columns = change.create or ()
-    made = StructType([StructField(column.name, column.dtype) for column in columns])
-    return as_nullable(made)  # type: ignore[no-any-return]
+    return StructType([StructField(c.name, c.dtype, c.nullable) for c in columns])
 
 
 def _targets(change: TableChange) -> dict[str, str]:
     """Stream's name → table's name of every column that rows go to."""
     return {item.source: item.target for item in change.projection if item.source is not None}
-
-
-def _given(change: TableChange, request: TableRequest) -> set[str]:
-    """Columns that rows of the stream have a say in, with those for other types of a column."""
-    own = set(request.struct.names)
-    named = of_columns(change.mapping).items()
-    columns = {name for source, name in named if source.partition(VARIANT)[0] in own}
-    return columns.union(item.target for item in change.projection if item.source is not None)
 
 
 def _long() -> DataType:
