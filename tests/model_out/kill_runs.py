@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import queue
 import random
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from model_source import line_of
 
 COUNT, STEP, KEYS = 4_000, 300, 500
 ADDED, KEPT = "added", "kept"
@@ -24,19 +30,43 @@ SCHEMAS = {
 }
 
 
-def messages(first: int = 0) -> bytes:
-    """Records of both streams in turn, from a STATE on, and a STATE after every 300."""
+def messages(folder: Path, first: int = 0) -> bytes:
+    """Records of both streams in turn, from a STATE on, and a STATE after every 300.
+
+    Of every three such lots the last one comes as a BATCH message for each stream.
+
+    Args:
+        folder: For the files of these.
+        first: The STATE.
+    """
     heads = [
         {"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": keys}
         for (name, schema), keys in zip(SCHEMAS.items(), ([], ["id"]), strict=True)
     ]
-    lines = [json.dumps(head) for head in heads]
-    for number in range(first, COUNT):
-        name = (ADDED, KEPT)[number % 2]
-        lines.append(json.dumps({"type": "RECORD", "stream": name, "record": record(number)}))
-        if number % STEP == STEP - 1 or number == COUNT - 1:
-            lines.append(json.dumps({"type": "STATE", "value": {"at": number + 1}}))
-    return ("\n".join(lines) + "\n").encode()
+    sent = [*heads]
+    for start in range(first, COUNT, STEP):
+        numbers = range(start, min(start + STEP, COUNT))
+        is_batch = start // STEP % 3 == 2
+        sent += _batches(folder, numbers) if is_batch else map(_record_message, numbers)
+        sent.append({"type": "STATE", "value": {"at": numbers[-1] + 1}})
+    return b"".join(map(line_of, sent))
+
+
+def _record_message(number: int) -> dict[str, Any]:
+    return {"type": "RECORD", "stream": (ADDED, KEPT)[number % 2], "record": record(number)}
+
+
+def _batches(folder: Path, numbers: range) -> Iterator[dict[str, Any]]:
+    """A message for each stream: a file of Parquet, and one of JSON lines."""
+    folder.mkdir(exist_ok=True)
+    added, kept = (folder / f"{name}-{numbers[0]}" for name in (ADDED, KEPT))
+    pq.write_table(pa.Table.from_pylist([record(n) for n in numbers if n % 2 == 0]), added)
+    lines = b"".join(line_of(record(n)) for n in numbers if n % 2)
+    kept.write_bytes(gzip.compress(lines, mtime=0))
+    for file, form, compression in ((added, "parquet", "none"), (kept, "jsonl", "gzip")):
+        kind = {"format": form, "compression": compression}
+        stream = file.name.partition("-")[0]
+        yield {"type": "BATCH", "stream": stream, "encoding": kind, "manifest": [str(file)]}
 
 
 def record(number: int) -> dict[str, Any]:
@@ -99,13 +129,13 @@ class Ended:
     log: str
 
 
-def run(command: Sequence[str], first: int, cwd: Any, kill: Moment | None, commits: Any) -> Ended:
+def run(command: Sequence[str], first: int, cwd: Path, kill: Moment | None, commits: Any) -> Ended:
     """Runs the target on everything from a STATE on; kills it at the moment, if it comes to it.
 
     Args:
         command: Of the target.
         first: The STATE.
-        cwd: Folder to run in.
+        cwd: Folder to run in, also for batch files.
         kill: When; None to let it end.
         commits: Tells how many commits others see.
     """
@@ -118,7 +148,7 @@ def run(command: Sequence[str], first: int, cwd: Any, kill: Moment | None, commi
     states: queue.Queue[int] = queue.Queue()
     log: list[str] = []
     threads = [
-        threading.Thread(target=_send, args=(process.stdin, messages(first))),
+        threading.Thread(target=_send, args=(process.stdin, messages(cwd / "batches", first))),
         threading.Thread(target=_states, args=(process.stdout, states)),
         threading.Thread(target=_log, args=(process.stderr, log)),
     ]

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from model_tables import VERSION, Row, TableModel
+from model_source import VERSION, Source
+from model_tables import Row, TableModel
 
+from shared.errors import DestinationError
 from target_spark import events as ev
 from target_spark.config import TargetConfig
 from target_spark.doing import Doer
@@ -57,6 +59,13 @@ class Run:
     """One process of the target, until its input ends or it is killed.
 
     Tables of the model change at the moment at which those of the destination must.
+
+    Args:
+        config: The settings.
+        spark: Gives the session.
+        models: By stream.
+        source: Knows what the files of BATCH messages hold.
+        folder: For staged files.
     """
 
     def __init__(
@@ -64,9 +73,11 @@ class Run:
         config: TargetConfig,
         spark: Callable[[], Any],
         models: dict[str, TableModel],
+        source: Source,
         folder: Path,
     ) -> None:
         self.models = models
+        self._source = source
         self.loader = Loader(config, spark)
         self.output = _Output()
         self.now = time.time()
@@ -79,13 +90,15 @@ class Run:
         self._reader = Reader()
         self._staging = Staging(str(folder)).__enter__()
         self._repeats = False
+        self._may_fail = False
         self._commit = self.loader._destination.commit
         self.loader._destination.commit = self._committed  # type: ignore[method-assign]
         self._pipeline = Pipeline(
             SizeAndAge(rows=config.batch_size_rows, seconds=AGE),
-            Limits(parallel=4),
+            Limits(parallel=4, probe=config.batch_size_rows is not None),
             run_id=uuid.uuid4().hex,
-            by_state=lambda stream: load_method(config, stream) == "append-only",
+            by_state=self.loader.tells_repeats,
+            overwrite=lambda stream: load_method(config, stream) == "overwrite",
         )
         self._doer = Doer(
             loader=self.loader,
@@ -111,7 +124,7 @@ class Run:
 
     def commits(self, work: int) -> bool:
         """Whether the table changes by it."""
-        return isinstance(self._works[work], ev.Commit | ev.Activate)
+        return isinstance(self._works[work], ev.Commit | ev.Activate | ev.Finish)
 
     def feed(self, lines: list[bytes]) -> None:
         for event in self._reader.feed(b"".join(lines)):
@@ -141,22 +154,42 @@ class Run:
         task = self._workers.waiting.pop(work)
         self._repeats = twice
         self.is_broken = True
-        answer = task()
+        try:
+            answer = task()
+        except DestinationError as error:
+            if not self._may_fail:
+                raise
+            self._works.pop(work)
+            self.hear(ev.WorkFailed(work, error))
+        else:
+            self._model(self._works.pop(work))
+            if heard:
+                self.hear(answer)
         self.is_broken = False
-        self._model(self._works.pop(work))
-        if heard:
-            self.hear(answer)
 
-    def finish(self, order: Callable[[list[int]], int] = lambda works: works[0]) -> None:
+    def finish(self) -> None:
         """Ends the input, and does everything that is left."""
-        self.end()
-        while self.work:
-            self.do(order(self.work))
-        assert self._pipeline.done
+        self._finish()
         assert self.error is None
+
+    def refuse(self, lines: list[bytes]) -> str:
+        """Feeds the last messages of a run, over which it must end with an error; gives that."""
+        self._may_fail = True
+        self.feed(lines)
+        self._finish()
+        assert isinstance(self.error, DestinationError)
+        return str(self.error)
+
+    def _finish(self) -> None:
+        self.end()
+        while self.work and not self._pipeline.done:
+            self.do(self.work[0])
+        assert self._pipeline.done
 
     def leave(self) -> None:
         """Lets go of what only a dead process does: files of its own, connections."""
+        for model in self.models.values():
+            model.forget()
         self._staging.__exit__()
         keeper = getattr(self.loader._destination, "_keeper", None)
         connection = getattr(keeper, "_connection", None)
@@ -175,8 +208,9 @@ class Run:
                 row = {**message["record"], VERSION: message.get("version")}
                 self._staged[action.file].append(row)
         elif isinstance(action, ev.Convert):
-            assert action.staged is not None
-            self._pieces[action.flush][action.piece] = self._staged[action.staged]
+            files = (row for file in action.files for row in self._source.files[file.url])
+            rows = list(files) if action.staged is None else self._staged[action.staged]
+            self._pieces[action.flush][action.piece] = rows
         elif isinstance(action, ev.CleanUp):
             self.error = action.error
         if isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.Bury):
@@ -190,3 +224,5 @@ class Run:
             self.models[schema.stream].commit(schema.schema["properties"], rows)
         elif isinstance(action, ev.Activate):
             self.models[action.stream.stream].activate(action.version)
+        elif isinstance(action, ev.Finish):
+            self.models[action.stream].finish()

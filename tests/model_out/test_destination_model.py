@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,9 +21,20 @@ from hypothesis.stateful import (
     rule,
 )
 from model_runs import Run
-from model_source import CHANGES, Change, Source, Stream
+from model_source import (
+    ALIEN_TYPES,
+    CHANGES,
+    CHANGING,
+    DELETED,
+    FORMS,
+    NUMBER,
+    Form,
+    Source,
+    Stream,
+    line_of,
+)
 from model_stores import DeltaStore, Store
-from model_tables import DELETED, TableModel, as_texts
+from model_tables import TableModel, as_texts
 from pyspark.sql import types as T  # noqa: N812
 
 from target_spark.config import target_config
@@ -32,13 +44,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.soak]
 
-UPSERTED, ADDED = "upserted", "added"
+UPSERTED, ADDED, REPLACED = "upserted", "added", "replaced"
 KEYS = ("k", "g")
+METHODS = {UPSERTED: "upsert", ADDED: "append-only", REPLACED: "overwrite"}
+MIXES = ((UPSERTED,), (ADDED,), (UPSERTED, ADDED), (REPLACED,), (REPLACED, UPSERTED))
 SNAPSHOT_TASKS = "spark.databricks.delta.snapshotPartitions"
 # The first example does nearly nothing; a commit to a lake takes a second.
-EXAMPLES = {"delta": 3, "iceberg": 4, "postgresql": 6}
+EXAMPLES = {"delta": 3, "iceberg": 4, "postgresql": 5}
 _numbers = itertools.count(1)
-_places = st.integers(0, 1000)
+_chances = st.randoms(use_true_random=True)
+NULLS, MARKS, NEW_VERSIONS = 0.3, 0.25, 0.2
+"""How often a value is null, a record marked as deleted, and a version begun."""
 
 
 PLAIN_VALUES: dict[type[T.DataType], list[Any]] = {
@@ -48,32 +64,40 @@ PLAIN_VALUES: dict[type[T.DataType], list[Any]] = {
     T.LongType: [0, 7, 2**62],
     T.FloatType: [0.25, -1.5],
     T.DoubleType: [0.1, -1e15],
+    T.DecimalType: [0.5, -7.25],
+    T.DateType: ["2024-02-29", "1969-12-31"],
+}
+KEY_VALUES: dict[type[T.DataType], list[Any]] = {
+    T.IntegerType: [1, 2, 3],
+    T.LongType: [1, 2, 2**40],
+    T.StringType: ["1", "x"],
 }
 
 
-def values_of(dtype: T.DataType) -> st.SearchStrategy[Any]:
-    """JSON values of a column; all of them are exact in every destination."""
+def value_of(field: T.StructField, chance: Random) -> Any:
+    """A JSON value of a column; all of them are exact in every destination."""
+    if field.nullable and chance.random() < NULLS:
+        return None
+    dtype = field.dataType
     if isinstance(dtype, T.StructType):
-        fields = {field.name: values_of(field.dataType) for field in dtype}
-        return st.none() | st.fixed_dictionaries(fields)
+        return {inner.name: value_of(inner, chance) for inner in dtype}
     if isinstance(dtype, T.ArrayType):
-        return st.none() | st.lists(values_of(dtype.elementType), max_size=2)
-    if isinstance(dtype, T.DecimalType):
-        return st.sampled_from([None, 0.5, -7.25, *([1.0625] if dtype.scale > 2 else [])])
-    return st.sampled_from([None, *PLAIN_VALUES[type(dtype)]])
+        element = T.StructField("element", dtype.elementType)
+        return [value_of(element, chance) for _ in range(chance.randrange(3))]
+    return chance.choice(PLAIN_VALUES[type(dtype)])
 
 
-def records_of(stream: Stream) -> st.SearchStrategy[dict[str, Any]]:
-    """Records as the stream is now; every fourth is marked as deleted."""
-    columns = {name: values_of(stream.fields[name].dataType) for name in stream.optional}
-    keys = {"k": st.sampled_from([1, 2, 3, None]), "g": st.sampled_from(["a", "b"])}
-    plain = st.fixed_dictionaries({**keys, **columns})
-    marked = st.fixed_dictionaries({**keys, **columns, DELETED: st.just("2024-05-06T07:08:09Z")})
-    return st.one_of(plain, plain, plain, marked)
+def record_of(stream: Stream, chance: Random) -> dict[str, Any]:
+    """A record as the stream is now; every fourth is marked as deleted."""
+    key = stream.fields["k"]
+    numbers = [*KEY_VALUES[type(key.dataType)], *([None] if key.nullable else [])]
+    marks = {DELETED: "2024-05-06T07:08:09Z"} if chance.random() < MARKS else {}
+    columns = {name: value_of(stream.fields[name], chance) for name in stream.optional}
+    return {"k": chance.choice(numbers), "g": chance.choice("ab"), **columns, **marks}
 
 
 class DestinationMachine(RuleBasedStateMachine):
-    """A source with a keyed stream and one without, a run of the target, and what must be there.
+    """A source with one or two streams, a run of the target, and what must be there.
 
     Records without a key come exactly once only where a run's flushes end at STATE messages, or
     at the same messages again (`docs/guarantees.md`): such are all flushes where that stream is.
@@ -85,25 +109,34 @@ class DestinationMachine(RuleBasedStateMachine):
         self.number = next(_numbers)
 
     @initialize(
-        method=st.sampled_from([UPSERTED, ADDED, "both"]),
+        names=st.sampled_from(MIXES),
+        keyed=st.booleans(),
         hard_delete=st.booleans(),
         rows=st.sampled_from([None, 2, 5]),
+        conflicts=st.sampled_from(["fail", "suffix", "cast"]),
     )
-    def begin(self, method: str, hard_delete: bool, rows: int | None) -> None:
-        self.aligned = method != UPSERTED
-        keys = {UPSERTED: KEYS, ADDED: ()}
-        names = [method] if method != "both" else [UPSERTED, ADDED]
-        self.source = Source({name: Stream(name, keys[name]) for name in names})
-        self.models = {name: TableModel(keys[name], hard_delete) for name in names}
-        given = self.store.settings(self.number)
-        self.config = target_config(
-            {
-                **given,
-                "hard_delete": hard_delete,
-                "streams": {UPSERTED: {"load_method": "upsert"}},
-                **({"batch_size_rows": rows} if rows else {}),
-            }
-        )
+    def begin(
+        self,
+        names: tuple[str, ...],
+        keyed: bool,
+        hard_delete: bool,
+        rows: int | None,
+        conflicts: str,
+    ) -> None:
+        self.aligned = ADDED in names
+        self.conflicts = conflicts
+        keys = {UPSERTED: KEYS, ADDED: (), REPLACED: KEYS if keyed else ()}
+        streams = {name: Stream(name, keys[name]) for name in names}
+        self.source = Source(streams, self.folder / f"files-{self.number}")
+        self.models = {
+            name: TableModel(keys[name], hard_delete, name == REPLACED) for name in names
+        }
+        self.settings = {
+            **self.store.settings(self.number),
+            "hard_delete": hard_delete,
+            "streams": {name: {"load_method": METHODS[name]} for name in names},
+            **({"batch_size_rows": rows} if rows else {}),
+        }
         self.done = 0
         self.sent = 0
         self.changed = True
@@ -111,34 +144,77 @@ class DestinationMachine(RuleBasedStateMachine):
 
     # What the source does
 
-    @rule(data=st.data(), place=_places, state=st.booleans(), flush=st.booleans())
-    def send_records(self, data: st.DataObject, place: int, state: bool, flush: bool) -> None:
-        stream = self.stream(place)
-        for record in data.draw(st.lists(records_of(stream), min_size=1, max_size=4)):
-            self.source.record(stream.name, record)
+    @rule(
+        chance=_chances,
+        changes=st.sampled_from([0, 1, 1, 2]),
+        form=st.sampled_from(["record", *FORMS]),
+        state=st.booleans(),
+        flush=st.booleans(),
+    )
+    def send_records(
+        self, chance: Random, changes: int, form: Form, state: bool, flush: bool
+    ) -> None:
+        """Some records, perhaps with other columns than before, perhaps of a new version.
+
+        What is there of older versions goes by and by, or when the new one is activated.
+        """
+        stream = self.stream(chance)
+        if chance.random() < NEW_VERSIONS:
+            stream.version = (stream.version or 0) + 1
+        changed = [kind(stream, chance) for kind in chance.choices(CHANGES, k=changes)]
+        if any(changed):
+            self.source.schema(stream.name)
+        records = [record_of(stream, chance) for _ in range(chance.randint(1, 4))]
+        self.source.send(stream.name, records, form)
         if state:
             self.source.state()
         self.send()
         if flush:
             self.flush()
 
-    @rule(place=_places, kind=st.sampled_from(CHANGES))
-    def change_columns(self, place: int, kind: Change) -> None:
-        stream = self.stream(place)
-        if kind(stream, place):
-            self.source.schema(stream.name)
+    @rule(chance=_chances, form=st.sampled_from(FORMS))
+    def change_type(self, chance: Random, form: Form) -> None:
+        """A column's values have another type from now on; the setting says what becomes of them.
+
+        Where that is an error, the next run has another setting. Tables that are replaced forget
+        the types of earlier runs.
+        """
+        stream = self.stream(chance)
+        before = self.done if stream.name == REPLACED else 0
+        if CHANGING not in stream.fields or not stream.retype(CHANGING, chance.choice(ALIEN_TYPES)):
+            return
+        is_known = self.source.has_sent(stream.name, CHANGING, before)
+        is_refused = self.conflicts == "fail" and is_known
+        self.align()
+        self.source.schema(stream.name)
+        self.source.send(stream.name, [record_of(stream, chance)], form)
+        if is_refused:
+            assert f"'{CHANGING}'" in self.run.refuse(self.unsent())
+            self.conflicts = chance.choice(["suffix", "cast"])
+            self.changed = True
+            self.restart()
+        else:
             self.send()
 
-    @rule(place=_places)
-    def begin_version(self, place: int) -> None:
-        """The next records have another version; what is there becomes old by and by."""
-        stream = self.stream(place)
-        stream.version = (stream.version or 0) + 1
+    @rule(chance=_chances)
+    def change_key(self, chance: Random) -> None:
+        """No setting lets a key change its type; the next run has the key of before."""
+        stream = self.stream(chance)
+        has_table = self.source.has_sent(stream.name, "k", 0)
+        if not stream.keys or not has_table or stream.name == REPLACED:
+            return
+        self.align()
+        other = stream.with_type("k", T.StringType())
+        record = {NUMBER: 0, **record_of(other, chance)}
+        line = line_of({"type": "RECORD", "stream": stream.name, "record": record})
+        assert "'k'" in self.run.refuse([other.schema_line(), line])
+        self.changed = True
+        self.restart()
 
     @precondition(lambda self: any(s.version for s in self.source.streams.values()))
-    @rule(place=_places)
-    def activate_version(self, place: int) -> None:
-        stream = self.stream(place)
+    @rule(chance=_chances)
+    def activate_version(self, chance: Random) -> None:
+        stream = self.stream(chance)
         if stream.version is not None:
             self.source.activate(stream.name)
             self.send()
@@ -151,42 +227,47 @@ class DestinationMachine(RuleBasedStateMachine):
         self.run.flush()
 
     @precondition(lambda self: self.run.work)
-    @rule(count=st.integers(1, 8), place=_places, twice=st.booleans())
-    def work(self, count: int, place: int, twice: bool) -> None:
+    @rule(chance=_chances, twice=st.booleans())
+    def work(self, chance: Random, twice: bool) -> None:
         """Some of it is done; a commit perhaps twice, as nobody knew whether it had succeeded."""
-        for number in range(count):
+        for _ in range(chance.randint(1, 8)):
             if self.run.work:
-                self.run.do(self.pick(place // (number + 1)), twice=twice)
+                self.run.do(chance.choice(self.run.work), twice=twice)
                 self.changed = True
 
     @precondition(lambda self: self.sent > self.done + 2)
-    @rule(commits=st.integers(0, 3), place=_places, state=st.booleans())
-    def crash_after_commits(self, commits: int, place: int, state: bool) -> None:
+    @rule(chance=_chances, commits=st.integers(0, 3), state=st.booleans())
+    def crash_after_commits(self, chance: Random, commits: int, state: bool) -> None:
         """Everything is committed up to the last of them, of which the run does not hear."""
         if state:
             self.flush()
         while self.run.work and commits:
-            work = self.pick(place)
+            work = chance.choice(self.run.work)
             commits -= self.run.commits(work)
             self.run.do(work, heard=commits > 0)
             self.changed = True
         self.restart()
 
     @precondition(lambda self: self.run.work)
-    @rule(count=st.integers(0, 8), place=_places)
-    def crash(self, count: int, place: int) -> None:
+    @rule(chance=_chances)
+    def crash(self, chance: Random) -> None:
         """Work goes on for a while; of the last piece of it nobody hears."""
-        for left in range(count, 0, -1):
+        for left in range(chance.randint(0, 8), 0, -1):
             if self.run.work:
-                self.run.do(self.pick(place // left), heard=left > 1)
+                self.run.do(chance.choice(self.run.work), heard=left > 1)
                 self.changed = True
         self.restart()
 
     @precondition(lambda self: self.sent > self.done + 4)
-    @rule()
-    def end(self) -> None:
+    @rule(chance=_chances, killed=st.booleans())
+    def end(self, chance: Random, killed: bool) -> None:
+        """The input ends well; the run may be killed before all of it has been loaded."""
         self.source.state()
         self.send()
+        if killed:
+            self.run.end()
+            self.crash(chance)
+            return
         self.run.finish()
         assert self.run.output.states[-1:] in ([len(self.source.log)], [])
         self.changed = True
@@ -204,9 +285,11 @@ class DestinationMachine(RuleBasedStateMachine):
             if rows is None:
                 assert not model.rows
             else:
-                lists = self.store.empty_lists
-                found = as_texts(rows, empty_lists=lists)
-                wanted = model.expected(empty_lists=lists)
+                how: Any = {
+                    "empty_lists": self.store.empty_lists,
+                    "cast": self.conflicts == "cast",
+                }
+                found, wanted = as_texts(rows, **how), as_texts(model.rows.values(), **how)
                 assert (found - wanted, wanted - found) == (Counter(), Counter()), name
 
     def teardown(self) -> None:
@@ -220,12 +303,8 @@ class DestinationMachine(RuleBasedStateMachine):
 
     # Helpers
 
-    def stream(self, place: int) -> Stream:
-        streams = list(self.source.streams.values())
-        return streams[place % len(streams)]
-
-    def pick(self, place: int) -> int:
-        return self.run.work[place % len(self.run.work)]
+    def stream(self, chance: Random) -> Stream:
+        return chance.choice(list(self.source.streams.values()))
 
     def align(self) -> None:
         if self.aligned:
@@ -233,13 +312,17 @@ class DestinationMachine(RuleBasedStateMachine):
             self.send()
 
     def start(self) -> None:
-        self.run = Run(self.config, self.spark, self.models, self.folder / "staging")
+        config = target_config({**self.settings, "type_conflicts": self.conflicts})
+        self.run = Run(config, self.spark, self.models, self.source, self.folder / "staging")
         self.run.feed(self.source.since(self.done))
         self.sent = len(self.source.log)
 
+    def unsent(self) -> list[bytes]:
+        before, self.sent = self.sent, len(self.source.log)
+        return [entry.line for entry in self.source.log[before:]]
+
     def send(self) -> None:
-        self.run.feed([entry.line for entry in self.source.log[self.sent :]])
-        self.sent = len(self.source.log)
+        self.run.feed(self.unsent())
 
     def restart(self) -> None:
         self.done = max([self.done, *self.run.output.states])
