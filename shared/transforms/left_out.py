@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.transforms.transform import Cell, Condition, Made, Transform
+from shared.transforms.transform import Cell, Made, Transform, once, passes
 
 LEFT_OUT = "__left_out"
 """A column that is true in rows that the filter leaves out, and null in all others."""
@@ -37,18 +37,14 @@ def marked(transform: Transform, frame: DataFrame) -> tuple[Transform, DataFrame
 
     others = tuple(made for made in transform.made if made is not decides)
     cells = tuple(swapped(cell) for cell in transform.cells)
-    left_out = F.when(~_passes(replace(transform.filter, made=decided)), F.lit(True))
+    left_out = F.when(~passes(transform.filter, *decided.columns), F.lit(True))
     unfiltered = replace(transform, cells=cells, made=(decided, *others), filter=None)
     return unfiltered, frame.withColumn(LEFT_OUT, left_out)
 
 
 def _once(frame: DataFrame, made: Made) -> tuple[DataFrame, Made]:
     """Put what Python makes into a column of the frame, so that it is made once."""
-    value, error = made.columns
-    error = F.lit(None).cast("string") if error is None else error
-    both = F.struct(value.alias("value"), error.alias("error"))
-    # Spark folds nothing into what follows that is not deterministic.
-    frame = frame.withColumn(_DECIDED, F.when(F.monotonically_increasing_id() >= 0, both))
+    frame = frame.withColumn(_DECIDED, once(made, _DECIDED))
     known = replace(
         made,
         value=lambda: F.col(_DECIDED).getField("value"),
@@ -57,10 +53,3 @@ def _once(frame: DataFrame, made: Made) -> tuple[DataFrame, Made]:
         in_python=False,
     )
     return frame, known
-
-
-def _passes(condition: Condition) -> Column:
-    value, error = condition.made.columns
-    truth = value if condition.truth is None else condition.truth(value)
-    passes = F.coalesce(truth, F.lit(False))
-    return passes if error is None else error.isNotNull() | passes

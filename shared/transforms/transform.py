@@ -145,7 +145,8 @@ class Transform:
                 values[made] = made.columns
         skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
         if self.filter is not None:
-            frame = frame.filter(_passes(self.filter, *values[self.filter.made], skipped))
+            stays = passes(self.filter, *values[self.filter.made])
+            frame = frame.filter(stays if skipped is None else skipped | stays)
         cells = [_cell(cell, values, skipped).alias(cell.name) for cell in self.cells]
         error = _first_error(values, skipped).alias(ERROR)
         return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
@@ -157,11 +158,15 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
     Spark must neither push the filter below it nor fold it into what follows, or Python would
     run twice; it moves nothing over a projection that is not deterministic.
     """
+    return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), once(made, _STAGED))
+
+
+def once(made: Made, name: str) -> Column:
+    """A column with a value and its error that Spark does not fold into what follows."""
     value, error = made.columns
     error = F.lit(None).cast("string") if error is None else error
     both = F.struct(value.alias("value"), error.alias("error"))
-    once = F.when(F.monotonically_increasing_id() >= 0, both).alias(_STAGED)
-    return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), once)
+    return F.when(F.monotonically_increasing_id() >= 0, both).alias(name)
 
 
 def _first_error(values: _Values, skipped: Column | None) -> Column:
@@ -177,14 +182,11 @@ def _first_error(values: _Values, skipped: Column | None) -> Column:
     return first if skipped is None else F.when(~skipped, first)
 
 
-def _passes(
-    condition: Condition, value: Column, error: Column | None, skipped: Column | None
-) -> Column:
+def passes(condition: Condition, value: Column, error: Column | None) -> Column:
+    """Whether a row stays: also where the condition fails for it."""
     truth = value if condition.truth is None else condition.truth(value)
-    passes = F.coalesce(truth, F.lit(False))
-    if error is not None:
-        passes = error.isNotNull() | passes
-    return passes if skipped is None else skipped | passes
+    stays = F.coalesce(truth, F.lit(False))
+    return stays if error is None else error.isNotNull() | stays
 
 
 def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:

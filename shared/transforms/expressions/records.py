@@ -31,14 +31,9 @@ _VARIANT = "a variant"
 
 def named(field: StructField) -> Column:
     """Give the column, or the field inside one, that a record has under a name."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from shared.transforms.transform import at_path  # noqa: PLC0415
 
-    first, *rest = field.metadata.get(PATH, (field.name,))
-    escaped = first.replace("`", "``")
-    column = F.col(f"`{escaped}`")
-    for name in rest:
-        column = column.getField(name)
-    return column
+    return at_path(field.metadata.get(PATH, (field.name,)))
 
 
 def column(name: str, struct: StructType) -> Value:
