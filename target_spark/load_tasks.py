@@ -24,7 +24,7 @@ from target_spark.read_rows import ReadPlan, StorageTroubleError, UnreadableInpu
 from target_spark.reject_files import Rejects
 
 if TYPE_CHECKING:
-    from target_spark.destinations import Sink
+    from target_spark.destinations import Sink, TableWrite
 
 REJECT_COLUMN = "__reject"
 """Binary column that carries rejected records through transforms."""
@@ -54,6 +54,13 @@ class WritePlan:
     options: StorageOptions = NO_OPTIONS
     sink: Sink | None = None
     row_number: str | None = None
+
+
+def write_plan(write: TableWrite, columns: pa.Schema) -> WritePlan:
+    """How rows with these columns are written for a destination."""
+    return WritePlan(
+        write.pending, write.encoding, columns, write.options, write.sink, write.row_number
+    )
 
 
 def load(

@@ -312,14 +312,7 @@ class Loader:
             return mapped_frames.job(numbers, read, write, making)
         if load_frames.needs_frame(write):
             return load_frames.job(numbers, read, write)
-        plan = load_tasks.WritePlan(
-            write.pending,
-            write.encoding,
-            read.columns,
-            write.options,
-            write.sink,
-            write.row_number,
-        )
+        plan = load_tasks.write_plan(write, read.columns)
         return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
 
     def _numbers(self, count: int) -> DataFrame:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from shared.transforms.transform import Transform
 
-_ADDED = 3
-"""Columns behind those of the table: `PLACE`, the map's error, `REJECT_COLUMN`."""
-
 
 @dataclass(frozen=True)
 class _Work:
@@ -93,7 +90,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     transform, copies = without_copies(making.transform, write.struct, metadata=add_metadata)
     if not transform.cells and not transform.made and transform.filter is None and copies:
         made = partial(_copied, copies, read.columns)
-        plan = _write_plan(write, read.columns)
+        plan = load_tasks.write_plan(write, read.columns)
         task = partial(load_tasks.load, records, plan, made=made)
         return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
     seen = _only(source, transform.reads)
@@ -124,14 +121,8 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(values)]
     added = [F.col(quoted(name)) for name in (PLACE, ERROR, REJECT_COLUMN)]
-    task = partial(write_mapped, read, _write_plan(work.write, columns), names)
+    task = partial(write_mapped, read, load_tasks.write_plan(work.write, columns), names)
     return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
-
-
-def _write_plan(write: TableWrite, columns: pa.Schema) -> load_tasks.WritePlan:
-    return load_tasks.WritePlan(
-        write.pending, write.encoding, columns, write.options, write.sink, write.row_number
-    )
 
 
 def _copied(copies: Sequence[Copy], columns: pa.Schema, records: pa.Table) -> pa.Table:
