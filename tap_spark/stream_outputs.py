@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 KEY = "__replication_key"
 """Name of the column that holds the replication key as it was read."""
 
+LEFT_OUT = "__left_out"
+"""Name of the column that is true in rows that the filter leaves out, and null in all others."""
+
 BEGIN, END = "[tap-spark map]", "[/tap-spark map]"
 _MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
 
@@ -59,7 +62,6 @@ class Output:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from shared.singer_columns import quoted  # noqa: PLC0415
-        from shared.transforms.left_out import LEFT_OUT, marked  # noqa: PLC0415
         from shared.transforms.transform import ERROR  # noqa: PLC0415
 
         if self.transform is None:
@@ -70,12 +72,10 @@ class Output:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
-        frame, bypass = piece.frame, None
-        if KEY in keep and left_out and transform.filter is not None:
-            transform, frame = marked(transform, frame)
-            keep[LEFT_OUT] = bypass = LEFT_OUT
-        frame = transform.apply(frame, keep=keep, bypass=bypass)
-        names = [*transform.struct().names, *keep]
+        marks = KEY in keep and left_out and transform.filter is not None
+        mark = LEFT_OUT if marks else None
+        frame = transform.apply(piece.frame, keep=keep, mark=mark)
+        names = [*transform.struct().names, *keep, *([mark] if mark else [])]
         columns = [F.col(quoted(name)) for name in names]
         if names:
             columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
@@ -83,7 +83,7 @@ class Output:
             piece,
             frame=frame.select(*columns),
             key_column=KEY if KEY in keep else None,
-            left_out_column=bypass,
+            left_out_column=mark,
         )
 
     def _transform_for(self, found: StructType) -> Transform | None:

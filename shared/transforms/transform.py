@@ -119,7 +119,13 @@ class Transform:
         """Lines for the log: which expressions run in Python and why."""
         return self.notes
 
-    def apply(self, frame: DataFrame, keep: Keep = (), bypass: str | None = None) -> DataFrame:
+    def apply(
+        self,
+        frame: DataFrame,
+        keep: Keep = (),
+        bypass: str | None = None,
+        mark: str | None = None,
+    ) -> DataFrame:
         """Map the rows of a frame.
 
         Args:
@@ -127,10 +133,13 @@ class Transform:
             keep: Source columns that follow untouched; a mapping gives them new names.
             bypass: Rows where this column is not null pass unmapped and unfiltered, without an
             error; their other columns are null. Name it in `keep` to have it in the result.
+            mark: Instead of `bypass`, where there is a filter: name of a column that the result
+            gets. Rows that are filtered out stay as such rows, and it is true in them and null in
+            all others.
 
         Returns:
-            The columns of `struct()`, `ERROR`, and those of `keep`. Rows that are filtered out
-            are gone; rows with an error stay.
+            The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without that, rows
+            that are filtered out are gone; rows with an error stay.
         """
         kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
         values: _Values = {}
@@ -145,8 +154,13 @@ class Transform:
                 values[made] = made.columns
         skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
         if self.filter is not None:
-            stays = passes(self.filter, *values[self.filter.made])
-            frame = frame.filter(stays if skipped is None else skipped | stays)
+            stays = _passes(self.filter, *values[self.filter.made])
+            if mark is None:
+                frame = frame.filter(stays if skipped is None else skipped | stays)
+            else:
+                frame = frame.withColumn(mark, F.when(~stays, F.lit(True)))
+                skipped = F.col(quoted(mark)).isNotNull()
+                kept[mark] = mark
         cells = [_cell(cell, values, skipped).alias(cell.name) for cell in self.cells]
         error = _first_error(values, skipped).alias(ERROR)
         return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
@@ -158,15 +172,11 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
     Spark must neither push the filter below it nor fold it into what follows, or Python would
     run twice; it moves nothing over a projection that is not deterministic.
     """
-    return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), once(made, _STAGED))
-
-
-def once(made: Made, name: str) -> Column:
-    """A column with a value and its error that Spark does not fold into what follows."""
     value, error = made.columns
     error = F.lit(None).cast("string") if error is None else error
     both = F.struct(value.alias("value"), error.alias("error"))
-    return F.when(F.monotonically_increasing_id() >= 0, both).alias(name)
+    staged = F.when(F.monotonically_increasing_id() >= 0, both).alias(_STAGED)
+    return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), staged)
 
 
 def _first_error(values: _Values, skipped: Column | None) -> Column:
@@ -182,7 +192,7 @@ def _first_error(values: _Values, skipped: Column | None) -> Column:
     return first if skipped is None else F.when(~skipped, first)
 
 
-def passes(condition: Condition, value: Column, error: Column | None) -> Column:
+def _passes(condition: Condition, value: Column, error: Column | None) -> Column:
     """Whether a row stays: also where the condition fails for it."""
     truth = value if condition.truth is None else condition.truth(value)
     stays = F.coalesce(truth, F.lit(False))

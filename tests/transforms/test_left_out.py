@@ -9,11 +9,11 @@ from map_cases import ORDERS, planned
 from pyspark.sql import SparkSession
 
 from shared.json_schema import json_schema_to_spark
-from shared.transforms.left_out import LEFT_OUT, marked
 from shared.transforms.transform import ERROR
 
 pytestmark = pytest.mark.spark
 
+MARK = "__left_out"
 IN_PYTHON = "(name and name.translate({65: 'e', 66: 'e', 111: 'b'}))"
 ROWS = [(1, "Ann", "a@x", 2.0), (2, "Bob", None, None), (3, None, "b@x", 0.0), (4, "", None, 1.0)]
 
@@ -33,13 +33,11 @@ def test_rows_that_stay_are_those_of_the_filter(spark: SparkSession, rule: dict[
         [(*row, None, None) for row in ROWS], json_schema_to_spark(ORDERS)
     )
     stay = transform.apply(frame, keep={"number": "id"}).collect()
-    unfiltered, with_mark = marked(transform, frame)
-    both = {"number": "id", LEFT_OUT: LEFT_OUT}
-    result = unfiltered.apply(with_mark, keep=both, bypass=LEFT_OUT).collect()
+    result = transform.apply(frame, keep={"number": "id"}, mark=MARK).collect()
     assert sorted(row.number for row in result) == [1, 2, 3, 4]
-    assert all(row[ERROR] is None for row in result if row[LEFT_OUT])
-    kept = [row.asDict() for row in result if not row[LEFT_OUT]]
-    assert [str({k: v for k, v in row.items() if k != LEFT_OUT}) for row in kept] == [
+    assert all(row[ERROR] is None for row in result if row[MARK])
+    kept = [row.asDict() for row in result if not row[MARK]]
+    assert [str({k: v for k, v in row.items() if k != MARK}) for row in kept] == [
         str(row.asDict()) for row in stay
     ]
     assert 0 < len(stay) < len(ROWS)
