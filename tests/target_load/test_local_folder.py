@@ -44,6 +44,12 @@ def folder(tmp_path: Path) -> LocalFolder:
     opened.close()
 
 
+@pytest.fixture
+def _grace_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch, _short_grace: None) -> None:
+    """A listing may be kept waiting between its two steps."""
+    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.4)
+
+
 def hidden(place: Path) -> list[str]:
     return sorted(name for name in os.listdir(place) if name.startswith("."))
 
@@ -195,6 +201,7 @@ def test_two_runs_on_one_table(tmp_path: Path) -> None:
         run.close()
 
 
+@pytest.mark.usefixtures("_grace_of_a_busy_machine")
 def test_a_busy_reader_sees_whole_flushes_only(folder: LocalFolder) -> None:
     seen: list[int] = []
     stop = threading.Event()
@@ -209,7 +216,7 @@ def test_a_busy_reader_sees_whole_flushes_only(folder: LocalFolder) -> None:
     put(folder, 0)
     reader = threading.Thread(target=read)
     reader.start()
-    for flush in range(1, 15):
+    for flush in range(1, 7):
         put(folder, flush, side=b"x" if flush % 4 == 0 else None)
     stop.set()
     reader.join()
@@ -217,6 +224,7 @@ def test_a_busy_reader_sees_whole_flushes_only(folder: LocalFolder) -> None:
     assert {count % FILES_PER_FLUSH for count in seen} == {0}
 
 
+@pytest.mark.usefixtures("_grace_of_a_busy_machine")
 def test_replacing_everything_never_shows_a_mixture(folder: LocalFolder) -> None:
     views: set[frozenset[str]] = set()
     stop = threading.Event()
@@ -228,7 +236,7 @@ def test_replacing_everything_never_shows_a_mixture(folder: LocalFolder) -> None
     put(folder, 0)
     reader = threading.Thread(target=read)
     reader.start()
-    for flush in range(1, 10):
+    for flush in range(1, 7):
         put(folder, flush, drop=frozenset(folder.files()))
     stop.set()
     reader.join()
