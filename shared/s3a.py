@@ -1,17 +1,22 @@
 """Spark's own way to S3, S3A: which class and package it is, and how it finds what SDKs find. Pure.
 
-Secrets are never put into Spark's configuration: Java looks them up itself.
+Secrets are not put into Spark's configuration, as Java looks them up itself; only options of a
+table's storage are, in the session of that table alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 PACKAGE = "org.apache.hadoop:hadoop-aws:3.4.2"
 """Maven coordinates of the version that Spark 4.1's Hadoop goes with; brings Amazon's SDK."""
 
-MISSING = (f"{CLASS} not found", 'No FileSystem for scheme "s3', "UNSUPPORTED_FILE_SYSTEM")
+SCHEMES = ("s3://", "s3a://")
+
+NOT_THERE = (f"{CLASS} not found", 'No FileSystem for scheme "s3')
+MISSING = (*NOT_THERE, "UNSUPPORTED_FILE_SYSTEM")
 """Texts, any of which tells that Spark knows no way to S3."""
 
 HINT = f'add "{PACKAGE}" to spark.packages (docs/s3.md)'
@@ -22,6 +27,34 @@ _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
 )
 """Those of `spark.conf`, then whatever Amazon's SDKs find: environment, profile, role."""
+
+
+_NAMES = {
+    "key": "fs.s3a.access.key",
+    "secret": "fs.s3a.secret.key",
+    "token": "fs.s3a.session.token",
+    "aws_access_key_id": "fs.s3a.access.key",
+    "aws_secret_access_key": "fs.s3a.secret.key",
+    "aws_session_token": "fs.s3a.session.token",
+    "endpoint_url": "fs.s3a.endpoint",
+    "region_name": "fs.s3a.endpoint.region",
+}
+"""Options of s3fs, and of its client, as S3A calls them."""
+
+
+def s3a_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Translate options of s3fs that say who asks, and where; others have no meaning for S3A.
+
+    The result holds secrets, under names that Spark leaves out of its logs.
+
+    Args:
+        options: As `StorageOptions.for_url` gives them.
+    """
+    given = {**(options.get("client_kwargs") or {}), **options}
+    conf = {name: str(given[key]) for key, name in _NAMES.items() if given.get(key)}
+    if "fs.s3a.endpoint" in conf:
+        conf["fs.s3a.path.style.access"] = "true"
+    return conf
 
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:

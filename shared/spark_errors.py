@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared import errors
+from shared import errors, s3a
 from shared.errors import (
     DISK_FULL,
     DestinationError,
@@ -117,6 +117,7 @@ DATA: Sequence[Cause] = (
         "the file is damaged, or not of the format and schema that are set",
     ),
     Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
+    Cause(s3a.NOT_THERE, DestinationError, "Spark knows no way to S3", s3a.HINT),
 )
 
 
@@ -149,7 +150,7 @@ def explain(
     file = _FILE.search(text)
     place = _merge(where, Where(file=plain_path(file.group(1)) if file else None))
     hint = cause.hint or ("" if condition else type(error).__name__)
-    return cause.error(message, where=place, hint=hint)
+    return cause.error(cause.message or message, where=place, hint=hint)
 
 
 def explain_environment(

@@ -220,7 +220,8 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "additionalProperties": True,
             "default": {},
             "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
-            "`key`, `secret` or `endpoint_url`; never shown.",
+            "`key`, `secret` or `endpoint_url`; for Delta and Iceberg tables by `path` on S3 also to "
+            "Spark; never shown.",
         },
         "spark": spark_schema("target-spark"),
         **TRANSFORMS,

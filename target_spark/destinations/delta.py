@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.naming import folder_name
+from shared.s3a import SCHEMES
 from shared.singer_columns import quoted as column_name
 from shared.storage import join, local_path, shown
 from target_spark.destinations.delta_ddl import (
@@ -32,7 +34,7 @@ from target_spark.destinations.lakes.ddl import column_sql, properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
 from target_spark.destinations.lakes.marks import Mark, read_mark
 from target_spark.destinations.lakes.merge import quoted
-from target_spark.destinations.lakes.sessions import configured
+from target_spark.destinations.lakes.sessions import configured, storage_conf
 from target_spark.destinations.lakes.table_lock import one_writer
 from target_spark.tables.evolution import Capabilities, TableChange
 from target_spark.tables.names import NameRules, legal_table_name
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from target_spark.destinations import Flush
     from target_spark.plans import TableName, TableRequest
 
+_log = logging.getLogger(__name__)
+_ONE_PROGRAM = "Delta tables on S3 have no lock: let one program at a time write to a table"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -56,6 +60,10 @@ _NOT_THERE = re.compile(
 
 def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
     """The destination for Delta tables."""
+    if config.catalog is None and config.path.startswith(SCHEMES):
+        stores = any(name.startswith("spark.delta.logStore.") for name in config.spark.conf)
+        if not stores:
+            _log.warning(_ONE_PROGRAM)
     return LakeDestination(DeltaFormat(config), config, spark)
 
 
@@ -74,13 +82,12 @@ class DeltaFormat:
         r"|FileAlreadyExistsException|CommitFailedError"
     )
 
-    conf: Mapping[str, str] = {}
-
     def __init__(self, config: TargetConfig) -> None:
         self._path = config.path
         self._catalog = config.catalog
         self._adopts = config.adopt_files
         self._written: dict[str, int] = {}
+        self.conf: Mapping[str, str] = storage_conf(config)
         self.rules = NameRules(
             style=config.column_names,
             max_bytes=None,

@@ -55,6 +55,7 @@ Traceback (most recent call last):
         ("Answer from Java side is empty", SparkStartError, "Spark has gone away"),
         ("Python worker exited unexpectedly (crashed)", SparkStartError, "worker of Spark died"),
         ("[SOMETHING_NEW] Never seen before. SQLSTATE: 12345", SourceError, "Never seen before."),
+        ('No FileSystem for scheme "s3"', DestinationError, "hadoop-aws"),
         ("just words\nand more", SourceError, "just words"),
         ("", SourceError, "RuntimeError"),
     ],

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import pytest
 from shared import s3a
 from shared.encodings import FORMATS
 from shared.errors import SourceError, SparkStartError
+from shared.spark_settings import SparkSettings
 from shared.storage import StorageOptions, join
+from target_spark.config import TargetConfig
+from target_spark.destinations.lakes.sessions import storage_conf
 
 pytestmark = pytest.mark.pipe
 
@@ -133,3 +137,26 @@ def test_what_sdks_find() -> None:
     assert conf["fs.s3a.endpoint.region"] == "r"
     assert "hidden" not in str(conf), "Java finds it by itself"
     assert s3a.s3a_conf({**environ, "AWS_ENDPOINT_URL_S3": "b"})["fs.s3a.endpoint"] == "b"
+
+
+def test_options_of_a_table_as_s3a_has_them() -> None:
+    values = {
+        "aws_access_key_id": "k",
+        "secret": "s",
+        "region_name": "r",
+        "endpoint_url": "http://e",
+    }
+    config = TargetConfig(path="s3://b/t", storage_options=values)
+    wanted = {
+        "fs.s3a.access.key": "k",
+        "fs.s3a.secret.key": "s",
+        "fs.s3a.endpoint.region": "r",
+        "fs.s3a.endpoint": "http://e",
+        "fs.s3a.path.style.access": "true",
+    }
+    assert storage_conf(config) == wanted
+    own = SparkSettings(conf={"spark.hadoop.fs.s3a.endpoint": "other"})
+    del wanted["fs.s3a.endpoint"]
+    assert storage_conf(replace(config, spark=own)) == wanted
+    assert storage_conf(replace(config, path="/lake")) == {}
+    assert storage_conf(replace(config, catalog="lake")) == {}

@@ -11,6 +11,7 @@ from shared.naming import folder_name
 from shared.storage import join, local_path, shown
 from target_spark.destinations.lakes import Place
 from target_spark.destinations.lakes.merge import quoted
+from target_spark.destinations.lakes.sessions import storage_conf
 from target_spark.plans import TableName
 from target_spark.tables.names import NameRules, legal_table_name
 
@@ -45,7 +46,8 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
         }
         return {**given, **conf}
     made = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
-    return {**made, f"{name}.warehouse": _absolute(config.path), **conf}
+    made[f"{name}.warehouse"] = _absolute(config.path)
+    return {**storage_conf(config), **made, **conf}
 
 
 def place_of(path: str, catalog: str | None, name: TableName) -> Place:

@@ -6,8 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from shared.s3a import SCHEMES, s3a_options
+from shared.storage import StorageOptions
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from target_spark.config import TargetConfig
 
 
 def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -19,6 +24,19 @@ def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         own.conf.set(name, value)
     return own
+
+
+def storage_conf(config: TargetConfig) -> dict[str, str]:
+    """How Spark reaches tables by `path` on S3: by `storage_options`, where `spark.conf` is silent.
+
+    Args:
+        config: The settings.
+    """
+    if config.catalog is not None or not config.path.startswith(SCHEMES):
+        return {}
+    found = s3a_options(StorageOptions(config.storage_options).for_url(config.path))
+    own = config.spark.conf
+    return {name: text for name, text in found.items() if f"spark.hadoop.{name}" not in own}
 
 
 @contextmanager
