@@ -32,7 +32,12 @@ from target_spark.destinations.lakes.iceberg_layout import (
     plain_columns,
     same_partitions,
 )
-from target_spark.destinations.lakes.iceberg_places import catalog_conf, check_empty, place_of
+from target_spark.destinations.lakes.iceberg_places import (
+    catalog_conf,
+    check_empty,
+    hive_refusals,
+    place_of,
+)
 from target_spark.destinations.lakes.iceberg_replace import can_replace, replace_whole
 from target_spark.destinations.lakes.iceberg_types import (
     iceberg_storable,
@@ -148,8 +153,9 @@ class IcebergFormat:
             }
             if wanted:
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-            for statement in alterations(change, found.properties):
-                spark.sql(f"ALTER TABLE {place.table} {statement}")
+            with hive_refusals():
+                for statement in alterations(change, found.properties):
+                    spark.sql(f"ALTER TABLE {place.table} {statement}")
             if needs_version_3([column.dtype for column in change.add]):
                 # Iceberg 1.12 reads no table with a variant that its newest snapshot lacks.
                 spark.createDataFrame([], spark.table(place.table).schema).writeTo(
@@ -267,7 +273,8 @@ class IcebergFormat:
 
     @contextmanager
     def _committing(self, spark: SparkSession, place: Place, mark: Mark) -> Iterator[None]:
-        with one_writer(place.folder), configured(spark, {_MARK_CONF: mark.to_text()}):
+        conf = {_MARK_CONF: mark.to_text()}
+        with one_writer(place.folder), configured(spark, conf), hive_refusals():
             yield
 
 

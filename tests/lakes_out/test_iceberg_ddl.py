@@ -32,6 +32,7 @@ from target_spark.destinations.lakes.iceberg_layout import (
 from target_spark.destinations.lakes.iceberg_places import (
     catalog_conf,
     check_empty,
+    hive_refusals,
     place_of,
 )
 from target_spark.destinations.lakes.iceberg_replace import new_columns
@@ -315,3 +316,11 @@ def test_object_storage_by_path_is_warned_of(caplog: pytest.LogCaptureFixture) -
     iceberg_destination(TargetConfig(path="/tmp/x", format="iceberg"), spark)
     iceberg_destination(TargetConfig(catalog="lake", format="iceberg"), spark)
     assert caplog.text == ""
+
+
+def test_what_hives_metastore_never_takes_is_no_lost_commit() -> None:
+    text = "CommitStateUnknownException: The following columns have types incompatible with the "
+    with pytest.raises(DestinationError, match=r"hive\.metastore\.disallow"), hive_refusals():
+        raise RuntimeError(f"{text}existing columns in their respective positions : a,b")
+    with pytest.raises(RuntimeError, match="other"), hive_refusals():
+        raise RuntimeError("other")

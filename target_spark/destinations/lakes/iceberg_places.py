@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ PATH_CATALOG = "singer_iceberg"
 NAMESPACE = "default"
 """Namespace in a catalog where no schema is set."""
 
+_HIVE_REFUSES = "types incompatible with the existing columns"
+_HIVE_SETTING = "hive.metastore.disallow.incompatible.col.type.changes"
 _RULES = NameRules(style="clean", max_bytes=128, ignore_case=True)
 
 
@@ -82,6 +85,24 @@ def check_empty(folder: str | None) -> None:
             f"'{path}' is no Iceberg table, and holds '{found[0]}'",
             hint="use another path, table_prefix or default_target_schema",
         )
+
+
+@contextmanager
+def hive_refusals() -> Iterator[None]:
+    """Tells a commit that Hive's metastore will never take from one whose outcome is unknown.
+
+    Raises:
+        DestinationError: It compares columns by their position, as older formats need it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _HIVE_REFUSES not in str(error):
+            raise
+        raise DestinationError(
+            "Hive's metastore refuses columns of other types in the place of those that it knows",
+            hint=f"set {_HIVE_SETTING} to false in the metastore's hive-site.xml",
+        ) from error
 
 
 def _absolute(path: str) -> str:
