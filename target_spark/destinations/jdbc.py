@@ -5,11 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import random
 import shutil
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations import Flush, TableWrite
+from target_spark.destinations.attempts import repeated
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
 from target_spark.destinations.databases.keeper import Keeper
@@ -131,7 +130,7 @@ class JdbcDestination:
                 if flush.token not in {earlier.token for earlier in held}:
                     held.append(flush)
             return
-        self._repeated(lambda: self._append(flush))
+        _repeated(lambda: self._append(flush))
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`. What cannot be removed now goes at the end of the run."""
@@ -142,19 +141,19 @@ class JdbcDestination:
         """See `Destination`."""
         held = self._held.get(request.stream)
         if held:
-            self._repeated(lambda: self._replace(held))
+            _repeated(lambda: self._replace(held))
             with self._lock:
                 self._held.pop(request.stream, None)
-        self._repeated(lambda: self._end(request))
+        _repeated(lambda: self._end(request))
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Versioned`. With `overwrite` nothing is older than the run."""
         if request.method != "overwrite":
-            self._repeated(lambda: self._activate(request, edit))
+            _repeated(lambda: self._activate(request, edit))
 
     def note(self, request: TableRequest) -> str | None:
         """See `Noted`."""
-        return self._repeated(lambda: self._note(request))
+        return _repeated(lambda: self._note(request))
 
     def close(self) -> None:
         """Removes what the run has staged and not loaded; for the end of the process."""
@@ -282,15 +281,12 @@ class JdbcDestination:
                 hint="give one of them another name in 'streams'",
             )
 
-    def _repeated(self, action: Callable[[], Result]) -> Result:
-        """Does work again that another session was in the way of, or whose connection was cut."""
-        for attempt in range(1, _ATTEMPTS):
-            try:
-                return action()
-            except DestinationError as error:
-                if number_of(error) not in {CONFLICT, LOST}:
-                    raise
-                _log.debug("trying again: %s", error)
-            pause = min(_LONGEST_PAUSE, 0.05 * 2.0**attempt)
-            time.sleep(random.random() * pause)  # noqa: S311
-        return action()
+
+def _repeated(action: Callable[[], Result]) -> Result:
+    """Does work again that another session was in the way of, or whose connection was cut."""
+    return repeated(
+        lambda _: action(),
+        lambda error: number_of(error) in {CONFLICT, LOST},
+        attempts=_ATTEMPTS,
+        longest=_LONGEST_PAUSE,
+    )

@@ -1,0 +1,47 @@
+"""Work done again where others were in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from target_spark.destinations import attempts
+from target_spark.destinations.attempts import repeated
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The longest pause of each time that was waited."""
+    longest: list[float] = []
+    monkeypatch.setattr(attempts.time, "sleep", lambda _: None)
+    monkeypatch.setattr(attempts.random, "uniform", lambda _, most: longest.append(most))
+    return longest
+
+
+@pytest.mark.parametrize("failures", [0, 1, 5])
+def test_work_is_done_until_it_succeeds(pauses: list[float], failures: int) -> None:
+    def work(attempt: int) -> str:
+        if attempt < failures:
+            raise OSError(attempt)
+        return f"done at {attempt}"
+
+    found = repeated(work, lambda _: True, attempts=6, longest=0.5)
+    assert found == f"done at {failures}"
+    assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5][:failures]
+
+
+def test_the_last_failure_is_raised(pauses: list[float]) -> None:
+    def work(attempt: int) -> None:
+        raise OSError(attempt)
+
+    with pytest.raises(OSError, match="3"):
+        repeated(work, lambda _: True, attempts=4, longest=0.5)
+    assert len(pauses) == 3
+
+
+def test_a_failure_that_does_not_pass_is_raised_at_once(pauses: list[float]) -> None:
+    def work(attempt: int) -> None:
+        raise (OSError if attempt == 0 else KeyError)(attempt)
+
+    with pytest.raises(KeyError):
+        repeated(work, lambda error: isinstance(error, OSError), attempts=4, longest=0.5)
+    assert len(pauses) == 1
