@@ -67,6 +67,8 @@ class MariaDbServer:
                     "--character-set-server=utf8mb4",
                     f"--pid-file={self._folder / 'pid'}",
                     "--innodb-flush-log-at-trx-commit=0",
+                    "--innodb-flush-method=nosync",
+                    "--debug-no-sync",
                 ],
                 stdout=log,
                 stderr=log,

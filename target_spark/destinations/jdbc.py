@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +25,7 @@ from target_spark.destinations.databases.failures import CONFLICT, LOST, explain
 from target_spark.destinations.databases.keeper import Keeper
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.destinations.databases.place import Place, place_of
+from target_spark.destinations.databases.replacing import emptied, put_in_place, spares
 from target_spark.destinations.databases.sink import StagingSink
 from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
 from target_spark.tables.names import legal_table_name
@@ -166,7 +166,7 @@ class JdbcDestination:
         request = flush.request
         with self._work(request) as work:
             work.lock()
-            if not work.ledger.has(work.cursor, work.place.table, flush.token):
+            if not work.ledger.has(work.cursor, flush.token):
                 plan = work.alter(request, work.plan(request))
                 self._view(work, request, plan)
                 work.connection.commit()
@@ -174,31 +174,25 @@ class JdbcDestination:
                 work.insert(request, plan, flush.parts)
                 self._tell(work, flush)
             work.connection.commit()
-            self._tidy(work, [flush])
+            self._tidy(work, parts_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
         """Puts the rows of all flushes in the place of all there are; readers see the old ones."""
         last = held[-1]
         with self._work(last.request) as work:
             work.lock()
-            if not work.ledger.has(work.cursor, work.place.table, last.token):
+            if not work.ledger.has(work.cursor, last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
-                conflicts = [work.conflicting(request) for request in requests]
-                if not any(conflicts):
-                    for request in requests:
-                        work.alter(request, work.plan(request))
-                    work.connection.commit()
-                if self._database.describe(work.cursor, work.place) is not None:
-                    work.cursor.execute(self._database.sql.delete_all(work.place))
-                work.drop_columns(dict.fromkeys(chain.from_iterable(conflicts)))
+                filled = emptied(work, list(requests))
                 for flush in held:
-                    plan = work.alter(flush.request, work.plan(flush.request))
-                    self._view(work, flush.request, plan)
-                    work.key(flush.request, plan)
-                    work.insert(flush.request, plan, flush.parts)
+                    plan = filled.plan(flush.request)
+                    filled.insert(flush.request, plan, flush.parts)
+                if last.request.view is not None:
+                    filled.view(last.request, plan)
+                put_in_place(work, filled)
                 self._tell(work, last)
             work.connection.commit()
-            self._tidy(work, held)
+            self._tidy(work, [*parts_of(held), *spares(work)])
 
     def _view(self, work: Work, request: TableRequest, plan: Plan) -> None:
         """Makes the view once for each set of columns."""
@@ -207,27 +201,27 @@ class JdbcDestination:
             self._views[work.place] = request.view
 
     def _tell(self, work: Work, flush: Flush) -> None:
-        work.ledger.add(work.cursor, work.place.table, flush.stream, flush.token, flush.note)
+        work.ledger.add(work.cursor, flush.stream, flush.token, flush.note)
 
-    def _tidy(self, work: Work, flushes: Sequence[Flush]) -> None:
-        """Removes parts whose rows are in the table; what is left is removed at the run's end."""
+    def _tidy(self, work: Work, parts: Sequence[str]) -> None:
+        """Removes tables whose rows nobody needs; what is left is removed at the run's end."""
         try:
             with explained(self._database, self._target.place):
-                work.drop(work.place.schema, parts_of(flushes))
+                work.drop(work.place.schema, parts)
         except DestinationError as error:
             _log.debug("staging tables stay for now: %s", error)
 
     def _end(self, request: TableRequest) -> None:
         with self._work(request) as work:
             work.lock()
-            work.ledger.end(work.cursor, work.place.table)
+            work.ledger.end(work.cursor)
             work.connection.commit()
 
     def _note(self, request: TableRequest) -> str | None:
         with self._work(request) as work:
             # A killed run's last transaction may still be under way on the server.
             work.lock()
-            return work.ledger.note(work.cursor, work.place.table, request.stream)
+            return work.ledger.note(work.cursor, request.stream)
 
     def _activate(self, request: TableRequest, edit: VersionEdit) -> None:
         with self._work(request) as work:
@@ -258,7 +252,7 @@ class JdbcDestination:
                 table = legal_table_name(request.name.table, self._rules)
                 place = TablePlace(schema, table)
                 self._claim(place, request.stream)
-                ledger = Ledger(self._database, schema, self._run)
+                ledger = Ledger(self._database, place, self._run)
                 yield Work(
                     self._database,
                     connection,

@@ -16,47 +16,51 @@ from target_spark.destinations.databases.sql import LEDGER, NAMES
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger of one schema, on the connection of a cursor; never commits.
+    """What the ledger says of one table, on the connection of a cursor; never commits.
 
     Attributes:
         database: Its kind.
-        schema: Where the ledger lies.
+        place: The table; the ledger lies in its schema.
         run: This run.
     """
 
     database: Database
-    schema: str
+    place: TablePlace
     run: str
 
     @property
     def _ledger(self) -> str:
-        return self.database.sql.with_arguments(TablePlace(self.schema, LEDGER))
+        return self.database.sql.with_arguments(TablePlace(self.place.schema, LEDGER))
 
     @property
     def _names(self) -> str:
-        return self.database.sql.with_arguments(TablePlace(self.schema, NAMES))
+        return self.database.sql.with_arguments(TablePlace(self.place.schema, NAMES))
 
-    def has(self, cursor: Cursor, table: str, token: str) -> bool:
-        """Whether a flush is in a table."""
+    @property
+    def _table(self) -> str:
+        return self.place.table
+
+    def has(self, cursor: Cursor, token: str) -> bool:
+        """Whether a flush is in the table."""
         query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
-        cursor.execute(query, (table, token))
+        cursor.execute(query, (self._table, token))
         return cursor.fetchone() is not None
 
-    def add(self, cursor: Cursor, table: str, stream: str, token: str, note: str) -> None:
+    def add(self, cursor: Cursor, stream: str, token: str, note: str) -> None:
         """Tells of a flush, in the transaction of its rows."""
         query = (
             f"INSERT INTO {self._ledger} (table_name, stream, run, token, note) "
             "VALUES (%s, %s, %s, %s, %s)"
         )
-        cursor.execute(query, (table, stream, self.run, token, note))
+        cursor.execute(query, (self._table, stream, self.run, token, note))
 
-    def note(self, cursor: Cursor, table: str, stream: str) -> str | None:
+    def note(self, cursor: Cursor, stream: str) -> str | None:
         """The note of the newest flush by a run that has been killed."""
         query = (
             f"SELECT run, note, ended FROM {self._ledger} WHERE table_name = %s AND stream = %s "
             "AND run <> %s ORDER BY id DESC LIMIT 200"
         )
-        cursor.execute(query, (table, stream, self.run))
+        cursor.execute(query, (self._table, stream, self.run))
         for run, note, ended in cursor.fetchall():
             if ended:
                 return None
@@ -64,36 +68,36 @@ class Ledger:
                 return str(note)
         return None
 
-    def end(self, cursor: Cursor, table: str) -> None:
-        """The run has loaded a table to its end: what earlier runs left no longer matters."""
+    def end(self, cursor: Cursor) -> None:
+        """The run has loaded the table to its end: what earlier runs left no longer matters."""
         runs = f"SELECT DISTINCT run FROM {self._ledger} WHERE table_name = %s AND run <> %s"
-        cursor.execute(runs, (table, self.run))
+        cursor.execute(runs, (self._table, self.run))
         others = [run for (run,) in cursor.fetchall()]
         dead = [run for run in others if self.database.sql.is_free(cursor, run_lock(run))]
         newest = f"SELECT max(id) FROM {self._ledger} WHERE table_name = %s AND run = %s"
-        cursor.execute(newest, (table, self.run))
+        cursor.execute(newest, (self._table, self.run))
         kept = cursor.fetchone()[0] or 0
         delete = f"DELETE FROM {self._ledger} WHERE table_name = %s AND run = %s AND id <> %s"
         for run in (*dead, self.run):
-            cursor.execute(delete, (table, run, kept))
+            cursor.execute(delete, (self._table, run, kept))
         end = f"UPDATE {self._ledger} SET ended = true, note = '' WHERE id = %s"
         cursor.execute(end, (kept,))
 
-    def names(self, cursor: Cursor, table: str) -> dict[str, str]:
-        """What a table calls the stream's columns: see `target_spark.tables.evolution`."""
+    def names(self, cursor: Cursor) -> dict[str, str]:
+        """What the table calls the stream's columns: see `target_spark.tables.evolution`."""
         query = f"SELECT source, column_name FROM {self._names} WHERE table_name = %s"
-        cursor.execute(query, (table,))
+        cursor.execute(query, (self._table,))
         return dict(cursor.fetchall())
 
-    def keep_names(self, cursor: Cursor, table: str, mapping: Mapping[str, str]) -> None:
-        """Tells how columns are called in a table, where this is news."""
-        known = self.names(cursor, table)
+    def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:
+        """Tells how columns are called in the table, where this is news."""
+        known = self.names(cursor)
         insert = f"INSERT INTO {self._names} (table_name, source, column_name) VALUES (%s, %s, %s)"
         delete = f"DELETE FROM {self._names} WHERE table_name = %s AND source = %s"
         for source, name in mapping.items():
             if known.get(source) != name:
-                cursor.execute(delete, (table, source))
-                cursor.execute(insert, (table, source, name))
+                cursor.execute(delete, (self._table, source))
+                cursor.execute(insert, (self._table, source, name))
 
 
 def run_lock(run: str) -> str:

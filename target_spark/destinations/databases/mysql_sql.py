@@ -65,6 +65,7 @@ class MySqlSql(Sql):
 
     mark = "`"
     mariadb = True
+    undoes_ddl = False
     impatient = "SET SESSION lock_wait_timeout = 3"
     has_schema = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
     current_schema = "SELECT database()"
@@ -215,6 +216,15 @@ class MySqlSql(Sql):
         changed = [name for name in rows.values if name not in rows.keys] or list(rows.keys)
         sets = (f"{self.name(name)} = VALUES({self.name(name)})" for name in changed)
         return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+
+    def copy(self, place: TablePlace, like: TablePlace) -> str:
+        """See `Sql`."""
+        return f"CREATE TABLE {self.table(place)} LIKE {self.table(like)}"
+
+    def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
+        """See `Sql`."""
+        names = (f"{self.table(old)} TO {self.table(new)}" for old, new in pairs)
+        return f"RENAME TABLE {', '.join(names)}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
         """See `Sql`."""

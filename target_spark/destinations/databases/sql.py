@@ -31,6 +31,8 @@ class Sql:
 
     mark = '"'
     unlogged = ""
+    undoes_ddl = True
+    """Whether tables can be made and altered in a transaction."""
     impatient = ""
     """Says that the session waits but shortly for locks on tables."""
     has_schema = ""
@@ -176,6 +178,14 @@ class Sql:
     def delete_all(self, place: TablePlace) -> str:
         """Removes all rows; who reads meanwhile sees them still."""
         return f"DELETE FROM {self.table(place)}"
+
+    def copy(self, place: TablePlace, like: TablePlace) -> str:
+        """A new table with another one's columns and indexes; where DDL cannot be undone."""
+        raise NotImplementedError
+
+    def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
+        """Gives tables other names, all at once; where DDL cannot be undone."""
+        raise NotImplementedError
 
     def delete_versions(self, place: TablePlace, version: str, below: int) -> str:
         """Removes rows of older versions."""

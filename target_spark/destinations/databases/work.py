@@ -64,7 +64,7 @@ class Work:
         connection: Of one thread alone.
         cursor: Of that connection.
         place: The table.
-        ledger: Of the table's schema.
+        ledger: Of the table.
         rules: For names.
         conflicts: What becomes of a column whose type changes: `fail`, `suffix` or `cast`.
     """
@@ -88,14 +88,14 @@ class Work:
             DestinationError: It cannot take them.
         """
         found = self.database.describe(self.cursor, self.place)
-        known = self.ledger.names(self.cursor, self.place.table)
+        known = self.ledger.names(self.cursor)
         return Plan(found, self._change(request, found, known, self.conflicts))
 
     def alter(self, request: TableRequest, plan: Plan) -> Plan:
         """Changes the table as planned; gives the plan for the table as it is then."""
         for statement in self._changes(request, plan):
             self.cursor.execute(statement)
-        self.ledger.keep_names(self.cursor, self.place.table, plan.change.renamed)
+        self.ledger.keep_names(self.cursor, plan.change.renamed)
         return self.plan(request)
 
     def conflicting(self, request: TableRequest) -> list[str]:
@@ -103,9 +103,8 @@ class Work:
         found = self.database.describe(self.cursor, self.place)
         if found is None:
             return []
-        known = self.ledger.names(self.cursor, self.place.table)
-        there = [column.name for column in found.columns]
-        names = matched_names(request.struct.names, there, self.rules, known)
+        known = self.ledger.names(self.cursor)
+        names = self._names(found, request, known)
         conflicts = []
         for field in request.struct:
             alone = replace(request, struct=T.StructType([field]), keys=(), layout=_PLAIN)
@@ -117,6 +116,13 @@ class Work:
                 except DestinationError:
                     conflicts.append(column)
         return conflicts
+
+    def is_keyed(self, request: TableRequest) -> bool:
+        """Whether the table's rows are unique by the keys, where there are some."""
+        found = self.database.describe(self.cursor, self.place) or FoundTable(())
+        names = self._names(found, request, self.ledger.names(self.cursor))
+        keys = frozenset(names[key] for key in keys_of(request))
+        return not keys or keys in found.keys
 
     def drop_columns(self, columns: Iterable[str]) -> None:
         """Takes columns away, with what they hold."""
@@ -187,8 +193,7 @@ class Work:
         the stream has.
         """
         sql = self.database.sql
-        there = [column.name for column in found.columns]
-        names = matched_names(request.struct.names, there, self.rules, known)
+        names = self._names(found, request, known)
         wanted = {names[field.name]: field.dataType for field in request.struct}
         struct = T.StructType()
         for column in found.columns:
@@ -198,6 +203,13 @@ class Work:
             metadata = {"default": True} if column.has_default else None
             struct.add(T.StructField(column.name, kind, column.nullable, metadata))
         return struct
+
+    def _names(
+        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """What the table calls, or would call, the stream's columns."""
+        there = [column.name for column in found.columns]
+        return matched_names(request.struct.names, there, self.rules, known)
 
     def _changes(self, request: TableRequest, plan: Plan) -> Iterator[str]:
         sql, change = self.database.sql, plan.change
