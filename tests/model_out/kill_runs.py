@@ -10,7 +10,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,14 +20,18 @@ import pyarrow.parquet as pq
 from model_source import line_of
 
 COUNT, STEP, KEYS = 4_000, 300, 500
-ADDED, KEPT = "added", "kept"
+ADDED, KEPT, REPLACED = "added", "kept", "replaced"
 LONGEST = 240.0
+Seen = Mapping[str, Callable[[], int]]
 AFTER = ("commit", "state", "commit", "start")
 NUMBER = {"type": ["integer", "null"]}
 SCHEMAS = {
     ADDED: {"properties": {"n": NUMBER, "t": {"type": ["string", "null"]}}},
     KEPT: {"properties": {"id": {"type": "integer"}, "n": NUMBER}},
 }
+WHOLE = 1_000
+# By these the stream that is replaced has columns of other types each time.
+KINDS = (NUMBER, {"type": ["string", "null"]})
 
 
 def messages(folder: Path, first: int = 0) -> bytes:
@@ -52,6 +56,30 @@ def messages(folder: Path, first: int = 0) -> bytes:
     return b"".join(map(line_of, sent))
 
 
+def replacement(folder: Path, nth: int) -> bytes:
+    """All records of the stream that is replaced, half of them in a BATCH message.
+
+    Args:
+        folder: For its file.
+        nth: Which records.
+    """
+    folder.mkdir(exist_ok=True)
+    schema = {"properties": {"id": {"type": "integer"}, "n": KINDS[nth]}}
+    file, records = folder / f"{REPLACED}-{nth}", replaced(nth)
+    file.write_bytes(b"".join(map(line_of, records[: WHOLE // 2])))
+    head = {"type": "SCHEMA", "stream": REPLACED, "schema": schema, "key_properties": ["id"]}
+    sent = [{"type": "RECORD", "stream": REPLACED, "record": one} for one in records[WHOLE // 2 :]]
+    return b"".join(map(line_of, [head, _batch(file, "jsonl", "none"), *sent]))
+
+
+def replaced(nth: int) -> list[dict[str, Any]]:
+    return [{"id": key, "n": (key, f"new {key}")[nth]} for key in range(WHOLE)]
+
+
+def state(at: int) -> bytes:
+    return line_of({"type": "STATE", "value": {"at": at}})
+
+
 def _record_message(number: int) -> dict[str, Any]:
     return {"type": "RECORD", "stream": (ADDED, KEPT)[number % 2], "record": record(number)}
 
@@ -63,10 +91,14 @@ def _batches(folder: Path, numbers: range) -> Iterator[dict[str, Any]]:
     pq.write_table(pa.Table.from_pylist([record(n) for n in numbers if n % 2 == 0]), added)
     lines = b"".join(line_of(record(n)) for n in numbers if n % 2)
     kept.write_bytes(gzip.compress(lines, mtime=0))
-    for file, form, compression in ((added, "parquet", "none"), (kept, "jsonl", "gzip")):
-        kind = {"format": form, "compression": compression}
-        stream = file.name.partition("-")[0]
-        yield {"type": "BATCH", "stream": stream, "encoding": kind, "manifest": [str(file)]}
+    yield _batch(added, "parquet", "none")
+    yield _batch(kept, "jsonl", "gzip")
+
+
+def _batch(file: Path, form: str, compression: str) -> dict[str, Any]:
+    kind = {"format": form, "compression": compression}
+    stream = file.name.partition("-")[0]
+    return {"type": "BATCH", "stream": stream, "encoding": kind, "manifest": [str(file)]}
 
 
 def record(number: int) -> dict[str, Any]:
@@ -93,7 +125,10 @@ def kept() -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Moment:
-    """When a run is killed: so long after so many STATE lines, or commits that others can see."""
+    """When a run is killed: so long after so many STATE lines, commits or new files.
+
+    Others can see the latter two.
+    """
 
     after: str
     count: int
@@ -114,6 +149,13 @@ def _moment(chance: random.Random, after: str) -> Moment:
     return Moment(after, count, seconds)
 
 
+def moment_of_replacing(chance: random.Random) -> Moment:
+    """Before the new rows are put in the place of the old ones, or meanwhile, or right after."""
+    if chance.random() < 0.5:
+        return Moment("file", 1, chance.uniform(0, chance.choice([0.0, 0.3, 4.0])))
+    return Moment("commit", chance.randint(1, 2), chance.choice([0.0, chance.uniform(0, 0.2)]))
+
+
 @dataclass(frozen=True)
 class Ended:
     """What a run left.
@@ -129,15 +171,15 @@ class Ended:
     log: str
 
 
-def run(command: Sequence[str], first: int, cwd: Path, kill: Moment | None, commits: Any) -> Ended:
-    """Runs the target on everything from a STATE on; kills it at the moment, if it comes to it.
+def run(command: Sequence[str], data: bytes, cwd: Path, kill: Moment | None, seen: Seen) -> Ended:
+    """Runs the target on messages; kills it at the moment, if it comes to it.
 
     Args:
         command: Of the target.
-        first: The STATE.
-        cwd: Folder to run in, also for batch files.
+        data: The messages.
+        cwd: Folder to run in.
         kill: When; None to let it end.
-        commits: Tells how many commits others see.
+        seen: Tell how many commits and files others see.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
@@ -148,14 +190,14 @@ def run(command: Sequence[str], first: int, cwd: Path, kill: Moment | None, comm
     states: queue.Queue[int] = queue.Queue()
     log: list[str] = []
     threads = [
-        threading.Thread(target=_send, args=(process.stdin, messages(cwd / "batches", first))),
+        threading.Thread(target=_send, args=(process.stdin, data)),
         threading.Thread(target=_states, args=(process.stdout, states)),
         threading.Thread(target=_log, args=(process.stderr, log)),
     ]
     for thread in threads:
         thread.start()
     try:
-        is_killed = kill is not None and _wait(process, kill, states, commits)
+        is_killed = kill is not None and _wait(process, kill, states, seen)
         if is_killed:
             process.kill()
         code = process.wait(LONGEST)
@@ -166,13 +208,13 @@ def run(command: Sequence[str], first: int, cwd: Path, kill: Moment | None, comm
     return Ended(None if is_killed else code, list(states.queue), "".join(log))
 
 
-def _wait(process: Any, kill: Moment, states: queue.Queue[int], commits: Any) -> bool:
+def _wait(process: Any, kill: Moment, states: queue.Queue[int], seen: Seen) -> bool:
     """Waits for the moment; False where the run ends before."""
     end = time.monotonic() + LONGEST
-    before = commits() if kill.after == "commit" else 0
+    count = {"start": lambda: 0, "state": states.qsize, **seen}[kill.after]
+    before = count()
     while time.monotonic() < end and process.poll() is None:
-        seen = {"start": lambda: 0, "state": states.qsize, "commit": lambda: commits() - before}
-        if seen[kill.after]() >= kill.count:
+        if count() - before >= kill.count:
             time.sleep(kill.seconds)
             return process.poll() is None
         time.sleep(0.005)

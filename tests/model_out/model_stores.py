@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from kill_runs import ADDED, KEPT
+from kill_runs import ADDED, KEPT, REPLACED
 from postgres_server import PASSWORD, Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = (ADDED, KEPT)
+TABLES = (ADDED, KEPT, REPLACED)
 Rows = list[dict[str, Any]]
 
 
@@ -37,6 +38,9 @@ class Store(Protocol):
 
     def commits(self, number: int) -> int:
         """How often any table has changed."""
+
+    def files(self, number: int) -> int:
+        """How many files, or tables, there are, also such as no reader sees."""
 
     def leftovers(self, number: int) -> list[str]:
         """What no run that ended well leaves."""
@@ -73,6 +77,9 @@ class DeltaStore:
     def commits(self, number: int) -> int:
         return sum(1 for _ in self._folder.glob(f"delta-{number}/*/_delta_log/*.json"))
 
+    def files(self, number: int) -> int:
+        return _files(self._folder / f"delta-{number}")
+
     def leftovers(self, number: int) -> list[str]:
         return _hidden(self._folder / f"delta-{number}", {"_delta_log"})
 
@@ -101,6 +108,9 @@ class IcebergStore:
 
     def commits(self, number: int) -> int:
         return sum(1 for _ in self._folder.glob(f"iceberg-{number}/*/metadata/v*.json"))
+
+    def files(self, number: int) -> int:
+        return _files(self._folder / f"iceberg-{number}")
 
     def leftovers(self, number: int) -> list[str]:
         return _hidden(self._folder / f"iceberg-{number}", set())
@@ -132,10 +142,18 @@ class PostgresStore:
             return 0
         return int(self._database.value(f"select coalesce(max(id), 0) from {ledger}"))
 
+    def files(self, number: int) -> int:
+        tables = f"select count(*) from pg_tables where schemaname = 's{number}'"
+        return int(self._database.value(tables))
+
     def leftovers(self, number: int) -> list[str]:
         tables = f"select tablename from pg_tables where schemaname = 's{number}'"
         found = self._database.run(tables).splitlines()
         return [name for name in found if name not in TABLES and not name.startswith("_singer_")]
+
+
+def _files(folder: Path) -> int:
+    return sum(len(files) for _, _, files in os.walk(folder))
 
 
 def _hidden(folder: Path, known: set[str]) -> list[str]:

@@ -7,10 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_runs import ADDED, COUNT, KEPT, added, kept, moments, run
+from kill_runs import (
+    ADDED,
+    COUNT,
+    KEPT,
+    REPLACED,
+    Seen,
+    added,
+    kept,
+    messages,
+    moment_of_replacing,
+    moments,
+    replaced,
+    replacement,
+    run,
+    state,
+)
 from model_stores import Store
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
+# Which destination also has a table replaced, by seed: that takes two runs more.
+REPLACES = ("delta", "iceberg", "postgresql")
 
 
 def settings(store: Store, folder: Path, seed: int) -> dict[str, Any]:
@@ -19,7 +36,7 @@ def settings(store: Store, folder: Path, seed: int) -> dict[str, Any]:
         "staging": {"root": str(folder / "staging")},
         "batch_size_rows": 500,
         "hard_delete": True,
-        "streams": {KEPT: {"load_method": "upsert"}},
+        "streams": {KEPT: {"load_method": "upsert"}, REPLACED: {"load_method": "overwrite"}},
     }
 
 
@@ -28,9 +45,17 @@ def test_a_killed_target_leaves_what_a_whole_run_does(
 ) -> None:
     chance = random.Random(f"{store.name} {kill_seed}")
     command = programs.target_command(settings(store, tmp_path, kill_seed))
+    replaces = REPLACES[kill_seed % len(REPLACES)] == store.name
+    files = tmp_path / "batches"
+    # After the last STATE, which would wait for it.
+    last = replacement(files, 0) if replaces else b""
+    seen: Seen = {
+        "commit": lambda: store.commits(kill_seed),
+        "file": lambda: store.files(kill_seed),
+    }
     at, told = 0, []
     for kill in [*moments(chance, kill_seed), None]:
-        ended = run(command, at, tmp_path, kill, lambda: store.commits(kill_seed))
+        ended = run(command, messages(files, at) + last, tmp_path, kill, seen)
         assert list(ended.states) == sorted(ended.states)
         at = max([at, *ended.states])
         told.append(f"{kill} -> {at}")
@@ -42,5 +67,23 @@ def test_a_killed_target_leaves_what_a_whole_run_does(
     assert sorted(row["n"] for row in rows) == added(), told
     rows = store.rows(kill_seed, KEPT) or []
     assert sorted((row["id"], row["n"]) for row in rows) == sorted(kept().items()), told
+    if replaces:
+        old, new = replaced(0), replaced(1)
+        assert whole(store, kill_seed) == old
+        data = replacement(files, 1) + state(COUNT + 1)
+        kill = moment_of_replacing(chance)
+        ended = run(command, data, tmp_path, kill, seen)
+        left = whole(store, kill_seed)
+        assert left == new or (left == old and not ended.states), kill
+        ended = run(command, data, tmp_path, None, seen)
+        assert (ended.code, ended.states) == (0, [COUNT + 1]), ended.log
+        assert whole(store, kill_seed) == new
     assert store.leftovers(kill_seed) == []
     assert list((tmp_path / "staging").iterdir()) == []
+
+
+def whole(store: Store, seed: int) -> list[dict[str, Any]]:
+    """The table that is replaced, without the columns of the record metadata."""
+    rows = store.rows(seed, REPLACED) or []
+    found = [{"id": row["id"], "n": row["n"]} for row in rows]
+    return sorted(found, key=lambda row: row["id"])
