@@ -42,7 +42,9 @@ def merge(spark: SparkSession, path: str, table: str, newest: bool) -> None:
     """Upsert the files of a folder; `newest`: of several rows of a key the last one counts."""
     source = spark.read.parquet(path)
     if newest:
-        order = Window.partitionBy("id").orderBy(F.desc(F.monotonically_increasing_id()))
+        # Iceberg refuses a source by `monotonically_increasing_id`, as that may change.
+        place = F.struct("_metadata.file_path", "_metadata.row_index")
+        order = Window.partitionBy("id").orderBy(F.desc(place))
         source = source.withColumn("n", F.row_number().over(order)).where("n = 1").drop("n")
     source.createOrReplaceTempView("source")
     spark.sql(

@@ -1,8 +1,9 @@
-"""Upsert into a Delta or Iceberg table, beside the same MERGE by hand in Spark, in one run.
+"""Upsert into Delta and Iceberg tables, beside the same MERGE by hand in Spark, in one run.
 
-Run as `python -m benchmarks.upsert_path [--rows N] [--runs N] [--format delta|iceberg]`. Half of
+Run as `python -m benchmarks.upsert_path [--rows N] [--runs N] [--format delta iceberg]`. Half of
 the rows exist in the table. Session starts are included on both sides; each run has a fresh copy
-of the table, whose making is not measured.
+of the table, whose making is not measured. Formats come one after the other; a table of one is
+compared with the MERGE into a table of the same.
 """
 
 from __future__ import annotations
@@ -90,27 +91,35 @@ def target(place: Place) -> Measured:
     return run_piped([command], place.folder)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--format", choices=["delta", "iceberg"], default="delta")
-    chosen = parser.parse_args()
+def series(form: str, rows: int, runs: int) -> None:
+    """Measures one format and prints a line for each program."""
     folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
     try:
-        place = Place(folder, chosen.format, chosen.rows)
+        place = Place(folder, form, rows)
         place.make()
         cases: dict[str, Callable[[], Measured]] = {
             "target-spark": partial(target, place),
             "MERGE by hand": partial(by_hand, place, False),
             "MERGE by hand, newest of each key": partial(by_hand, place, True),
         }
-        results = interleaved(chosen.runs, cases)
+        results = interleaved(runs, cases)
         same = median_seconds(results["MERGE by hand"])
         for name, measured in results.items():
-            print(f"{name:34} {median_seconds(measured) / same:5.2f} x   {describe(measured)}")
+            factor = median_seconds(measured) / same
+            print(f"{form:8} {name:34} {factor:5.2f} x   {describe(measured)}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    formats = ["delta", "iceberg"]
+    parser.add_argument("--format", nargs="+", choices=formats, default=formats)
+    chosen = parser.parse_args()
+    for form in chosen.format:
+        series(form, chosen.rows, chosen.runs)
 
 
 if __name__ == "__main__":
