@@ -220,8 +220,8 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "additionalProperties": True,
             "default": {},
             "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
-            "`key`, `secret` or `endpoint_url`; for Delta and Iceberg tables by `path` on S3 also to "
-            "Spark; never shown.",
+            "`key`, `secret` or `endpoint_url`; also to Spark, for Delta and Iceberg tables by "
+            "`path` on S3; never shown.",
         },
         "spark": spark_schema("target-spark"),
         **TRANSFORMS,
