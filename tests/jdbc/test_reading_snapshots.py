@@ -92,7 +92,8 @@ def test_slices_see_one_moment_too(lake_spark, postgres, tmp_path, monkeypatch):
         for piece in slices_of(lake_spark, stream):
             rows += piece.frame.select("money").collect()
             count += 1
-        assert count == 5
+        # By an estimate of rows, which what the writers leave behind may raise.
+        assert count >= 5
         assert len(rows) == ACCOUNTS
         assert sum(row.money for row in rows) == TOTAL
 
