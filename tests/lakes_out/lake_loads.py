@@ -225,7 +225,12 @@ class IcebergLoad(Load):
         sql = pytest.importorskip("pyiceberg.catalog.sql")
         uri = self.config.spark.conf[f"spark.sql.catalog.{self.config.catalog}.uri"]
         catalog = sql.SqlCatalog(self.config.catalog, uri=uri.replace("jdbc:sqlite:", "sqlite:///"))
-        return catalog.load_table(f"{self.config.default_target_schema or 'default'}.{self.table}")
+        name = f"{self.config.default_target_schema or 'default'}.{self.table}"
+        try:
+            return catalog.load_table(name)
+        finally:
+            # A connection that is left open may keep the file locked until it is collected.
+            catalog.engine.dispose()
 
 
 CATALOGS = {"delta": "spark_catalog", "iceberg": "warehouse"}
