@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from shared.s3a import SCHEMES
 from shared.storage_errors import storage_error
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
@@ -53,7 +54,7 @@ class StorageOptions:
 
     def for_url(self, url: str) -> dict[str, Any]:
         """The keyword arguments of the file system that a URL names."""
-        return _s3_options(self._values) if url.startswith(_S3) else dict(self._values)
+        return _s3_options(self._values) if url.startswith(SCHEMES) else dict(self._values)
 
     def without_secrets(self, text: str) -> str:
         """A text of another program with every value that stands in it blotted out."""
@@ -63,7 +64,6 @@ class StorageOptions:
 
 
 NO_OPTIONS = StorageOptions()
-_S3 = ("s3://", "s3a://")
 _AWS_NAMES = {
     "aws_access_key_id": "key",
     "aws_secret_access_key": "secret",
@@ -140,7 +140,7 @@ def head_of(url: str, count: int, options: StorageOptions | None = None) -> byte
             return bytes(source.read(count))
     filesystem, inside = remote(url, options)
     # s3fs would fetch tens of megabytes ahead.
-    alone = {"cache_type": "none"} if url.startswith(_S3) else {}
+    alone = {"cache_type": "none"} if url.startswith(SCHEMES) else {}
     with failures(url, options), filesystem.open(inside, "rb", **alone) as source:
         return bytes(source.read(count))
 
@@ -294,7 +294,7 @@ def _explained(error: BaseException, url: str, options: StorageOptions | None) -
 
 
 def _part_size(url: str) -> dict[str, int]:
-    return {"block_size": S3_PART_BYTES} if url.startswith(_S3) else {}
+    return {"block_size": S3_PART_BYTES} if url.startswith(SCHEMES) else {}
 
 
 def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:
