@@ -85,10 +85,10 @@ class MessageError(SingerSparkError):
 
 
 class RecordError(SingerSparkError):
-    """A record does not fit the schema of its stream, or cannot be mapped."""
+    """A record does not fit the schema of its stream, lacks a key, or cannot be mapped."""
 
     exit_code = 5
-    meaning = "a record does not fit the schema of its stream, or a stream map cannot map it"
+    meaning = "a record does not fit its stream's schema, lacks a key property, or cannot be mapped"
 
 
 class DestinationError(SingerSparkError):

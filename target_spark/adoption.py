@@ -38,11 +38,13 @@ class Adoption:
         takes: Files are moved, as `batch_config.cleanup` gives them to the target; else copied.
         compression: The files must have; None for any.
         options: Of the storage of the files.
+        keys: Columns that have to have a value in each row.
     """
 
     takes: bool
     compression: str | None
     options: StorageOptions
+    keys: tuple[str, ...] = ()
 
     def parts(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Make parts of the files of a batch without reading their rows.
@@ -82,7 +84,8 @@ class Adoption:
         fits = {field.name: field.type for field in schema} == {
             field.name: field.type for field in columns
         }
-        return footer.num_rows if fits and self._is_packed_right(footer) else None
+        fits = fits and self._is_packed_right(footer) and _has_no_null(footer, self.keys)
+        return footer.num_rows if fits else None
 
     def _is_packed_right(self, footer: Any) -> bool:
         if self.compression is None or not footer.num_row_groups:
@@ -99,7 +102,11 @@ class Adoption:
 
 
 def adoption(
-    config: TargetConfig, request: TableRequest, write: TableWrite, files: Sequence[InputFile]
+    config: TargetConfig,
+    request: TableRequest,
+    write: TableWrite,
+    files: Sequence[InputFile],
+    keys: tuple[str, ...] = (),
 ) -> Adoption | None:
     """Say how files may be taken over by a table; None where their rows have to be read.
 
@@ -121,7 +128,24 @@ def adoption(
         takes=batch is not None and batch.cleanup,
         compression=write.encoding.compression if "compression" in config.options else None,
         options=StorageOptions(batch.options if batch else {}),
+        keys=keys,
     )
+
+
+def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
+    """Whether a footer shows that columns have a value in each row."""
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
+    if not places.keys() >= set(names):
+        return False
+    for name in names:
+        place = places[name]
+        if footer.schema.column(place).max_definition_level == 0:
+            continue  # declared so
+        for group in range(footer.num_row_groups):
+            told = footer.row_group(group).column(place).statistics
+            if told is None or not told.has_null_count or told.null_count:
+                return False
+    return True
 
 
 def _linked(path: str, url: str) -> bool:

@@ -6,7 +6,7 @@ Arrow stream. What writes puts them beside the rows that Spark has made, by thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.transforms.record_metadata import COLUMNS
+from shared.transforms.validation.keys import column_at
 from target_spark.load_frames import carried
 from target_spark.places import PLACE
 
@@ -39,7 +40,7 @@ class Copy:
 
 
 def without_copies(
-    transform: Transform, table: StructType, *, metadata: bool
+    transform: Transform, table: StructType, *, metadata: bool, made: Collection[str] = ()
 ) -> tuple[Transform, tuple[Copy, ...]]:
     """Tell what a map makes from what it copies.
 
@@ -47,6 +48,7 @@ def without_copies(
         transform: The map.
         table: The columns of the table.
         metadata: Whether the records have metadata columns.
+        made: Columns that Spark is to make in any case.
 
     Returns:
         The map without its copies, and these.
@@ -56,19 +58,19 @@ def without_copies(
     }
 
     def is_copy(cell: Cell) -> bool:
-        plain = cell.made is None and cell.finish is None
+        plain = cell.made is None and cell.finish is None and cell.name not in made
         return plain and kinds.get(cell.name) == cell.data_type
 
     copies = [Copy(cell.name, cell.path) for cell in transform.cells if is_copy(cell)]
     if metadata:
         copies += [Copy(field.name, (field.name,)) for field in table if field.name in COLUMNS]
-    made = tuple(cell for cell in transform.cells if not is_copy(cell))
-    return replace(transform, cells=made), tuple(copies)
+    others = tuple(cell for cell in transform.cells if not is_copy(cell))
+    return replace(transform, cells=others), tuple(copies)
 
 
 def taken(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
     """The copied columns of some records, under their names in the table."""
-    columns = [_at(table, copy.path) for copy in copies]
+    columns = [column_at(table, copy.path) for copy in copies]
     return pa.table(columns, names=[copy.name for copy in copies])
 
 
@@ -130,8 +132,3 @@ def _picked(table: pa.Table, places: pa.Array) -> pa.Table:
     if count and places[-1].as_py() - first == count - 1:
         return table.slice(first, count)
     return table.take(places)
-
-
-def _at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
-    column = table.column(path[0])
-    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column

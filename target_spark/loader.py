@@ -21,7 +21,13 @@ from shared.errors import DestinationError, MessageError, SingerSparkError, Wher
 from shared.spark_errors import explain
 from shared.storage import StorageOptions, delete, local_path, shown, size_of
 from shared.storage_errors import is_trouble
-from shared.transforms.record_metadata import RecordMetadata, record_schema, stored_columns
+from shared.transforms.record_metadata import (
+    COLUMNS,
+    RecordMetadata,
+    record_schema,
+    stored_columns,
+)
+from shared.transforms.validation.keys import Key
 from target_spark import load_frames, load_tasks, mapped_frames
 from target_spark.adoption import adoption
 from target_spark.destinations import (
@@ -49,7 +55,7 @@ from target_spark.read_rows import Piece, ReadPlan
 from target_spark.repeats import Committed, Compared, Repeats
 from target_spark.rewrite_tasks import RewritePlan, rewrite
 from target_spark.schema_check import SlowKeywords
-from target_spark.stream_settings import load_method, table_request
+from target_spark.stream_settings import key_properties, load_method, table_request
 from target_spark.task_plan import plan_tasks
 from target_spark.version_edit import VersionEdit
 
@@ -229,7 +235,8 @@ class Loader:
         """The files of a batch as parts, where nothing in them needs to change."""
         if batch.making is not None:
             return None
-        plan = adoption(self._config, self._request(batch.stream), write, batch.files)
+        keys = self._keys(batch.stream)
+        plan = adoption(self._config, self._request(batch.stream), write, batch.files, keys)
         if plan is None:
             return None
         with writing(write.pending, write.options):
@@ -277,6 +284,11 @@ class Loader:
             known = self._requests[stream.stream] = stream, request
         return known[1]
 
+    def _keys(self, stream: StreamSchema) -> tuple[str, ...]:
+        """The key properties that each record has to bring along."""
+        own = COLUMNS if self._config.add_record_metadata else ()
+        return tuple(key for key in key_properties(self._config, stream) if key not in own)
+
     def _flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
         parts = tuple(part for result in results for part in result.parts)
         write = self._prepare(batch)
@@ -303,6 +315,7 @@ class Loader:
             rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
             reject_options=write.options,
             document=None if self._config.denormalized else DOCUMENT,
+            keys=tuple(Key(name, (name,)) for name in self._keys(batch.stream)),
         )
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from shared.arrow_types import TEXT_ONLY, mapped
 from shared.conform import conform
 from shared.transforms.record_metadata import COLUMNS, stored_columns
+from shared.transforms.validation.keys import Key, no_value
 from target_spark import load_frames, load_tasks
 from target_spark.copied import Beside, Copy, packed, taken, without_copies
 from target_spark.destinations import TableWrite
@@ -45,12 +46,14 @@ class _Work:
         transform: What Spark makes.
         copies: What is copied.
         write: How the table's rows are written.
+        keys: Key properties that need a value in each row; Spark makes them.
     """
 
     source: StructType
     transform: Transform
     copies: tuple[Copy, ...]
     write: TableWrite
+    keys: tuple[str, ...]
 
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
@@ -84,17 +87,35 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     add_metadata = read.metadata is not None
     source = source_columns(read.schema, add_metadata=add_metadata)
     columns = to_arrow_schema(_carried(source))
-    records = replace(read, columns=columns, names=making.names or None, tells=making.tells)
+    records = replace(
+        read, columns=columns, names=making.names or None, tells=making.tells, keys=()
+    )
+    keys = tuple(key.name for key in read.keys)
     if load_frames.needs_frame(write) or read.document is not None:
-        return _mapped(numbers, records, _Work(source, making.transform, (), write), read.columns)
-    transform, copies = without_copies(making.transform, write.struct, metadata=add_metadata)
-    if not transform.cells and not transform.made and transform.filter is None and copies:
-        made = partial(_copied, copies, read.columns)
+        work = _Work(source, making.transform, (), write, keys)
+        return _mapped(numbers, records, work, read.columns)
+    copied = _only_copies(making.transform, write, keys, metadata=add_metadata)
+    if copied:
+        paths = {copy.name: copy.path for copy in copied}
+        records = replace(records, keys=tuple(Key(name, paths[name]) for name in keys))
+        made = partial(_copied, copied, read.columns)
         plan = load_tasks.write_plan(write, read.columns)
         task = partial(load_tasks.load, records, plan, made=made)
         return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
+    transform, copies = without_copies(
+        making.transform, write.struct, metadata=add_metadata, made=keys
+    )
     seen = _only(source, transform.reads)
-    return _mapped(numbers, records, _Work(seen, transform, copies, write), read.columns)
+    return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
+
+
+def _only_copies(
+    transform: Transform, write: TableWrite, keys: Sequence[str], *, metadata: bool
+) -> tuple[Copy, ...]:
+    """What a map copies, where it does nothing else and the keys are among that; else nothing."""
+    rest, copies = without_copies(transform, write.struct, metadata=metadata)
+    more = rest.cells or rest.made or rest.filter is not None
+    return () if more or not {copy.name for copy in copies}.issuperset(keys) else copies
 
 
 def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema) -> DataFrame:
@@ -270,7 +291,22 @@ def _laid_out(
         else:
             made = F.lit(None).cast(want)
         columns.append(made.alias(field.name))
-    return frame.select(*columns, PLACE, ERROR, REJECT_COLUMN)
+    return frame.select(*columns, PLACE, _error(work).alias(ERROR), REJECT_COLUMN)
+
+
+def _error(work: _Work) -> Column:
+    """Why a mapped row is not taken: the map has failed, or a key has no value."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from shared.singer_columns import quoted  # noqa: PLC0415
+    from shared.transforms.transform import ERROR  # noqa: PLC0415
+
+    known = work.transform.struct().names
+    reasons = [F.col(ERROR)]
+    for key in work.keys:
+        why = F.lit(no_value(key))
+        reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in known else why)
+    return F.when(F.col(REJECT_COLUMN).isNull(), F.coalesce(*reasons))
 
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001

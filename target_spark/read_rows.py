@@ -26,8 +26,9 @@ from shared.row_values import plain_rows, row_text
 from shared.storage import StorageOptions, codec_of, local_path, open_random
 from shared.storage_errors import is_trouble
 from shared.transforms.record_metadata import DELETED_AT, RecordMetadata
-from shared.transforms.validation.lines import LineChecker
-from shared.transforms.validation.rows import RowChecker
+from shared.transforms.validation.keys import Key
+from shared.transforms.validation.lines import LineChecker, LineKeys
+from shared.transforms.validation.rows import RowChecker, RowKeys
 from shared.typed_rows import RowReader
 from target_spark.documents import line_documents, row_documents
 from target_spark.places import line_places, row_places
@@ -35,6 +36,7 @@ from target_spark.plans import InputFile, Reject
 from target_spark.reject_files import Rejects
 
 _COUNTED = 1 << 20
+_Rejected = tuple[tuple[int, str], ...]
 
 
 class UnreadableInputError(Exception):
@@ -84,7 +86,8 @@ class ReadPlan:
         document: Name of a further column for the record as one text; None for none.
         place: Name of a further column that tells where each row comes from; None for none.
         names: Columns that a file may have of the stream; None for those of `schema`.
-        tells: Rejected records are told; else they are only left out.
+        tells: Rejected records are told; else they are only left out, unless a key is the reason.
+        keys: Key properties that need a value in each record.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -99,6 +102,7 @@ class ReadPlan:
     place: str | None = None
     names: tuple[str, ...] | None = None
     tells: bool = True
+    keys: tuple[Key, ...] = ()
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
@@ -154,14 +158,17 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
     checker = LineChecker(read.schema, envelope=staged) if read.strict else None
     closed = checker is not None and checker.closed
     reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
+    keys = LineKeys(read.schema, read.keys, envelope=staged)
     url, options = piece.file.url, None if staged else read.options
     for block, before in blocks_of(piece, options):
         found = reader.read(block)
-        found = found if checker is None else checker.check(found, block)
-        if found.rejects and read.tells:
+        fitting = found if checker is None else checker.check(found, block)
+        found = keys.check(fitting, block)
+        told = _told(read, fitting.rejects, found.rejects)
+        if told:
             first = before + lines_before(piece, options)
             texts = block.split(b"\n")
-            for position, reason in found.rejects:
+            for position, reason in told:
                 line = line_of(piece.file, first + position + 1)
                 rejects.add(Reject(url, line, reason), texts[position])
         table = found.table
@@ -201,20 +208,23 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
     checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
     before = piece.rows_before
     known = None if read.names is None else frozenset(read.names)
+    keys = RowKeys(read.schema, read.keys)
     for table, refused in tables_of(piece, read.options):
         names = table.column_names
         if not (reader.fits(names) if known is None else not names or known.intersection(names)):
             raise ContentError("none of its columns is one of the stream's")
         found = reader.read(table)
-        found = found if checker is None else checker.check(found, table)
-        if (refused or found.rejects) and read.tells:
+        fitting = found if checker is None else checker.check(found, table)
+        found = keys.check(fitting, table)
+        told = _told(read, fitting.rejects, found.rejects)
+        if told or (refused and read.tells):
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
                 RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
-                for place, reason in found.rejects
+                for place, reason in told
             )
-            for row in merge(refused, others, key=_number):
+            for row in merge(refused if read.tells else (), others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
         accepted = found.table
         if read.document is not None:
@@ -226,6 +236,12 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
             accepted = _with_column(accepted, read.place, places)
         before += table.num_rows + len(refused)
         yield _completed(read, accepted)
+
+
+def _told(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
+    """The rejected records that are to be told: those without a key, and where asked the others."""
+    others = frozenset(() if read.tells else unfit)
+    return tuple(one for one in every if one not in others)
 
 
 def _number(row: RefusedRow) -> int:

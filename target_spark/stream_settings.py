@@ -38,6 +38,11 @@ def table_name(config: TargetConfig, stream: str) -> TableName:
     )
 
 
+def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
+    """What tells the records of a stream apart: as set for it, else as its SCHEMA says."""
+    return tuple(_rules(config, schema.stream).get("key_properties", schema.key_properties))
+
+
 def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:
     """What a stream asks of its table.
 
@@ -51,7 +56,7 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     """
     stream = schema.stream
     rules = _rules(config, stream)
-    keys = tuple(rules.get("key_properties", schema.key_properties))
+    keys = key_properties(config, schema)
     method = load_method(config, stream)
     _check_keys(stream, keys, struct, method)
     properties = rules.get("table_properties")

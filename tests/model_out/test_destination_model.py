@@ -90,7 +90,7 @@ def value_of(field: T.StructField, chance: Random) -> Any:
 def record_of(stream: Stream, chance: Random) -> dict[str, Any]:
     """A record as the stream is now; every fourth is marked as deleted."""
     key = stream.fields["k"]
-    numbers = [*KEY_VALUES[type(key.dataType)], *([None] if key.nullable else [])]
+    numbers = KEY_VALUES[type(key.dataType)]
     marks = {DELETED: "2024-05-06T07:08:09Z"} if chance.random() < MARKS else {}
     columns = {name: value_of(stream.fields[name], chance) for name in stream.optional}
     return {"k": chance.choice(numbers), "g": chance.choice("ab"), **columns, **marks}

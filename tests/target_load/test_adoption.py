@@ -56,9 +56,9 @@ class Bench:
         pq.write_table(pa.Table.from_pylist(rows, columns), path, **more)
         return path
 
-    def load(self, *paths: Path, schema: Any = SCHEMA) -> None:
+    def load(self, *paths: Path, schema: Any = SCHEMA, keys: tuple[str, ...] = ()) -> None:
         files = tuple(InputFile(str(path), Encoding("parquet", "snappy")) for path in paths)
-        batch = Batch(StreamSchema("s", schema), files, f"t{self.count}", None, time.time())
+        batch = Batch(StreamSchema("s", schema, keys), files, f"t{self.count}", None, time.time())
         self.loader.commit(batch, [self.loader.convert(batch)])
         self.loader.delete_consumed(files)
 
@@ -190,6 +190,25 @@ def test_a_compression_that_is_asked_for_and_there(tmp_path: Path) -> None:
     b = Bench(tmp_path, options={"compression": "zstd"})
     b.load(b.file([row(1)], compression="zstd"))
     assert len(b.parts()) == 1
+
+
+def test_a_footer_shows_that_no_key_is_null(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    b.load(b.file([row(1), row(2), row(3)], row_group_size=2), keys=("id", "name"))
+    assert [r["id"] for r in b.rows()] == [1, 2, 3]
+    required = COLUMNS.set(0, pa.field("id", pa.int64(), nullable=False))
+    b.load(b.file([row(4)], required, write_statistics=False), keys=("id",))
+    assert [r["id"] for r in b.rows()] == [1, 2, 3, 4]
+
+
+def test_rows_without_a_key_are_not_taken_over_unread(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    last = b.file([row(1), row(2), {**row(3), "id": None}], row_group_size=2)
+    assert b.needs_spark(last, keys=("id",))
+    assert b.needs_spark(b.file([row(1)]), keys=("at",))
+    assert b.needs_spark(b.file([row(1)], write_statistics=False), keys=("id",)), "it can't be told"
+    assert b.needs_spark(b.file([row(1)]), keys=("other",))
+    b.load(last, keys=("name",))
 
 
 @pytest.mark.spark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from typing import Any
@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.json_lines import LinesRead
+from shared.transforms.validation import library
 from shared.transforms.validation.facts import Asked, Facts
+from shared.transforms.validation.keys import Key, KeyCheck
 from shared.transforms.validation.validator import RecordValidator
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -48,17 +50,7 @@ class LineChecker:
         places = _Places(found, data)
         facts = Facts(data, unexpected=found.unexpected, asked=self._asked)
         refused = self._validator.refused(found.table, facts, self._records(places))
-        if not refused:
-            return found
-        kept = _all_but(refused, found.table.num_rows)
-        rejects = [(places.line(row), why) for row, why in refused.items()]
-        return replace(
-            found,
-            table=found.table.filter(kept),
-            extracted_at=_kept(found.extracted_at, kept),
-            versions=_kept(found.versions, kept),
-            rejects=tuple(merge(found.rejects, rejects)),
-        )
+        return _without(found, refused, places)
 
     def _records(self, places: _Places) -> Callable[[int], Any]:
         validator, envelope = self._validator, self._envelope
@@ -70,6 +62,30 @@ class LineChecker:
             return validator.with_numbers(found) if any(w in line for w in _WORDS) else found
 
         return record
+
+
+class LineKeys:
+    """Refuses the records of JSON lines in which a key property has no value.
+
+    Args:
+        schema: The stream's JSON Schema.
+        keys: The key properties.
+        envelope: Lines are RECORD messages; otherwise they are the records themselves.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key], *, envelope: bool) -> None:
+        self._check = KeyCheck(schema, keys)
+        self._envelope = envelope
+
+    def check(self, found: LinesRead, data: bytes) -> LinesRead:
+        """Return what is left of the records; see `LineChecker.check`."""
+        places = _Places(found, data)
+
+        def record(row: int) -> Any:
+            line = library.decoded(places.text(row), exact=False)
+            return line["record"] if self._envelope else line
+
+        return _without(found, self._check.refused(found.table, record), places)
 
 
 class _Places:
@@ -95,6 +111,21 @@ class _Places:
     def text(self, row: int) -> bytes:
         place = self.line(row)
         return self._lines[place]
+
+
+def _without(found: LinesRead, refused: Mapping[int, str], places: _Places) -> LinesRead:
+    """Move some rows to the rejects."""
+    if not refused:
+        return found
+    kept = _all_but(refused, found.table.num_rows)
+    rejects = [(places.line(row), why) for row, why in refused.items()]
+    return replace(
+        found,
+        table=found.table.filter(kept),
+        extracted_at=_kept(found.extracted_at, kept),
+        versions=_kept(found.versions, kept),
+        rejects=tuple(merge(found.rejects, rejects)),
+    )
 
 
 def _all_but(rows: Mapping[int, str], count: int) -> pa.Array:

@@ -7,7 +7,7 @@ column for any JSON stands for the value that it holds as JSON, or for itself, l
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from heapq import merge
@@ -22,6 +22,7 @@ from shared.row_values import as_json_value, plain_rows
 from shared.schema_nodes import JsonText, is_free_form, resolved_node
 from shared.transforms.validation import library
 from shared.transforms.validation.facts import Facts
+from shared.transforms.validation.keys import Key, KeyCheck
 from shared.transforms.validation.library import Written
 from shared.transforms.validation.validator import RecordValidator
 from shared.typed_rows import RowsRead
@@ -64,13 +65,7 @@ class RowChecker:
             return self._record(stored, source.slice(places.of(row), 1), absent)
 
         refused = self._validator.refused(found.table, facts, record, absent)
-        if not refused:
-            return found
-        kept = pc.invert(pc.is_in(pa.array(range(rows), pa.int64()), pa.array(refused, pa.int64())))
-        rejects = [(places.of(row), why) for row, why in refused.items()]
-        return replace(
-            found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
-        )
+        return _without(found, refused, places)
 
     def _absent(self, source: pa.Table) -> frozenset[str]:
         """Properties that the file has no column for, so that a record lacks them."""
@@ -85,6 +80,27 @@ class RowChecker:
         values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
         raw = {k: v for k, v in plain_rows(source)[0].items() if k not in self._names}
         return self._shape(values, raw)
+
+
+class RowKeys:
+    """Refuses the rows of files in which a key property has no value.
+
+    Args:
+        schema: The stream's JSON Schema.
+        keys: The key properties.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
+        self._check = KeyCheck(schema, keys)
+
+    def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
+        """Return what is left of the rows; see `RowChecker.check`."""
+        places = _Places(found)
+
+        def record(row: int) -> Mapping[str, Any]:
+            return plain_rows(source.slice(places.of(row), 1))[0]
+
+        return _without(found, self._check.refused(found.table, record), places)
 
 
 class _Places:
@@ -103,6 +119,18 @@ class _Places:
             gone = set(self._gone)
             self._places = [place for place in range(self._rows) if place not in gone]
         return self._places[row]
+
+
+def _without(found: RowsRead, refused: Mapping[int, str], places: _Places) -> RowsRead:
+    """Move some rows to the rejects."""
+    if not refused:
+        return found
+    numbers = pa.array(range(found.table.num_rows), pa.int64())
+    kept = pc.invert(pc.is_in(numbers, pa.array(refused, pa.int64())))
+    rejects = [(places.of(row), why) for row, why in refused.items()]
+    return replace(
+        found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
+    )
 
 
 class _Shapes:
