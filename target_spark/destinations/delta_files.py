@@ -16,6 +16,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from shared.storage import local_path, make_durable
 
@@ -45,6 +46,8 @@ def can_register(
         struct: Of the parts.
     """
     if folder is None or local_path(folder) is None or find_spec("deltalake") is None:
+        return False
+    if unquote(folder) != folder:  # the package takes %3A in a path for the character it stands for
         return False
     return not now.partitions and _plain_protocol(now.properties) and _same_columns(change, struct)
 

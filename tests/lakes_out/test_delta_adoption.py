@@ -123,6 +123,17 @@ def test_what_needs_a_change_goes_through_spark(delta_load: Make) -> None:
 
 @pytest.mark.spark
 @pytest.mark.server
+def test_a_folder_whose_name_is_escaped_is_left_to_spark(delta_load: Make) -> None:
+    load = delta_load("id long", table="a:b?c")
+    load.load([{"id": 1}])
+    load.load([{"id": 2}])
+    assert "%3A" in load.name
+    assert sorted(load.rows()) == [(1,), (2,)]
+    assert "delta-rs" not in engines(load)
+
+
+@pytest.mark.spark
+@pytest.mark.server
 def test_a_null_for_not_null_is_refused_still(delta_load: Make) -> None:
     load = delta_load("id long not null, v long")
     load.load([{"id": 1, "v": 1}])
