@@ -120,11 +120,13 @@ def _postgresql(database: Any) -> Place:
 
 
 def _mariadb(server: Any) -> Place:
-    url = f"jdbc:mariadb://127.0.0.1:{server.port}/tests"
+    made = "create database sdk character set utf8mb4; grant all on sdk.* to tester@'127.0.0.1'"
+    server.run(f"drop database if exists sdk; {made}", "mysql")
+    url = f"jdbc:mariadb://127.0.0.1:{server.port}/sdk"
     jdbc = {"url": url, "user": "tester", "password": MARIADB_PASSWORD}
 
     def query(text: str) -> Rows:
-        told = {"user": "tester", "password": MARIADB_PASSWORD, "database": "tests"}
+        told = {"user": "tester", "password": MARIADB_PASSWORD, "database": "sdk"}
         connection = pymysql.connect(
             host="127.0.0.1", port=server.port, cursorclass=pymysql.cursors.DictCursor, **told
         )
