@@ -143,8 +143,11 @@ def file_stats(url: str) -> dict[str, Any]:
 def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
     if not chunks or not all(chunk.has_min_max for chunk in chunks):
         return None
-    first = _written(min(chunk.min for chunk in chunks))
-    last = _written(max(chunk.max for chunk in chunks))
+    try:
+        first = _written(min(chunk.min for chunk in chunks))
+        last = _written(max(chunk.max for chunk in chunks))
+    except (OverflowError, ValueError):
+        return None  # Python has no date before year 1 or after 9999; Parquet and Spark do.
     return None if first is None or last is None else (first, last)
 
 
