@@ -79,9 +79,7 @@ class Adoption:
                 footer, schema = found.metadata, found.schema_arrow
         except (OSError, pa.ArrowException):
             return None  # whoever reads it will say what is wrong
-        fits = {field.name: field.type for field in schema} == {
-            field.name: field.type for field in columns
-        }
+        fits = _by_name(schema) == _by_name(columns)
         return footer.num_rows if fits and self._is_packed_right(footer) else None
 
     def _is_packed_right(self, footer: Any) -> bool:
@@ -122,6 +120,11 @@ def adoption(
         compression=write.encoding.compression if "compression" in config.options else None,
         options=StorageOptions(batch.options if batch else {}),
     )
+
+
+def _by_name(columns: pa.Schema) -> list[tuple[str, str]]:
+    """All columns in an order of their own: a name that is there twice counts twice."""
+    return sorted((field.name, str(field.type)) for field in columns)
 
 
 def _linked(path: str, url: str) -> bool:
