@@ -91,6 +91,7 @@ def register(
     if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
         return True
     names: list[str] = []
+    before = opened.version()
     try:
         for number, (part, _) in enumerate(found):
             names.append(f"part-{number:05d}-{uuid.uuid4()}.parquet")
@@ -112,9 +113,13 @@ def register(
             ),
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
-    except (OSError, DeltaProtocolError):
+    except BaseException as error:
+        if _is_committed(table, before, names):
+            return True  # What has failed comes after a commit: a checkpoint.
         _unlink(table, names)
-        return False
+        if isinstance(error, OSError | DeltaProtocolError):
+            return False
+        raise
     return True
 
 
@@ -188,6 +193,14 @@ def _same_columns(change: TableChange, struct: StructType) -> bool:
         and "variant" not in item.dtype.simpleString()
         for name, item in given.items()
     )
+
+
+def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
+    """Whether the log names the files in a commit after version `before`."""
+    name = names[0].encode() if names else None
+    log = table / "_delta_log"
+    later = (path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > before)
+    return name is not None and any(name in path.read_bytes() for path in later)
 
 
 def _unlink(table: Path, names: Sequence[str]) -> None:

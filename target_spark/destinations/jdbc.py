@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import shutil
 import tempfile
 import threading
 import uuid
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.owned_folders import OwnedFolder, remove_stale
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations import Flush, TableWrite
 from target_spark.destinations.attempts import repeated
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 8
 _LONGEST_PAUSE = 2.0
+REJECTS = "target-spark-rejects-"
 Result = TypeVar("Result")
 
 
@@ -58,7 +59,7 @@ class JdbcTarget:
     place: Place
     conflicts: str = "fail"
     style: str = "keep"
-    pending: str | None = None
+    pending: OwnedFolder | None = None
 
 
 def jdbc_destination(
@@ -72,18 +73,23 @@ def jdbc_destination(
     del spark
     if config.jdbc is None:
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
-    pending = None
-    if config.failure.policy == "SendToDLQ":
-        if config.staging.root:
-            Path(config.staging.root).mkdir(parents=True, exist_ok=True)
-        pending = tempfile.mkdtemp(prefix="target-spark-rejects-", dir=config.staging.root)
     target = JdbcTarget(
         place=place_of(config.jdbc),
         conflicts=config.type_conflicts,
         style=config.column_names,
-        pending=pending,
+        pending=_rejects_folder(config),
     )
     return JdbcDestination(target)
+
+
+def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
+    """A folder for rejected records, where any are kept; those of killed runs are removed."""
+    root = Path(config.staging.root or tempfile.gettempdir())
+    remove_stale(root, REJECTS)
+    if config.failure.policy != "SendToDLQ":
+        return None
+    root.mkdir(parents=True, exist_ok=True)
+    return OwnedFolder(root, REJECTS)
 
 
 class JdbcDestination:
@@ -119,7 +125,8 @@ class JdbcDestination:
             sink = StagingSink(
                 self._target.place, work.place.schema, self._run, columns, bool(keys_of(request))
             )
-        pending = self._target.pending or str(self._target.place)
+        rejects = self._target.pending
+        pending = str(self._target.place if rejects is None else rejects.path)
         return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
 
     def commit(self, flush: Flush) -> None:
@@ -160,7 +167,7 @@ class JdbcDestination:
         atexit.unregister(self.close)
         self._keeper.close()
         if self._target.pending:
-            shutil.rmtree(self._target.pending, ignore_errors=True)
+            self._target.pending.close()
 
     def _append(self, flush: Flush) -> None:
         request = flush.request
