@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import tempfile
 import threading
@@ -18,7 +19,7 @@ from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.owned_folders import OwnedFolder, remove_stale
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableWrite
+from target_spark.destinations import Flush, TableId, TableWrite
 from target_spark.destinations.attempts import repeated
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.plans import TableRequest
+    from target_spark.plans import TableName, TableRequest
     from target_spark.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
@@ -106,6 +107,13 @@ class JdbcDestination:
         self._owners: dict[TablePlace, str] = {}
         self._views: dict[TablePlace, StructType] = {}
         atexit.register(self.close)
+
+    def table(self, name: TableName) -> TableId:
+        """See `Destination`. PostgreSQL's `public` is taken for the schema that is not named."""
+        place = self._target.place
+        unnamed = "public" if place.kind == "postgresql" else place.name
+        parts = [legal_table_name(p, self._rules) for p in (name.schema or unnamed, name.table)]
+        return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
@@ -274,6 +282,7 @@ class JdbcDestination:
                     connection.close()
 
     def _claim(self, place: TablePlace, stream: str) -> None:
+        """As `TableOwners`, for a schema that only the server could name."""
         with self._lock:
             owner = self._owners.setdefault(place, stream)
         if owner != stream:
