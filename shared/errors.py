@@ -66,7 +66,7 @@ class SettingsError(SingerSparkError):
     exit_code = 2
     meaning = (
         "wrong usage or an invalid setting; nothing was read or written "
-        "(of the stream, where its map does not fit)"
+        "(of the stream, where its map or its table does not fit)"
     )
 
 

@@ -81,11 +81,8 @@ class Adoption:
                 footer, schema = found.metadata, found.schema_arrow
         except (OSError, pa.ArrowException):
             return None  # whoever reads it will say what is wrong
-        fits = {field.name: field.type for field in schema} == {
-            field.name: field.type for field in columns
-        }
-        fits = fits and self._is_packed_right(footer) and _has_no_null(footer, self.keys)
-        return footer.num_rows if fits else None
+        fits = _by_name(schema) == _by_name(columns) and self._is_packed_right(footer)
+        return footer.num_rows if fits and _has_no_null(footer, self.keys) else None
 
     def _is_packed_right(self, footer: Any) -> bool:
         if self.compression is None or not footer.num_row_groups:
@@ -146,6 +143,11 @@ def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
             if told is None or not told.has_null_count or told.null_count:
                 return False
     return True
+
+
+def _by_name(columns: pa.Schema) -> list[tuple[str, str]]:
+    """All columns in an order of their own: a name that is there twice counts twice."""
+    return sorted((field.name, str(field.type)) for field in columns)
 
 
 def _linked(path: str, url: str) -> bool:

@@ -55,7 +55,8 @@ from target_spark.read_rows import Piece, ReadPlan
 from target_spark.repeats import Committed, Compared, Repeats
 from target_spark.rewrite_tasks import RewritePlan, rewrite
 from target_spark.schema_check import SlowKeywords
-from target_spark.stream_settings import key_properties, load_method, table_request
+from target_spark.stream_settings import key_properties, load_method, table_name, table_request
+from target_spark.table_owners import TableOwners
 from target_spark.task_plan import plan_tasks
 from target_spark.version_edit import VersionEdit
 
@@ -88,12 +89,28 @@ class Loader:
         self._writes: dict[tuple[str, str], TableWrite] = {}
         self._repeats = Repeats(self._options)
         self._committed: dict[str, Committed] = {}
+        self._owners = TableOwners()
         self._slow = SlowKeywords()
         self._lock = threading.Lock()
         self._told_of_versions = False
         self._destination: Destination = DESTINATIONS[config.format](
             config, Tools(spark, self._rewrite)
         )
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Takes a new SCHEMA; everything of the stream is to be loaded.
+
+        Raises:
+            SettingsError: The stream would share its table with another one, to the loss of rows.
+        """
+        name = stream.stream
+        table = self._destination.table(table_name(self._config, name))
+        self._owners.claim(name, table, load_method(self._config, name))
+        return True
+
+    def overwrites(self, stream: str) -> bool:
+        """Whether rows of a stream become visible only at the end of the input."""
+        return load_method(self._config, stream) == "overwrite"
 
     def convert(self, batch: Batch) -> LoadResult:
         """Turns the batch's files into parts that no reader sees, by one Spark job.
@@ -200,6 +217,7 @@ class Loader:
 
         Raises:
             DestinationError: It failed; nothing has changed.
+            SettingsError: Rows of another stream are in the table.
         """
         config, destination = self._config, self._destination
         if not config.activate_version:
@@ -211,6 +229,7 @@ class Loader:
                 why = "needs add_record_metadata" if not config.add_record_metadata else "unknown"
                 _log.warning("ACTIVATE_VERSION is passed over: %s for %s", why, config.format)
             return
+        self._owners.activate(stream.stream)
         request = self._request(stream)
         edit = VersionEdit(version, request.hard_delete, time.time())
         destination.activate(request, edit)

@@ -90,7 +90,8 @@ class MappedLoader:
         """Take a new SCHEMA; whether anything of the stream is to be loaded.
 
         Raises:
-            SettingsError: The maps do not fit the stream, or give it the name of another one.
+            SettingsError: The maps do not fit the stream, or give it the name or the table of
+                another one.
         """
         return bool(self._of(stream))
 
@@ -195,22 +196,25 @@ class MappedLoader:
             self._session,
         )
         refuse_shared_names({**self._found, stream.stream: found})
-        for output in found:
+        schemas = [
+            StreamSchema(output.stream, output.schema, tuple(output.key_properties), stream.serial)
+            for output in found
+        ]
+        for output, planned in zip(found, schemas, strict=True):
             self._check(stream.stream, output)
+            self._loader.plan(planned)
         self._found[stream.stream] = found
         self._tell(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
         return tuple(
             _Output(
-                StreamSchema(
-                    output.stream, output.schema, tuple(output.key_properties), stream.serial
-                ),
+                planned,
                 None
                 if output.transform is None
                 else Making(stream.stream, read, names, output.transform, tells=not number),
             )
-            for number, output in enumerate(found)
+            for number, (output, planned) in enumerate(zip(found, schemas, strict=True))
         )
 
     def _session(self) -> SparkSession:

@@ -213,6 +213,9 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         names = table.column_names
         if not (reader.fits(names) if known is None else not names or known.intersection(names)):
             raise ContentError("none of its columns is one of the stream's")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ContentError(f"two of its columns have the name '{twice}'")
         found = reader.read(table)
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from shared.encodings import Encoding
 from shared.storage import NO_OPTIONS, StorageOptions
-from target_spark.plans import Part, TableRequest
+from target_spark.plans import Part, TableName, TableRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,8 +79,27 @@ class Flush:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class TableId:
+    """What tells a table from those of other streams, known before anything is read or written.
+
+    Attributes:
+        key: The same for names that are one table, or may be one where case does not count; a path
+            begins with that of the folder that it lies in.
+        shown: The table in messages.
+        shared: Several streams may add rows to it.
+    """
+
+    key: str
+    shown: str
+    shared: bool = False
+
+
 class Destination(Protocol):
     """One place to load into, for all streams of a run. Methods may be called from any thread."""
+
+    def table(self, name: TableName) -> TableId:
+        """Which table a name stands for; asks nobody."""
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """Says how the rows of a stream are to be written.

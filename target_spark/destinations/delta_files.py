@@ -94,6 +94,7 @@ def register(
     if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
         return True
     names: list[str] = []
+    before = opened.version()
     try:
         for number, (part, _) in enumerate(found):
             names.append(f"part-{number:05d}-{uuid.uuid4()}.parquet")
@@ -115,9 +116,13 @@ def register(
             ),
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
-    except (OSError, DeltaProtocolError):
+    except BaseException as error:
+        if _is_committed(table, before, names):
+            return True  # What has failed comes after a commit: a checkpoint.
         _unlink(table, names)
-        return False
+        if isinstance(error, OSError | DeltaProtocolError):
+            return False
+        raise
     return True
 
 
@@ -146,8 +151,11 @@ def file_stats(url: str) -> dict[str, Any]:
 def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
     if not chunks or not all(chunk.has_min_max for chunk in chunks):
         return None
-    first = _written(min(chunk.min for chunk in chunks))
-    last = _written(max(chunk.max for chunk in chunks))
+    try:
+        first = _written(min(chunk.min for chunk in chunks))
+        last = _written(max(chunk.max for chunk in chunks))
+    except (OverflowError, ValueError):
+        return None  # Python has no date before year 1 or after 9999; Parquet and Spark do.
     return None if first is None or last is None else (first, last)
 
 
@@ -188,6 +196,14 @@ def _same_columns(change: TableChange, struct: StructType) -> bool:
         and "variant" not in item.dtype.simpleString()
         for name, item in given.items()
     )
+
+
+def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
+    """Whether the log names the files in a commit after version `before`."""
+    name = names[0].encode() if names else None
+    log = table / "_delta_log"
+    later = (path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > before)
+    return name is not None and any(name in path.read_bytes() for path in later)
 
 
 def _unlink(table: Path, names: Sequence[str]) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.encodings import FORMATS, Encoding
-from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
-from shared.naming import case_collisions, folder_name
-from shared.storage import NO_OPTIONS, StorageOptions, delete, join, local_path, make_durable
+from shared.errors import SettingsError, SingerSparkError, Where
+from shared.naming import folder_name
+from shared.storage import NO_OPTIONS, StorageOptions, delete, join, local_path, make_durable, shown
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, Rewrite, TableWrite
+from target_spark.destinations import Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.evolution import (
     TableSchema,
     arrow_schema,
@@ -104,6 +104,11 @@ class FileDestination:
         self._stamp = 0
         atexit.register(self._close)
 
+    def table(self, name: TableName) -> TableId:
+        """See `Destination`."""
+        folder = self._settings.table(name)
+        return TableId(folder.casefold(), f"'{shown(folder)}'")
+
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
         with self._lock:
@@ -173,12 +178,6 @@ class FileDestination:
     def _folder(self, request: TableRequest) -> TableFolder:
         stream = request.stream
         if stream not in self._folders:
-            for names in case_collisions([*self._folders, stream]):
-                raise DestinationError(
-                    f"streams {', '.join(map(repr, names))} would share a folder where the file "
-                    "system ignores case",
-                    hint="rename one of them, or load them with different `table_prefix`",
-                )
             table = self._settings.table(request.name)
             path = local_path(table)
             folder = (

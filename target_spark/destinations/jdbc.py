@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
-import shutil
 import tempfile
 import threading
 import uuid
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.owned_folders import OwnedFolder, remove_stale
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableWrite
+from target_spark.destinations import Flush, TableId, TableWrite
 from target_spark.destinations.attempts import repeated
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.plans import TableRequest
+    from target_spark.plans import TableName, TableRequest
     from target_spark.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 8
 _LONGEST_PAUSE = 2.0
+REJECTS = "target-spark-rejects-"
 Result = TypeVar("Result")
 
 
@@ -58,7 +60,7 @@ class JdbcTarget:
     place: Place
     conflicts: str = "fail"
     style: str = "keep"
-    pending: str | None = None
+    pending: OwnedFolder | None = None
 
 
 def jdbc_destination(
@@ -72,18 +74,23 @@ def jdbc_destination(
     del spark
     if config.jdbc is None:
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
-    pending = None
-    if config.failure.policy == "SendToDLQ":
-        if config.staging.root:
-            Path(config.staging.root).mkdir(parents=True, exist_ok=True)
-        pending = tempfile.mkdtemp(prefix="target-spark-rejects-", dir=config.staging.root)
     target = JdbcTarget(
         place=place_of(config.jdbc),
         conflicts=config.type_conflicts,
         style=config.column_names,
-        pending=pending,
+        pending=_rejects_folder(config),
     )
     return JdbcDestination(target)
+
+
+def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
+    """A folder for rejected records, where any are kept; those of killed runs are removed."""
+    root = Path(config.staging.root or tempfile.gettempdir())
+    remove_stale(root, REJECTS)
+    if config.failure.policy != "SendToDLQ":
+        return None
+    root.mkdir(parents=True, exist_ok=True)
+    return OwnedFolder(root, REJECTS)
 
 
 class JdbcDestination:
@@ -100,6 +107,13 @@ class JdbcDestination:
         self._owners: dict[TablePlace, str] = {}
         self._views: dict[TablePlace, StructType] = {}
         atexit.register(self.close)
+
+    def table(self, name: TableName) -> TableId:
+        """See `Destination`. PostgreSQL's `public` is taken for the schema that is not named."""
+        place = self._target.place
+        unnamed = "public" if place.kind == "postgresql" else place.name
+        parts = [legal_table_name(p, self._rules) for p in (name.schema or unnamed, name.table)]
+        return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
@@ -119,7 +133,8 @@ class JdbcDestination:
             sink = StagingSink(
                 self._target.place, work.place.schema, self._run, columns, bool(keys_of(request))
             )
-        pending = self._target.pending or str(self._target.place)
+        rejects = self._target.pending
+        pending = str(self._target.place if rejects is None else rejects.path)
         return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
 
     def commit(self, flush: Flush) -> None:
@@ -160,7 +175,7 @@ class JdbcDestination:
         atexit.unregister(self.close)
         self._keeper.close()
         if self._target.pending:
-            shutil.rmtree(self._target.pending, ignore_errors=True)
+            self._target.pending.close()
 
     def _append(self, flush: Flush) -> None:
         request = flush.request
@@ -267,6 +282,7 @@ class JdbcDestination:
                     connection.close()
 
     def _claim(self, place: TablePlace, stream: str) -> None:
+        """As `TableOwners`, for a schema that only the server could name."""
         with self._lock:
             owner = self._owners.setdefault(place, stream)
         if owner != stream:

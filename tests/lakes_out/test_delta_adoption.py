@@ -153,12 +153,17 @@ def test_statistics_of_a_file_are_exact_or_left_out(tmp_path: Path) -> None:
             "at": pa.array([NOON, None, NOON], pa.timestamp("us", "UTC")),
             "f": [True, False, None],
             "deep": [{"a": 1}, None, {"a": 2}],
+            # 10000-01-01T04:59:59Z and 0000-12-31T23:00:00Z: in Parquet, and not in Python.
+            "late": pa.array([253402318799000000, 0, None], pa.timestamp("us", "UTC")),
+            "early": pa.array([0, None, -62135600400000000], pa.timestamp("us")),
+            "year0": pa.array([-719528, 0, 0], pa.date32()),
         }
     )
     path = str(tmp_path / "x.parquet")
     parquet.write_table(table, path, row_group_size=2)
     stats = json.loads(json.dumps(file_stats(path)))
     assert stats["numRecords"] == 3
-    assert stats["nullCount"] == {"i": 1, "s": 1, "long": 0, "x": 0, "none": 3, "at": 1, "f": 1}
+    nulls = {"i": 1, "s": 1, "long": 0, "x": 0, "none": 3, "at": 1, "f": 1}
+    assert stats["nullCount"] == {**nulls, "late": 1, "early": 1, "year0": 0}
     assert stats["minValues"] == {"i": -1, "s": "a", "at": "2024-01-01T12:00:00.000005Z"}
     assert stats["maxValues"] == {"i": 3, "s": "b", "at": "2024-01-01T12:00:00.000005Z"}

@@ -37,6 +37,9 @@ class Below:
         if error is not None:
             raise error
 
+    def plan(self, stream: StreamSchema) -> bool:
+        return True
+
     def convert(self, batch: Batch) -> LoadResult:
         name = batch.stream.stream
         self.batches.append(batch)

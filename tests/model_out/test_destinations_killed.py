@@ -24,6 +24,7 @@ from kill_runs import (
     state,
 )
 from model_stores import Store
+from table_files import check_data_files
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
 # Which destination also has a table replaced, by seed: that takes two runs more.
@@ -78,6 +79,8 @@ def test_a_killed_target_leaves_what_a_whole_run_does(
         ended = run(command, data, tmp_path, None, seen)
         assert (ended.code, ended.states) == (0, [COUNT + 1]), ended.log
         assert whole(store, kill_seed) == new
+    if store.name != "postgresql":
+        assert check_data_files(tmp_path)
     assert store.leftovers(kill_seed) == []
     assert list((tmp_path / "staging").iterdir()) == []
 

@@ -211,6 +211,18 @@ def test_rows_without_a_key_are_not_taken_over_unread(tmp_path: Path) -> None:
     b.load(last, keys=("name",))
 
 
+@pytest.mark.parametrize("extra", [("id", pa.int64()), ("id", pa.string()), ("ID", pa.int64())])
+def test_a_name_that_is_there_twice(tmp_path: Path, extra: tuple[str, pa.DataType]) -> None:
+    b = Bench(tmp_path)
+    columns = pa.schema([*COLUMNS, extra])
+    path = tmp_path / "twice.parquet"
+    pq.write_table(
+        pa.Table.from_arrays([pa.nulls(1, f.type) for f in columns], schema=columns), path
+    )
+    assert b.needs_spark(path)
+    assert not b.table().exists()
+
+
 @pytest.mark.spark
 def test_spark_reads_what_was_taken_over(spark: Any, tmp_path: Path) -> None:
     b = Bench(tmp_path)

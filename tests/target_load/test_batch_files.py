@@ -93,6 +93,12 @@ def avro(folder: Path) -> bytes:
     return (folder / "made").read_bytes()
 
 
+def twice(folder: Path) -> bytes:
+    columns = pa.schema([("id", pa.int64())] * 2)
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], schema=columns), folder / "twice")
+    return (folder / "twice").read_bytes()
+
+
 DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("missing", "jsonl", lambda _: None, "No such file"),
     ("cut gzip", "jsonl", lambda _: gzip.compress(LINES * 99)[:-9], "[Tt]runcated"),
@@ -113,6 +119,8 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("parquet as csv", "csv", parquet, "Parquet"),
     ("zip as jsonl", "jsonl", lambda _: b"PK\x03\x04....", "a zip file"),
     ("csv of something else", "csv", lambda _: b"a,b\n1,2\n", "none of its columns"),
+    ("csv with a name twice", "csv", lambda _: b"id,id\n1,2\n", "columns have the name 'id'"),
+    ("parquet with a name twice", "parquet", twice, "two of its columns have the name 'id'"),
     ("csv as jsonl", "jsonl", lambda _: b"id,name\n1,x\n2,y\n", "labelled jsonl.*text"),
     ("array as jsonl", "jsonl", lambda _: b'[{"id":1},\n{"id":2}]\n', "labelled jsonl.*array"),
     ("gzipped parquet as jsonl", "jsonl", lambda p: gzip.compress(parquet(p)), "jsonl.* Parquet"),

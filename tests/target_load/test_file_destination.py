@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -290,13 +289,6 @@ def test_columns_that_differ_by_case_only() -> None:
         merge_columns(AB, struct("A string"), "p")
     with pytest.raises(DestinationError, match="no columns"):
         merge_columns(None, StructType([]), "p")
-
-
-def test_streams_that_differ_by_case_only(table: Any) -> None:
-    t = table()
-    t.destination.prepare(replace(t.request(), stream="S", name=TableName("S")))
-    with pytest.raises(DestinationError, match="streams 'S', 's' would share a folder"):
-        t.prepare()
 
 
 def test_a_commit_that_fails_shows_nothing_and_may_be_repeated(

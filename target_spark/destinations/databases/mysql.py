@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import DestinationError, RecordError, SettingsError, Where
 from target_spark.destinations.databases import (
     Connection,
     Cursor,
@@ -60,8 +60,8 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     1148: (errno.EPERM, "set local_infile=1 on the server: rows come by LOAD DATA LOCAL"),
     3948: (errno.EPERM, "set local_infile=1 on the server: rows come by LOAD DATA LOCAL"),
     4166: (errno.EPERM, "set local_infile=1 on the server: rows come by LOAD DATA LOCAL"),
-    1062: (0, "the table holds several rows of one key; remove them, or load it with "
-           "'append-only'"),
+    1062: (0, "the table holds several rows of one key, or another unique index has such a row; "
+           "remove them, drop that index, or load the table with 'append-only'"),
     1406: (0, "the value is too long for its column; texts of a key are limited"),
     2006: (LOST, "the server has ended the connection"),
     2013: (LOST, "the server has ended the connection"),
@@ -127,8 +127,10 @@ class MySql:
             cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
             connection.offered = file.name  # type: ignore[attr-defined]
             cursor.execute(self._sql.load(table, file.name, columns, numbered=numbered))
-        if cursor.rowcount != rows:
-            raise DestinationError(f"the server took {cursor.rowcount} of {rows} rows")
+        taken = cursor.rowcount
+        _refuse_changed(cursor, columns)
+        if taken != rows:
+            raise DestinationError(f"the server took {taken} of {rows} rows")
         return rows, size
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
@@ -187,6 +189,28 @@ _KEYS = (
     "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
     "WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
 )
+
+
+def _refuse_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
+    """Refuses values that the server did not take as they are.
+
+    LOAD DATA LOCAL stores something else for them, even in strict mode, and warns.
+
+    Raises:
+        RecordError: There is one.
+    """
+    cursor.execute("SHOW WARNINGS")
+    found = (text for _, _, text in cursor.fetchall() if "deprecated" not in text)
+    problem = next(found, None)
+    if problem is None:
+        return
+    named = re.search(r"\bc(\d+)\b(?=['`]? at row)", problem)
+    column = f"column '{columns[int(named[1])].source}' " if named else "a column "
+    reason = problem.partition(" for column")[0]
+    raise RecordError(
+        f"{column}has a value that the database cannot hold ({reason})",
+        hint="change it by a stream map, or let the schema say that it is a string",
+    )
 
 
 def _write(

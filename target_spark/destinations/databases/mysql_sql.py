@@ -67,6 +67,7 @@ class MySqlSql(Sql):
     mariadb = True
     undoes_ddl = False
     impatient = "SET SESSION lock_wait_timeout = 3"
+    other_row = "1048"
     has_schema = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
     current_schema = "SELECT database()"
     stages = (
@@ -211,10 +212,14 @@ class MySqlSql(Sql):
         """See `Sql`."""
         return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
 
-    def on_conflict(self, rows: Rows) -> str:
-        """See `Sql`."""
-        changed = [name for name in rows.values if name not in rows.keys] or list(rows.keys)
-        sets = (f"{self.name(name)} = VALUES({self.name(name)})" for name in changed)
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+        """See `Sql`: the row found by another unique index is given a null for its key."""
+        table, first = self.table(place), self.name(rows.keys[0])
+        names = [self.name(key) for key in rows.keys]
+        same = " AND ".join(f"{table}.{name} <=> VALUES({name})" for name in names)
+        changed = [self.name(name) for name in rows.values if name not in rows.keys]
+        sets = [f"{first} = IF({same}, {table}.{first}, NULL)"]
+        sets += [f"{name} = VALUES({name})" for name in changed]
         return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:

@@ -159,7 +159,7 @@ class PostgreSqlSql(Sql):
         """See `Sql`."""
         return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
 
-    def on_conflict(self, rows: Rows) -> str:
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:  # noqa: ARG002
         """See `Sql`."""
         others = [name for name in rows.values if name not in rows.keys]
         target = f"ON CONFLICT ({self.names(rows.keys)}) DO "

@@ -35,6 +35,9 @@ class Sql:
     """Whether tables can be made and altered in a transaction."""
     impatient = ""
     """Says that the session waits but shortly for locks on tables."""
+    other_row = ""
+    """Code of the failure of `upsert` by which the server refuses to change a row of another key,
+    and names the first column of the key."""
     has_schema = ""
     current_schema = ""
     stages = ""
@@ -159,11 +162,11 @@ class Sql:
         kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
         return (
             f"INSERT INTO {self.table(place)} ({self.names(list(rows.values))}) "
-            f"SELECT {values} FROM {self._newest(rows)}{kept} {self.on_conflict(rows)}"
+            f"SELECT {values} FROM {self._newest(rows)}{kept} {self.on_conflict(place, rows)}"
         )
 
-    def on_conflict(self, rows: Rows) -> str:
-        """What becomes of a row whose key is there."""
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+        """What becomes of a row whose key is there; one of another key is never changed."""
         raise NotImplementedError
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:

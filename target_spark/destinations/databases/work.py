@@ -153,7 +153,7 @@ class Work:
         if rows.keys:
             for statement in sql.delete_marked(self.place, rows) if rows.deleted else ():
                 self.cursor.execute(statement)
-            self.cursor.execute(sql.upsert(self.place, rows))
+            self._upsert(rows)
             return
         for part in parts:
             self.cursor.execute(sql.append(self.place, rows, part.url))
@@ -162,6 +162,22 @@ class Work:
                     f"a staging table held {self.cursor.rowcount} of {part.rows} rows",
                     hint="the database has been restarted meanwhile; run again",
                 )
+
+    def _upsert(self, rows: Rows) -> None:
+        sql = self.database.sql
+        try:
+            self.cursor.execute(sql.upsert(self.place, rows))
+        except Exception as error:
+            failure = self.database.failure(error)
+            if failure is None or not failure.code or failure.code != sql.other_row:
+                raise
+            if f"'{rows.keys[0]}'" not in failure.message:
+                raise
+            raise DestinationError(
+                f"a record has what a row of another key has in a unique index of the table "
+                f"'{self.place.table}' (the key: {', '.join(rows.keys)})",
+                hint="drop that index, or set its columns as `key_properties` in 'streams'",
+            ) from error
 
     def view(self, request: TableRequest, plan: Plan) -> None:
         """Makes the view that the request asks for."""

@@ -16,7 +16,7 @@ from shared.encodings import Encoding
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.storage import delete
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableWrite
+from target_spark.destinations import Flush, TableId, TableWrite
 from target_spark.destinations.folders import TableFolder
 from target_spark.destinations.lakes import Adopting, LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import repeated
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.plans import TableRequest
+    from target_spark.plans import TableName, TableRequest
     from target_spark.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
@@ -92,6 +92,11 @@ class LakeDestination:
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
         atexit.register(self._close)
+
+    def table(self, name: TableName) -> TableId:
+        """See `Destination`."""
+        place = self._form.place(name)
+        return TableId((place.folder or place.table).casefold(), place.shown, shared=True)
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
