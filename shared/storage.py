@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from shared import limits
 from shared.s3a import SCHEMES
 from shared.storage_errors import storage_error
 
@@ -115,11 +117,28 @@ def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile
     """Opens a file for sequential reading as plain bytes.
 
     The compression is told from the content, never from a name or label: gzip, zstd and bzip2
-    are undone, everything else is returned as it is.
+    are undone (see `unpacked`), everything else is returned as it is.
     """
     codec = codec_of(url, options)
     raw = open_random(url, options)
-    return raw if codec is None else pa.CompressedInputStream(raw, codec)
+    return raw if codec is None else unpacked(raw, codec)
+
+
+def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
+    """The content of a compressed file.
+
+    Reading it raises `pyarrow.ArrowInvalid` where it is larger than any data would be.
+    """
+    plain = 0
+
+    def count(part: pa.Buffer) -> pa.Buffer:
+        nonlocal plain
+        plain += len(part)
+        if limits.is_bomb(raw.tell(), plain):
+            raise pa.ArrowInvalid(limits.bomb_text())
+        return part
+
+    return pa.TransformInputStream(pa.CompressedInputStream(raw, codec), count)
 
 
 def codec_of(url: str, options: StorageOptions | None = None) -> str | None:
@@ -157,14 +176,23 @@ def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFil
 
 @contextmanager
 def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.NativeFile]:
-    """Opens a file for random access; a compressed one by way of a copy on disk."""
+    """Opens a file for random access; a compressed one by way of a copy on disk.
+
+    Raises:
+        pyarrow.ArrowInvalid: The copy would take more than half of the disk that is free.
+    """
     if codec_of(url, options) is None:
         with open_random(url, options) as source:
             yield source
         return
     with tempfile.NamedTemporaryFile(prefix="singer-spark-") as copy:
+        room = shutil.disk_usage(copy.name).free // 2
         with open_input(url, options) as source:
             while chunk := source.read(_COPY_BYTES):
+                room -= len(chunk)
+                if room < 0:
+                    folder = tempfile.gettempdir()
+                    raise pa.ArrowInvalid(f"unpacked, it takes half of the free space of {folder}")
                 copy.write(chunk)
         copy.flush()
         with pa.OSFile(copy.name, "rb") as source:

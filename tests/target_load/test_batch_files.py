@@ -117,6 +117,8 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("array as jsonl", "jsonl", lambda _: b'[{"id":1},\n{"id":2}]\n', "labelled jsonl.*array"),
     ("gzipped parquet as jsonl", "jsonl", lambda p: gzip.compress(parquet(p)), "jsonl.* Parquet"),
     ("open quotes", "csv", lambda _: b'id,name\n1,"x\n' + b"2,y\n" * 2**22, "never closed"),
+    ("a line without end", "jsonl", lambda _: gzip.compress(b"{}\n" + b"x" * (160 << 20), 1),
+     "line 2 is longer than 128 MiB"),
     ("unknown format", "xml", lambda _: b"<a/>", "format 'xml'"),
 ]  # fmt: skip
 
