@@ -25,7 +25,8 @@ KEPT_FOR_PAGES = {
 """Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
 executions and 100000 tasks, which in a long run are most of the driver's memory."""
 
-_ONE_PROCESS = re.compile(r"local(\[[^\[\]]*\])?")
+_ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
+"""Masters for which Spark makes a secret by itself."""
 
 
 def executors_share_disk(settings: SparkSettings) -> bool:

@@ -73,14 +73,16 @@ def test_settings_of_the_user_win() -> None:
     assert conf["spark.master"] == "local[3]"
 
 
-@pytest.mark.parametrize("settings", [{}, {"master": "local"}, {"remote": "local[2]"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"master": "local"}, {"master": "local[4,2]"}, {"remote": "local[2]"}]
+)
 def test_a_local_spark_asks_for_authentication(settings: dict[str, str]) -> None:
     assert session_conf(SparkSettings(**settings))["spark.authenticate"] == "true"
     asked = session_conf(SparkSettings(**settings, conf={"spark.authenticate": "false"}))
     assert asked["spark.authenticate"] == "false"
 
 
-@pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "spark://h:7077", "yarn", "k8s://h"])
+@pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "local[x]", "spark://h:7077", "yarn"])
 def test_a_cluster_has_its_own_authentication(master: str) -> None:
     assert "spark.authenticate" not in session_conf(SparkSettings(master=master))
 
