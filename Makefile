@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test lint soak bench clean
+.PHONY: help install demo test lint soak bench audit clean
 
 help:
 	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint   ruff, mypy, generated documentation"
 	@echo "make soak   the tests with random seeds, 50 each (34 for each destination)"
 	@echo "make bench  the benchmarks"
+	@echo "make audit  known vulnerabilities of the installed packages (asks PyPI)"
 	@echo "make clean  remove .venv and everything generated"
 
 install: $(STAMP) $(ARCHIVE_STAMP)
@@ -61,6 +62,13 @@ bench: install
 	$(BIN)/python -m benchmarks.database_load
 	$(BIN)/python -m benchmarks.maps_path
 	$(BIN)/python -m benchmarks.validation_path
+
+# In an environment of its own: the one of the project holds what is audited, and nothing else.
+audit: install
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet 'pip-audit>=2.9'
+	$(BIN)/python -m pip freeze --exclude-editable > $(VENV)/audit/requirements.txt
+	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip -r $(VENV)/audit/requirements.txt
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -179,7 +179,8 @@ BATCH_CONFIG: tuple[Field, ...] = (
         "cleanup",
         Flag(),
         "cleanup",
-        "Delete consumed batch files after their commit.",
+        "Delete consumed batch files after their commit, where they lie in `allowed_roots` or "
+        "`storage.root`.",
         default=False,
         side="target",
     ),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shared.errors import SparkStartError
 from shared.java import Java
+from shared.owned_folders import is_trusted
 
 SWITCH = "SINGER_SPARK_CLASS_ARCHIVE"
 """Environment variable: `off`, or the folder of the archives."""
@@ -75,6 +76,10 @@ def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str])
         _log.debug("No class archive yet: `python -m shared.class_archive` makes starts faster")
         return []
     base = base_archive(path)
+    used = [path.parent, path, *([base] if base.is_file() else [])]
+    if not all(map(is_trusted, used)):
+        _log.warning("%s is not used, as others may have written it", path)
+        return []
     files = f"{base}{os.pathsep}{path}" if base.is_file() else str(path)
     return ["-Xshare:auto", f"-XX:SharedArchiveFile={files}"]
 
@@ -117,7 +122,7 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
     path = archive_path(java, classpath(environ), environ)
     if path is None or path.is_file():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
         made = Path(folder) / path.name
         _make_base(java, base_archive(made))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
 import importlib
+import io
 import json
+import lzma
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
+from shared import limits
 from shared.format_base import TABLE_ROWS, ContentError, check_mark
 from shared.storage import StorageOptions, open_input, open_output
 
@@ -28,6 +33,9 @@ _LOGICAL = {
     "local-timestamp-millis": pa.timestamp("us"), "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
 }  # fmt: skip
+
+_DAMAGED = (ValueError, EOFError, KeyError, TypeError, IndexError, OverflowError, zlib.error,
+            lzma.LZMAError)  # fmt: skip
 
 Turn = Callable[[Any], Any]
 
@@ -51,12 +59,12 @@ class AvroFormat:
         check_mark(url, b"Obj\x01", "avro", options, packed=True)
         with open_input(url, options) as source:
             try:
-                records = _fastavro().reader(source)
+                records = _bounded(_fastavro()).reader(_Source(source))
                 kind, turn = _from_avro(records.writer_schema)
                 schema = pa.schema(list(kind))
                 while rows := list(islice(records, TABLE_ROWS)):
                     yield pa.Table.from_pylist([turn(row) for row in rows], schema)
-            except (ValueError, EOFError, KeyError, TypeError, IndexError) as error:
+            except _DAMAGED as error:
                 reason = str(error) or type(error).__name__
                 raise ContentError(f"damaged or cut Avro file: {reason}") from error
 
@@ -91,6 +99,67 @@ def _fastavro() -> Any:
         return importlib.import_module("fastavro")
     except ImportError:
         raise OSError("Avro needs the package fastavro: pip install 'singer-spark[avro]'") from None
+
+
+class _Source:
+    """A file that gives no more at once than a block may hold, whatever length the file tells."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+
+    def read(self, count: int) -> bytes:
+        if not 0 <= count <= limits.MAX_LINE_BYTES:
+            raise _too_long()
+        return bytes(self._file.read(count))
+
+
+def _too_long() -> ContentError:
+    return ContentError(limits.long_text("a block"))
+
+
+def _bounded(library: Any) -> Any:
+    """The library, with blocks that end where they grow too long."""
+    readers = library.read.BLOCK_READERS
+    whole = readers["null"]
+
+    def bounded(unpack: Callable[[bytes, int], bytes]) -> Callable[[Any], io.BytesIO]:
+        def read(source: Any) -> io.BytesIO:
+            plain = unpack(whole(source).read(), limits.MAX_LINE_BYTES + 1)
+            if len(plain) > limits.MAX_LINE_BYTES:
+                raise _too_long()
+            return io.BytesIO(plain)
+
+        return read
+
+    readers.update({codec: bounded(unpack) for codec, unpack in _UNPACKED.items()})
+    return library
+
+
+def _unsnapped(data: bytes, most: int) -> bytes:
+    snappy = importlib.import_module("cramjam").snappy
+    if snappy.decompress_raw_len(data) >= most:
+        raise _too_long()
+    return bytes(snappy.decompress_raw(data[:-4]))  # a checksum ends the block
+
+
+def _unzstd(data: bytes, most: int) -> bytes:
+    try:
+        zstd = importlib.import_module("compression.zstd")
+    except ImportError:
+        zstd = importlib.import_module("backports.zstd")
+    try:
+        return bytes(zstd.ZstdDecompressor().decompress(data, most))
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+_UNPACKED: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "deflate": lambda data, most: zlib.decompressobj(-15).decompress(data, most),
+    "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most),
+    "xz": lambda data, most: lzma.LZMADecompressor(memlimit=most).decompress(data, most),
+    "snappy": _unsnapped,
+    "zstandard": _unzstd,
+}
 
 
 class _Names:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
-from shared.format_base import TABLE_ROWS, check_mark, grouped
+from shared import limits
+from shared.format_base import TABLE_ROWS, ContentError, check_mark, grouped
 from shared.storage import StorageOptions, open_output, open_plain, open_random
 
 
@@ -96,7 +98,7 @@ def read_groups(
 
     Raises:
         OSError: The file cannot be opened.
-        pyarrow.ArrowInvalid: It is no Parquet file, or damaged.
+        pyarrow.ArrowInvalid: It is no Parquet file, or damaged, or holds more than any data would.
     """
     from pyarrow import parquet  # noqa: PLC0415
 
@@ -104,6 +106,8 @@ def read_groups(
     with open_plain(url, options) as source:
         file = parquet.ParquetFile(source)
         chosen = range(file.num_row_groups) if groups is None else groups
+        for number in chosen:
+            _check_size(file.metadata.row_group(number))
         found = file.iter_batches(TABLE_ROWS, row_groups=list(chosen), use_threads=False)
         none = True
         for batch in found:
@@ -111,6 +115,14 @@ def read_groups(
             yield pa.Table.from_batches([batch])
         if none:
             yield file.schema_arrow.empty_table()
+
+
+def _check_size(group: Any) -> None:
+    columns = [group.column(number) for number in range(group.num_columns)]
+    packed = sum(column.total_compressed_size for column in columns)
+    plain = sum(column.total_uncompressed_size for column in columns)
+    if limits.is_bomb(packed, plain):
+        raise ContentError(limits.bomb_text())
 
 
 def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shared import limits
 from shared.format_base import (
     BLANKS,
     BLOCK_BYTES,
@@ -17,11 +18,30 @@ from shared.format_base import (
     content_of,
     is_binary,
 )
-from shared.storage import StorageOptions, codec_of, open_input, open_output, open_random
+from shared.storage import (
+    StorageOptions,
+    codec_of,
+    open_input,
+    open_output,
+    open_random,
+    unpacked,
+)
 
 _LINE_STEP = 64 * 1024
 _LOOKED_AT_TEXT = 64 * 1024
 _LINES_LOOKED_AT = 100
+
+
+class LongLineError(ContentError):
+    """A line is longer than `limits.MAX_LINE_BYTES`.
+
+    Attributes:
+        line: Its number, from 1, within what is read of the file.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__(limits.long_text(f"line {line}"))
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,7 @@ def read_lines(
         options: Of the storage.
 
     Raises:
+        LongLineError: A line is too long to be held.
         OSError: The file cannot be opened, or its compression is damaged or cut.
     """
     whole = start == 0 and length is None
@@ -93,7 +114,7 @@ def bare_lines(
     """As `read_lines`, for a file that a label says to be JSON lines.
 
     Raises:
-        ContentError: Its beginning is that of something else.
+        ContentError: Its beginning is that of something else, or as `read_lines`.
         OSError: As `read_lines`.
     """
     first = start == 0
@@ -127,7 +148,7 @@ def packed_lines(
         A block of whole lines, and the number of lines before it in the file.
 
     Raises:
-        OSError: As `read_lines`.
+        LongLineError, OSError: As `read_lines`.
     """
     codec = codec_of(url, options)
     lines = 0
@@ -137,7 +158,7 @@ def packed_lines(
 
         def chunks() -> Iterator[bytes]:
             nonlocal at
-            with pa.CompressedInputStream(raw, codec) as source:
+            with unpacked(raw, codec) as source:
                 while True:
                     at = min(raw.tell(), last)
                     chunk = source.read(block_bytes)
@@ -197,14 +218,19 @@ def text_bytes(texts: pa.Array) -> pa.Buffer:
 def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Chunks cut anew so that each ends with a line."""
     pending: list[bytes | memoryview] = []
+    held = lines = 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
             whole = memoryview(chunk)
             yield b"".join([*pending, whole[:end]])
             pending = [whole[end:]] if end < len(chunk) else []
+            held, lines = len(chunk) - end, lines + chunk.count(b"\n")
         else:
             pending.append(chunk)
+            held += len(chunk)
+            if held > limits.MAX_LINE_BYTES:
+                raise LongLineError(lines + 1)
     if pending:
         yield b"".join(pending)
 
@@ -216,7 +242,7 @@ def _range_chunks(
     left = source.size() - start if length is None else length
     source.seek(max(0, start - 1))
     if start:
-        skipped = len(_to_line_end(source))
+        skipped = sum(map(len, _to_line_end(source)))
         left -= skipped - 1
         source.seek(start - 1 + skipped)
     last = b"\n"
@@ -225,15 +251,13 @@ def _range_chunks(
         last = chunk[-1:]
         yield chunk
     if last != b"\n":
-        yield _to_line_end(source)
+        yield from _to_line_end(source)
 
 
-def _to_line_end(source: pa.NativeFile) -> bytes:
+def _to_line_end(source: pa.NativeFile) -> Iterator[bytes]:
     """The bytes up to the end of the line; the source may stand behind it afterwards."""
-    found: list[bytes] = []
     while chunk := source.read(_LINE_STEP):
         end = chunk.find(b"\n") + 1
-        found.append(chunk[:end] if end else chunk)
+        yield chunk[:end] if end else chunk
         if end:
-            break
-    return b"".join(found)
+            return

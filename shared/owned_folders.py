@@ -1,6 +1,6 @@
-"""Private folders on local disk that go with the process that made them, however it ends.
+"""Private folders on local disk that go with the process that made them, and whose a file is.
 
-A lock held on a file in the folder tells others that its owner lives: the system lets go of it
+A lock held on a file in an owned folder tells others that its owner lives: the system lets go of it
 when the owner ends, also by SIGKILL. Whoever makes a folder next removes those nobody owns.
 """
 
@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,20 @@ def is_locked(lock: str | os.PathLike[str]) -> bool:
         return not _try_lock(fd)
     finally:
         os.close(fd)
+
+
+def is_trusted(path: str | os.PathLike[str]) -> bool:
+    """Whether only we (or the administrator) can have written a file: others may plant code.
+
+    Args:
+        path: A file or folder; a symbolic link is never trusted.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    is_ours = status.st_uid in {0, os.getuid()}
+    return is_ours and not stat.S_ISLNK(status.st_mode) and not status.st_mode & stat.S_IWOTH
 
 
 def _own_prefix(prefix: str) -> str:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.class_archive import archive_folder
+from shared.owned_folders import is_trusted
 
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
 _DECIDE = (
@@ -76,7 +77,9 @@ def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
 
 
 def _known(place: Path) -> list[str] | None:
-    """The jars, if they are all still there."""
+    """The jars, if they are all still there and nobody else can have named them."""
+    if not (is_trusted(place.parent) and is_trusted(place)):
+        return None
     try:
         jars = json.loads(place.read_bytes())
         if isinstance(jars, list) and jars and all(_is_file(jar) for jar in jars):
@@ -116,7 +119,7 @@ def _forget(_: str) -> None:
 def _locked(place: Path) -> Iterator[None]:
     """Wait for another process that resolves packages: all fill the same cache."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = place.with_name("packages.lock")
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:  # it works without, only slower

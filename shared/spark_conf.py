@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from shared.spark_settings import SparkSettings
@@ -23,6 +24,9 @@ KEPT_FOR_PAGES = {
 }
 """Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
 executions and 100000 tasks, which in a long run are most of the driver's memory."""
+
+_ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
+"""Masters for which Spark makes a secret by itself."""
 
 
 def executors_share_disk(settings: SparkSettings) -> bool:
@@ -52,6 +56,9 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
     }
     if executors_share_disk(settings):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+    if _ONE_PROCESS.fullmatch(settings.remote or settings.master):
+        # Others on this machine reach the ports, too. Java makes a secret that never leaves it.
+        conf["spark.authenticate"] = "true"
     if settings.packages:
         conf["spark.jars.packages"] = ",".join(settings.packages)
     if settings.jars:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from shared import limits
+from shared.errors import causes
 from shared.s3a import SCHEMES
 from shared.storage_errors import storage_error
+from shared.web_client import GuardedClient, RedirectRefusedError
+
+if TYPE_CHECKING:
+    from shared.roots import Roots
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 COMPRESSIONS = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
@@ -38,10 +45,19 @@ class StorageOptions:
 
     Args:
         values: The options.
+        reach: They are sent to these hosts and buckets alone; None for any.
+        bound: Web servers may lead on to these folders alone; None for anywhere.
     """
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any] | None = None,
+        reach: Roots | None = None,
+        bound: Roots | None = None,
+    ) -> None:
         self._values = dict(values or {})
+        self._reach = reach
+        self._bound = bound
 
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(sorted(self._values))})"
@@ -54,7 +70,18 @@ class StorageOptions:
 
     def for_url(self, url: str) -> dict[str, Any]:
         """The keyword arguments of the file system that a URL names."""
-        return _s3_options(self._values) if url.startswith(SCHEMES) else dict(self._values)
+        values = {} if self.are_kept_from(url) else dict(self._values)
+        if url.lower().startswith(("http:", "https:")):
+            client = GuardedClient(self._reach if values else None, self._bound)
+            return {**values, "get_client": client}
+        return _s3_options(values) if url.startswith(SCHEMES) else values
+
+    def are_kept_from(self, url: str) -> bool:
+        """Whether there are options that a URL does not get, as nobody has named its host."""
+        is_remote = local_path(url) is None
+        return bool(
+            self._values and is_remote and self._reach is not None and not self._reach.reach(url)
+        )
 
     def without_secrets(self, text: str) -> str:
         """A text of another program with every value that stands in it blotted out."""
@@ -115,11 +142,28 @@ def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile
     """Opens a file for sequential reading as plain bytes.
 
     The compression is told from the content, never from a name or label: gzip, zstd and bzip2
-    are undone, everything else is returned as it is.
+    are undone (see `unpacked`), everything else is returned as it is.
     """
     codec = codec_of(url, options)
     raw = open_random(url, options)
-    return raw if codec is None else pa.CompressedInputStream(raw, codec)
+    return raw if codec is None else unpacked(raw, codec)
+
+
+def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
+    """The content of a compressed file.
+
+    Reading it raises `pyarrow.ArrowInvalid` where it is larger than any data would be.
+    """
+    plain = 0
+
+    def count(part: pa.Buffer) -> pa.Buffer:
+        nonlocal plain
+        plain += len(part)
+        if limits.is_bomb(raw.tell(), plain):
+            raise pa.ArrowInvalid(limits.bomb_text())
+        return part
+
+    return pa.TransformInputStream(pa.CompressedInputStream(raw, codec), count)
 
 
 def codec_of(url: str, options: StorageOptions | None = None) -> str | None:
@@ -157,14 +201,23 @@ def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFil
 
 @contextmanager
 def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.NativeFile]:
-    """Opens a file for random access; a compressed one by way of a copy on disk."""
+    """Opens a file for random access; a compressed one by way of a copy on disk.
+
+    Raises:
+        pyarrow.ArrowInvalid: The copy would take more than half of the disk that is free.
+    """
     if codec_of(url, options) is None:
         with open_random(url, options) as source:
             yield source
         return
     with tempfile.NamedTemporaryFile(prefix="singer-spark-") as copy:
+        room = shutil.disk_usage(copy.name).free // 2
         with open_input(url, options) as source:
             while chunk := source.read(_COPY_BYTES):
+                room -= len(chunk)
+                if room < 0:
+                    folder = tempfile.gettempdir()
+                    raise pa.ArrowInvalid(f"unpacked, it takes half of the free space of {folder}")
                 copy.write(chunk)
         copy.flush()
         with pa.OSFile(copy.name, "rb") as source:
@@ -289,6 +342,9 @@ class _Explained:
 
 
 def _explained(error: BaseException, url: str, options: StorageOptions | None) -> OSError:
+    for cause in causes(error, suppressed=True):
+        if isinstance(cause, RedirectRefusedError):
+            return OSError(str(cause))
     clean = (options or NO_OPTIONS).without_secrets(str(error))
     return storage_error(error, shown(url), clean)
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared.roots import Roots
 from shared.storage import StorageOptions, join, local_path, make_durable, open_random
 from target_spark.destinations import TableWrite
+from target_spark.manifests import batch_options, roots_of
 from target_spark.plans import Batch, InputFile, LoadResult, Part, TableRequest
 
 if TYPE_CHECKING:
@@ -35,13 +37,14 @@ class Adoption:
     """How batch files are taken over.
 
     Attributes:
-        takes: Files are moved, as `batch_config.cleanup` gives them to the target; else copied.
+        taken: Files below these roots are moved, as `batch_config.cleanup` gives them to the
+            target; others are copied.
         compression: The files must have; None for any.
         options: Of the storage of the files.
         keys: Columns that have to have a value in each row.
     """
 
-    takes: bool
+    taken: Roots
     compression: str | None
     options: StorageOptions
     keys: tuple[str, ...] = ()
@@ -92,7 +95,7 @@ class Adoption:
 
     def _part(self, path: str, rows: int, write: TableWrite) -> Part:
         url = join(write.pending, f"{uuid.uuid4().hex}{''.join(Path(path).suffixes[-2:])}")
-        if not (self.takes and _linked(path, url)):
+        if not (self.taken.hold(path) and _linked(path, url)):
             shutil.copyfile(path, url)
         make_durable(url)
         return Part(url, rows, os.path.getsize(url))  # noqa: PTH202
@@ -122,9 +125,9 @@ def adoption(
         return None
     batch = config.batch_config
     return Adoption(
-        takes=batch is not None and batch.cleanup,
+        taken=roots_of(batch) if batch is not None and batch.cleanup else Roots([]),
         compression=write.encoding.compression if "compression" in config.options else None,
-        options=StorageOptions(batch.options if batch else {}),
+        options=batch_options(config),
         keys=keys,
     )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from shared.encodings import FORMATS, Encoding, bare_lines
 from shared.errors import MessageError, RecordError, Where
+from shared.roots import Roots
 from shared.row_values import plain_rows
 from shared.storage import StorageOptions, join, local_path, shown
 from target_spark.manifests import resolve
@@ -100,7 +101,8 @@ def _under(root: str | None, name: str) -> str:
 
 
 def _options(storage: Mapping[str, Any] | None) -> StorageOptions:
-    return StorageOptions((storage or {}).get("options"))
+    root = (storage or {}).get("root")
+    return StorageOptions((storage or {}).get("options"), Roots([root] if root else []))
 
 
 def _named(url: str, tables: Iterable[Any], options: StorageOptions) -> Iterator[Any]:

@@ -43,7 +43,7 @@ from target_spark.destinations.evolution import arrow_schema
 from target_spark.destinations.trouble import read_error, writing
 from target_spark.documents import DOCUMENT, as_document
 from target_spark.load_results import raise_failure, record_error, result_of
-from target_spark.manifests import STAGED, refuse_repeated, resolve
+from target_spark.manifests import STAGED, batch_options, refuse_repeated, resolve, roots_of
 from target_spark.plans import (
     Batch,
     InputFile,
@@ -81,7 +81,9 @@ class Loader:
         self._spark = spark
         self._started_at = time.time()
         self._batch_config = config.batch_config or BatchConfig()
-        self._options = StorageOptions(self._batch_config.options)
+        self._options = batch_options(config)
+        self._roots = roots_of(self._batch_config)
+        self._told: set[str] = set()
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
@@ -124,6 +126,7 @@ class Loader:
                 does not answer.
         """
         files = resolve(batch.files, batch.source, self._batch_config.allowed_roots)
+        self._tell_of_options(files)
         batch = replace(batch, files=files)
         write = self._prepare(batch)
         compared = self._without_repeats(batch)
@@ -179,7 +182,7 @@ class Loader:
         """Removes batch files whose rows are durable, where `batch_config.cleanup` says so.
 
         To be called once STATE that covers them may go out. Never raises: a file that cannot be
-        removed is logged, as its rows are loaded all the same.
+        removed, or lies in no root of the settings, is logged, as its rows are loaded all the same.
 
         Args:
             files: Of BATCH messages; staged ones are passed over.
@@ -189,11 +192,33 @@ class Loader:
         for file in files:
             if file.encoding.format == STAGED:
                 continue
+            if not self._roots.hold(file.url):
+                self._tell(
+                    "loaded files outside of batch_config.allowed_roots and "
+                    "batch_config.storage.root are not deleted, such as '%s'",
+                    shown(file.url),
+                )
+                continue
             try:
                 delete(file.url, self._options)
             except OSError as error:
                 reason = self._options.without_secrets(error.strerror or str(error))
                 _log.warning("a loaded file stays: '%s' (%s)", shown(file.url), reason)
+
+    def _tell_of_options(self, files: Iterable[InputFile]) -> None:
+        for file in files:
+            if self._options.are_kept_from(file.url):
+                self._tell(
+                    "batch_config.storage.options are not used for '%s' and others: name their "
+                    "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
+                    shown(file.url),
+                )
+
+    def _tell(self, text: str, url: str) -> None:
+        """Warns once in a run."""
+        if text not in self._told:
+            self._told.add(text)
+            _log.warning(text, url)
 
     def state_is_out(self) -> None:
         """STATE has gone out: what it covers will hardly come again."""

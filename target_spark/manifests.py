@@ -1,22 +1,25 @@
 """Files named by BATCH messages: where they really lie, and whether they may be read.
 
 A path is taken as it is, relative ones from the working folder; `..` and symbolic links are
-followed before anything is compared. A file may be listed once in a message and once among the
-messages that are committed together; listed again later, it is loaded again.
+followed before anything is compared (`shared.roots`). A file may be listed once in a message and
+once among the messages that are committed together; listed again later, it is loaded again.
 """
 
 from __future__ import annotations
 
-import os
-import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
+from shared.batch_types import BatchConfig
 from shared.encodings import BATCH_FORMATS
 from shared.errors import MessageError, Where
-from shared.storage import local_path, shown
+from shared.roots import Roots, place
+from shared.storage import StorageOptions, local_path, shown
 from target_spark.plans import InputFile
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
 
 STAGED = "singer"
 """Format of staged RECORD lines, which no BATCH message names."""
@@ -35,7 +38,7 @@ def resolve(
     Raises:
         MessageError: Names the stream and the first file that is refused.
     """
-    roots = None if allowed_roots is None else [_place(root) for root in allowed_roots]
+    roots = None if allowed_roots is None else Roots(allowed_roots)
     found = tuple(
         file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
     )
@@ -51,16 +54,16 @@ def refuse_repeated(files: Iterable[InputFile], stream: str) -> None:
     """
     seen: set[str] = set()
     for file in files:
-        place = _place(file.url)
-        if file.encoding.format != STAGED and place in seen:
+        found = place(file.url)
+        if file.encoding.format != STAGED and found in seen:
             raise MessageError(
                 "the file is listed twice; its rows would be loaded twice",
                 where=Where(stream=stream, file=shown(file.url)),
             )
-        seen.add(place)
+        seen.add(found)
 
 
-def _resolved(file: InputFile, stream: str, roots: Sequence[str] | None) -> InputFile:
+def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
     where = Where(stream=stream, file=shown(file.url))
     if file.encoding.format not in BATCH_FORMATS:
         raise MessageError(
@@ -68,33 +71,25 @@ def _resolved(file: InputFile, stream: str, roots: Sequence[str] | None) -> Inpu
             where=where,
             hint=f"known are {', '.join(BATCH_FORMATS)}",
         )
-    place = _place(file.url)
-    if roots is not None and (_is_chained(file.url) or not any(_within(place, r) for r in roots)):
+    found = place(file.url)
+    if roots is not None and not roots.hold(file.url):
         raise MessageError(
             "the file does not lie in one of batch_config.allowed_roots",
             where=where,
-            hint=f"it is {shown(place)} once `..` and links are followed",
+            hint=f"it is {shown(found)} once `..` and links are followed",
         )
-    return replace(file, url=place if local_path(file.url) is not None else file.url)
+    return replace(file, url=found if local_path(file.url) is not None else file.url)
 
 
-def _place(url: str) -> str:
-    """One text for each place: an absolute path, or a URL without `.`, `..` and double slashes."""
-    path = local_path(url)
-    if path is not None:
-        if url.startswith("file:") and "%" in path and not os.path.lexists(path):
-            path = unquote(path)
-        return os.path.realpath(path)
-    parts = urlsplit(url)
-    scheme = "s3" if parts.scheme in {"s3a", "s3n"} else parts.scheme.lower()
-    inside = posixpath.normpath(f"/{parts.path}").replace("//", "/")
-    return f"{scheme}://{parts.netloc}{inside if inside != '/' else ''}"
+def roots_of(config: BatchConfig) -> Roots:
+    """The folders whose batch files are the target's to delete, where it is to clean up."""
+    return Roots([*([config.root] if config.root else []), *(config.allowed_roots or ())])
 
 
-def _within(place: str, root: str) -> bool:
-    return place == root or place.startswith(f"{root.rstrip('/')}/")
-
-
-def _is_chained(url: str) -> bool:
-    """Whether a URL reaches one file system through another, as fsspec writes it."""
-    return "::" in url
+def batch_options(config: TargetConfig) -> StorageOptions:
+    """Options for batch files, which no host or bucket gets that the settings do not name."""
+    batch = config.batch_config or BatchConfig()
+    named = [batch.root, *(batch.allowed_roots or ()), config.path]
+    reach = Roots([url for url in named if url])
+    bound = None if batch.allowed_roots is None else Roots(batch.allowed_roots)
+    return StorageOptions(batch.options, reach, bound)

@@ -21,6 +21,7 @@ from shared.encodings import (
 )
 from shared.format_columnar import read_groups
 from shared.format_csv import RefusedRow, read_csv, row_numbers
+from shared.format_lines import LongLineError
 from shared.json_lines import LineReader
 from shared.row_values import plain_rows, row_text
 from shared.storage import StorageOptions, codec_of, local_path, open_random
@@ -182,7 +183,19 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
 
 
 def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
-    """Blocks of lines, each with the number of lines before it in what is read of the file."""
+    """Blocks of lines, each with the number of lines before it in what is read of the file.
+
+    Raises:
+        ContentError: It holds something else, or a line that is too long.
+        OSError: It cannot be opened, or its compression is damaged or cut.
+    """
+    try:
+        yield from _blocks(piece, options)
+    except LongLineError as error:
+        raise LongLineError(error.line + lines_before(piece, options)) from None
+
+
+def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
     url, staged = piece.file.url, piece.file.encoding.format == "singer"
     if piece.length is not None and _is_packed(piece, options):
         for block, before in packed_lines(url, piece.start, piece.length, options=options):

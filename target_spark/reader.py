@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shared.errors import MessageError, Where
+from shared.limits import MAX_LINE_BYTES
 from target_spark import events as ev
 from target_spark.parsing import INVALID, PARSERS, MalformedError, loads
 
-MAX_LINE_BYTES = 128 * 1024 * 1024
 EXCERPT = 60
 BOM = b"\xef\xbb\xbf"
 

@@ -25,15 +25,16 @@ class MariaDbServer:
 
     def __init__(self) -> None:
         self.port = free_port()
-        self._folder = Path(tempfile.mkdtemp(prefix="tap-spark-mariadb-"))
-        self._socket = self._folder / "socket"
+        self.options: list[str] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="tap-spark-mariadb-"))
+        self._socket = self.folder / "socket"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         as_root = ["--user=mysql"] if os.geteuid() == 0 else []
         if as_root:
-            shutil.chown(self._folder, "mysql")
-        data = f"--datadir={self._folder / 'data'}"
+            shutil.chown(self.folder, "mysql")
+        data = f"--datadir={self.folder / 'data'}"
         install = server_program("mariadb-install-db")
         program = server_program("mariadbd")
         assert install is not None
@@ -49,10 +50,10 @@ class MariaDbServer:
                 "--auth-root-authentication-method=normal",
             ],
             capture_output=True,
-            cwd=self._folder,
+            cwd=self.folder,
         )
         assert made.returncode == 0, made.stdout + made.stderr
-        with (self._folder / "log").open("wb") as log:
+        with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     program,
@@ -65,14 +66,15 @@ class MariaDbServer:
                     "--skip-log-bin",
                     "--default-time-zone=+03:00",
                     "--character-set-server=utf8mb4",
-                    f"--pid-file={self._folder / 'pid'}",
+                    f"--pid-file={self.folder / 'pid'}",
                     "--innodb-flush-log-at-trx-commit=0",
                     "--innodb-flush-method=nosync",
                     "--debug-no-sync",
+                    *self.options,
                 ],
                 stdout=log,
                 stderr=log,
-                cwd=self._folder,
+                cwd=self.folder,
             )
         self._wait()
         secret = PASSWORD.replace("'", "''")
@@ -85,7 +87,7 @@ class MariaDbServer:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, sql: str, database: str = "tests") -> str:
         """Runs a script; gives the rows it prints, tabs between values."""
@@ -120,4 +122,4 @@ class MariaDbServer:
                 time.sleep(0.1)
             else:
                 return
-        raise AssertionError((self._folder / "log").read_text())
+        raise AssertionError((self.folder / "log").read_text())

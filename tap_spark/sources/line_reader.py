@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared import limits
 from shared.storage import open_random
 from tap_spark.sources.failures import row_failure
 from tap_spark.sources.looks import next_line_start
@@ -131,6 +132,8 @@ def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
         last = _last_line_end(block, final=at >= end)
         if last < 0:
             carried.append(block)
+            if sum(map(len, carried)) > limits.MAX_LINE_BYTES:
+                raise OSError(limits.long_text("a line"))
             continue
         yield split_lines(b"".join([*carried, block[: last + 1]]))
         carried = [block[last + 1 :]]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from shared.errors import DestinationError, SettingsError, Where
+from shared.owned_folders import LOCK_NAME, is_locked
 from shared.spark_settings import SparkSettings
 from target_spark.config import StagingSettings, TargetConfig
 from target_spark.destinations import attempts as doing_again
@@ -15,6 +23,7 @@ from target_spark.destinations.lakes import Place
 from target_spark.destinations.lakes.conflicts import ATTEMPTS, LostCommit, repeated
 from target_spark.destinations.lakes.pending import pending_folders
 
+ROOT = Path(__file__).resolve().parents[2]
 LOST = re.compile("Concurrent")
 STREAM = Where(stream="s")
 
@@ -111,6 +120,44 @@ def test_parts_of_a_table_in_a_catalog_wait_where_all_executors_look(tmp_path: P
     folder = pending_folders(config)(place, "r")
     assert Path(folder.pending).is_relative_to(tmp_path)
     folder.close()
-    local = pending_folders(TargetConfig(catalog="c", format="delta"))(place, "r")
-    assert Path(local.pending).is_dir()
-    local.close()
+
+
+def test_parts_in_the_temporary_folder_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where somebody else has made folders of every name that could be guessed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    planted = tmp_path / f"target-spark-{getpass.getuser()}"
+    planted.mkdir()
+    config = TargetConfig(catalog="c", format="delta")
+    folders = [pending_folders(config)(Place("`c`.`s`.`t`", "c.s.t"), "r") for _ in range(2)]
+    tops = [tmp_path / Path(folder.pending).relative_to(tmp_path).parts[0] for folder in folders]
+    assert len({planted, *tops}) == 3
+    for top in tops:
+        assert (stat.S_IMODE(top.stat().st_mode), top.stat().st_uid) == (0o700, os.getuid())
+        assert is_locked(top / LOCK_NAME)
+    for folder in folders:
+        folder.close()
+    assert list(planted.iterdir()) == []
+
+
+def test_private_parts_go_with_their_process(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from target_spark.config import TargetConfig\n"
+        "from target_spark.destinations.lakes import Place\n"
+        "from target_spark.destinations.lakes.pending import pending_folders\n"
+        "from target_spark.staging import Staging\n"
+        "with Staging(None):\n"
+        "    config = TargetConfig(catalog='c', format='delta')\n"
+        "    folder = pending_folders(config)(Place('`c`.`s`.`t`', 'c.s.t'), 'r')\n"
+        "    assert os.path.isdir(folder.pending)\n"
+        "    if sys.argv[1] == 'killed':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.run([sys.executable, "-c", code, "killed"], env=environ, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    subprocess.run([sys.executable, "-c", code, "ended"], env=environ, cwd=ROOT, check=True)
+    assert list(tmp_path.iterdir()) == []

@@ -92,7 +92,7 @@ def test_options_reach_executors_and_nothing_else(server: Any, tmp_path: Path) -
     events.mkdir()
     config = {
         "path": str(tmp_path / "out"),
-        "batch_config": {"storage": {"options": server.options}},
+        "batch_config": {"storage": {"root": url.rpartition("/")[0], "options": server.options}},
         "failure": {"policy": "LogAndContinue"},
         "spark": {
             "master": "local[2]",

@@ -90,7 +90,7 @@ def test_tap_to_target(server: Any, tmp_path: Path) -> None:
         "path": table,
         "stream_maps": {"s": {"__filter__": {"sql": "id <> 5"}}},
         "storage_options": server.options,
-        "batch_config": {"cleanup": True, "storage": {"options": server.options}},
+        "batch_config": {"cleanup": True, "storage": {"root": root, "options": server.options}},
     }
     with (tmp_path / "tap.err").open("w+b") as tap_log:
         first = subprocess.Popen(
@@ -133,7 +133,7 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
     config = {
         "path": table,
         "storage_options": server.options,
-        "batch_config": {"storage": {"options": server.options}},
+        "batch_config": {"storage": {"root": url, "options": server.options}},
         "failure": {"policy": "SendToDLQ", "dead_letter_path": letters},
         "spark": {
             "master": "local[2]",
@@ -191,7 +191,7 @@ def test_wrong_secret(where: str, server: Any, tmp_path: Path) -> None:
         if where in {"batch file", "dead letters"}
         else server.folder(),
         "storage_options": server.options if batch else wrong,
-        "batch_config": {"storage": {"options": wrong if batch else server.options}},
+        "batch_config": {"storage": {"root": url, "options": wrong if batch else server.options}},
         "failure": {"policy": "RetryWithBackoff", "max_retries": 3, "retry_backoff": "30s"},
     }
     if where == "dead letters":

@@ -48,6 +48,21 @@ def test_no_archive_no_option(tmp_path: Path, jars: list[str]) -> None:
     assert archive_options(JAVA, jars, environ(tmp_path / "absent")) == []
 
 
+@pytest.mark.parametrize("planted", ["folder", "archive", "base"])
+def test_an_archive_that_others_may_have_written_is_not_used(
+    tmp_path: Path, jars: list[str], planted: str
+) -> None:
+    """It holds the code of classes."""
+    path = archive_path(JAVA, jars, environ(tmp_path))
+    assert path is not None
+    path.touch(0o644)
+    base_archive(path).touch(0o644)
+    assert archive_options(JAVA, jars, environ(tmp_path)) != []
+    found = {"folder": tmp_path, "archive": path, "base": base_archive(path)}[planted]
+    found.chmod(0o777)
+    assert archive_options(JAVA, jars, environ(tmp_path)) == []
+
+
 def test_an_archive_is_used(tmp_path: Path, jars: list[str]) -> None:
     path = archive_path(JAVA, jars, environ(tmp_path))
     assert path is not None

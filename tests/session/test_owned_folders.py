@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared import owned_folders
-from shared.owned_folders import LOCK_NAME, OwnedFolder, is_locked, remove_stale
+from shared.owned_folders import LOCK_NAME, OwnedFolder, is_locked, is_trusted, remove_stale
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "mine-"
@@ -214,3 +214,28 @@ def test_nobody_adds_to_a_folder_that_is_being_removed(
     folder.close()
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_what_nobody_else_can_have_written_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    assert not is_trusted(file)
+    file.touch(0o644)
+    assert is_trusted(file)
+    assert is_trusted(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    assert not is_trusted(link)
+    file.chmod(0o666)
+    assert not is_trusted(file)
+    file.chmod(0o644)
+    real = os.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        found = list(real(path))
+        found[stat.ST_UID] = os.getuid() + 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(owned_folders.os, "lstat", lstat)
+    assert not is_trusted(file)

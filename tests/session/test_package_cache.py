@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import stat
 import time
 from pathlib import Path
 
@@ -93,6 +94,23 @@ def test_a_damaged_file_is_passed_over(
     assert conf_of(CONF, environ) == CONF
     remember(CONF, environ, str(jar))
     assert conf_of(CONF, environ)["spark.jars"] == str(jar)
+
+
+@pytest.mark.parametrize("planted", ["folder", "file", "link"])
+def test_jars_that_others_may_have_named_are_not_loaded(
+    environ: dict[str, str], jar: Path, tmp_path: Path, planted: str
+) -> None:
+    remember(CONF, environ, str(jar))
+    folder = tmp_path / "cache" / "singer-spark"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (kept,) = folder.glob("packages-*.json")
+    if planted == "folder":
+        folder.chmod(0o777)
+    elif planted == "file":
+        kept.chmod(0o666)
+    else:
+        kept.symlink_to(kept.rename(tmp_path / "elsewhere.json"))
+    assert conf_of(CONF, environ) == CONF
 
 
 def test_what_cannot_be_kept_is_no_error(tmp_path: Path, jar: Path) -> None:

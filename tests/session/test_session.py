@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -69,6 +71,70 @@ def test_settings_of_the_user_win() -> None:
     assert conf["spark.jars.packages"] == "a:b:1,c:d:2"
     assert conf["spark.jars"] == "/x.jar"
     assert conf["spark.master"] == "local[3]"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"master": "local"}, {"master": "local[4,2]"}, {"remote": "local[2]"}]
+)
+def test_a_local_spark_asks_for_authentication(settings: dict[str, str]) -> None:
+    assert session_conf(SparkSettings(**settings))["spark.authenticate"] == "true"
+    asked = session_conf(SparkSettings(**settings, conf={"spark.authenticate": "false"}))
+    assert asked["spark.authenticate"] == "false"
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "local[x]", "spark://h:7077", "yarn"])
+def test_a_cluster_has_its_own_authentication(master: str) -> None:
+    assert "spark.authenticate" not in session_conf(SparkSettings(master=master))
+
+
+def _frame(kind: int, head: bytes, body: bytes = b"") -> bytes:
+    """A message as Spark's processes send them to each other."""
+    return struct.pack(">QB", 9 + len(head) + len(body), kind) + head + body
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">I", len(text)) + text.encode()
+
+
+def _answer(port: int, message: bytes) -> bytes:
+    """The first message that a port of Spark answers with."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(message)
+        size = struct.unpack(">Q", connection.recv(8, socket.MSG_WAITALL))[0]
+        return connection.recv(size - 8, socket.MSG_WAITALL)
+
+
+def test_ports_of_spark_refuse_strangers(spark: SparkSession, tmp_path: Path) -> None:
+    """Its file server, its block manager and its RPC, asked as Spark itself asks them."""
+    context: Any = spark.sparkContext
+    secret = tmp_path / "secret"
+    secret.write_text("for nobody")
+    context.addFile(str(secret))
+    held = context.broadcast(b"for nobody" * 1000)
+    assert context.parallelize([1], 1).map(lambda _: len(held.value)).collect() == [10_000]
+    manager = context._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
+    port = int(context.getConf().get("spark.driver.port"))
+    block = b"\0" + _text(context.applicationId) + _text("driver") + struct.pack(">I", 1)
+    block += _text("broadcast_0_piece0")
+    asked = struct.pack(">QI", 7, len(block))
+    for at, message, refusal in (
+        (port, _frame(6, _text("/files/secret")), b"Unauthenticated call"),
+        (manager.port(), _frame(3, asked, block), b"Expected SaslMessage"),
+        (manager.port(), _frame(6, _text("0_0")), b"Unauthenticated call"),
+        (port, _frame(3, asked, block), b"Expected SaslMessage"),
+    ):
+        assert refusal in _answer(at, message)
+
+
+def test_the_secret_of_spark_is_seen_nowhere(spark: SparkSession) -> None:
+    """It is made by Java itself."""
+    context: Any = spark.sparkContext
+    secret = context._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
+    assert len(secret) >= 32
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        seen = " ".join([*process.cmdline(), *process.environ().values()])
+        assert secret not in seen
+    assert secret not in dict(context.getConf().getAll()).values()
 
 
 def test_spark_keeps_little_for_pages_that_nobody_can_see() -> None:

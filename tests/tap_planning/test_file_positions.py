@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared import limits
 from tap_spark.sources import looks
 from tap_spark.sources.line_reader import LineRange, cut_ranges, read_range, split_lines
 from tap_spark.sources.looks import FileLook
@@ -244,3 +245,12 @@ def test_tasks_hold_every_range_once(sizes):
     tasks = pack(ranges, 50)
     assert [piece for task in tasks for piece in task] == ranges
     assert all(sum(piece.stop for piece in task) <= 50 for task in tasks)
+
+
+def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LINE_BYTES", 1 << 20)
+    path = tmp_path / "x"
+    path.write_bytes(b"a\n" + b"x" * (9 << 20) + b"\nb\n")
+    piece = LineRange(str(path), 0, 0, path.stat().st_size, path.stat().st_size, aligned=True)
+    with pytest.raises(RuntimeError, match="a line is longer than 1 MiB"):
+        list(read_range(piece))

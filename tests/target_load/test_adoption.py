@@ -95,12 +95,21 @@ def test_files_that_fit_become_parts_in_their_order(tmp_path: Path) -> None:
 
 
 def test_files_given_to_the_target_are_moved(tmp_path: Path) -> None:
-    b = Bench(tmp_path, batch_config=BatchConfig(cleanup=True))
+    b = Bench(tmp_path, batch_config=BatchConfig(cleanup=True, root=str(tmp_path)))
     path = b.file([row(1)])
     number = path.stat().st_ino
     b.load(path)
     assert not path.exists()
     assert [part.stat().st_ino for part in b.parts()] == [number]
+
+
+def test_files_that_stay_share_nothing_with_the_table(tmp_path: Path) -> None:
+    """Whoever owns such a file may change it."""
+    b = Bench(tmp_path, batch_config=BatchConfig(cleanup=True, root=str(tmp_path / "in")))
+    path = b.file([row(1)])
+    b.load(path)
+    assert path.exists()
+    assert not os.path.samefile(b.parts()[0], path)
 
 
 def test_a_file_without_rows_adds_no_part(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("array as jsonl", "jsonl", lambda _: b'[{"id":1},\n{"id":2}]\n', "labelled jsonl.*array"),
     ("gzipped parquet as jsonl", "jsonl", lambda p: gzip.compress(parquet(p)), "jsonl.* Parquet"),
     ("open quotes", "csv", lambda _: b'id,name\n1,"x\n' + b"2,y\n" * 2**22, "never closed"),
+    ("a line without end", "jsonl", lambda _: gzip.compress(b"{}\n" + b"x" * (160 << 20), 1),
+     "line 2 is longer than 128 MiB"),
     ("unknown format", "xml", lambda _: b"<a/>", "format 'xml'"),
 ]  # fmt: skip
 
@@ -261,7 +263,7 @@ def test_consumed_files(bench: Any, tmp_path: Path, caplog: Any) -> None:
     kept, staged = bench(), bench().staged([{"id": 1}])
     kept.loader.delete_consumed(files)
     assert all(Path(file.url).exists() for file in files)
-    b = bench(batch_config=BatchConfig(cleanup=True))
+    b = bench(batch_config=BatchConfig(cleanup=True, root=str(tmp_path)))
     gone = InputFile(str(tmp_path / "gone"), Encoding("jsonl"))
     b.loader.delete_consumed([*files, gone, staged])
     assert not any(Path(file.url).exists() for file in files)
@@ -271,9 +273,27 @@ def test_consumed_files(bench: Any, tmp_path: Path, caplog: Any) -> None:
     assert "folder" in caplog.text
 
 
+@pytest.mark.parametrize("named", [{}, {"root": "in"}, {"allowed_roots": ("in",)}])
+def test_cleanup_takes_nothing_outside_of_the_roots(
+    bench: Any, tmp_path: Path, caplog: Any, monkeypatch: Any, named: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    inside = given(tmp_path / "in" / "a", LINES, "jsonl")
+    outside = [given(tmp_path / name, LINES, "jsonl") for name in "bc"]
+    dotted = InputFile(f"{tmp_path}/in/../b", Encoding("jsonl"))
+    b = bench(batch_config=BatchConfig(cleanup=True, **named))
+    b.loader.delete_consumed([inside, *outside, dotted])
+    assert Path(inside.url).exists() == (not named)
+    assert all(Path(file.url).exists() for file in outside)
+    told = [record.getMessage() for record in caplog.records if "not deleted" in record.message]
+    assert len(told) == 1
+    assert told[0].endswith(f"such as '{tmp_path}/{'b' if named else 'in/a'}'")
+
+
 def test_options_never_reach_plans(bench: Any, spark: Any, tmp_path: Path, capfd: Any) -> None:
     secret = "Sesame-0pen-now"
-    b = bench(batch_config=BatchConfig(options={"key": "k", "secret": secret}))
+    b = bench(batch_config=BatchConfig(root="memory://x", options={"key": "k", "secret": secret}))
     batch = b.batch(InputFile("memory://x/none.json", Encoding("jsonl"), size=1), schema=SCHEMA)
     write = b.loader._prepare(batch)
     frame = b.loader._job(batch, write, b.loader._tasks(batch))

@@ -9,6 +9,8 @@ import pytest
 
 from shared.encodings import Encoding
 from shared.errors import MessageError
+from shared.roots import Roots
+from shared.storage import StorageOptions
 from target_spark.manifests import refuse_repeated, resolve
 from target_spark.plans import InputFile
 
@@ -59,6 +61,7 @@ def test_inside_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given
     "given",
     ["../x", "in/../out/x", "/etc/passwd", "inside/x", "in/link/x", "in/file", "file:///etc/hosts",
      "s3://b/other/x", "s3://b/pp/x", "s3://b/p/../q/x", "s3://other/p/x", "memory://b/p/x",
+     "s3://b/x/../p/y", "s3://b//p/x", "s3://b@c/p/x",
      "simplecache::file:///etc/passwd", "zip://x::s3://b/p/a.zip"],
 )  # fmt: skip
 def test_outside_of_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
@@ -82,8 +85,61 @@ def test_no_root_at_all() -> None:
         urls("/a", roots=[])
 
 
+WEB_ROOTS = ["https://h.example/in", "http://h.example:8080", "s3://b/p", "https://h.example/a%20b"]
+
+
 @pytest.mark.parametrize(
-    "pair", [("/a/b", "/a/b"), ("/a/b", "/a/x/../b"), ("/a", "file:///a"), ("s3://b/k", "s3a://b//k")]
+    "given",
+    ["https://h.example/in/x", "https://H.EXAMPLE:443/in/x", "HTTPS://h.example/in/a%20b.json",
+     "https://h.example/in/a b.json", "https://h.example/in/a/../b", "https://h.example/in/a%2fb",
+     "http://h.example:8080/anything", "https://h.example/a%20b/x", "s3://b/p/x?y#z",
+     "s3n://b/p/x", "https://h.example/in/100%25"],
+)  # fmt: skip
+def test_urls_inside_the_roots(given: str) -> None:
+    assert urls(given, roots=WEB_ROOTS) == [given]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["https://h.example/in/../x", "https://h.example/in/%2e%2e/x", "https://h.example/in/%2E./x",
+     "https://h.example/in/..%2fx", "https://h.example/in%2f..%2fx", "https://h.example/in/%252e%252e/x",
+     "https://h.example/x/%252e%252e/in/y", "https://h.example/x/%2e%2e/in/y",
+     "https://h.example/in/..\\x", "https://h.example/in/..%5cx", "https://h.example/in/..;a=b/x",
+     "https://h.example/in/x?y=1", "https://h.example/in/x#y", "https://h.example/in?/../../x",
+     "https://h.example/in/\tx", "https://h.example/in/%00x", "https://h.example/in/%c0%ae%c0%ae/x",
+     "https://h.example/in/.\n./x", "https://h.example/in/%25252525252e%25252525252e/x",
+     "http://h.example/in/x", "https://h.example:8443/in/x", "https://h.example.evil/in/x",
+     "https://evil@h.example/in/x", "https://h.example@evil/in/x", "https://h.example:443@evil/in/x",
+     "https://h.example\\@evil/in/x", "https://evil\\.h.example/in/x", "https:///in/x",
+     "https://h.example./in/x", "https://h.example/into/x", "//h.example/in/x",
+     "s3://b/p/../q", "s3://b/p/%2e%2e/q", "s3://B/p/x", "ftp://h.example/in/x"],
+)  # fmt: skip
+def test_urls_outside_of_the_roots(given: str) -> None:
+    """Whatever a server may take them for."""
+    with pytest.raises(MessageError, match="allowed_roots"):
+        urls(given, roots=WEB_ROOTS)
+
+
+def test_who_gets_options() -> None:
+    reach = Roots(["s3://mine/in", "https://h.example:443/x?signed", "/data"])
+    options = StorageOptions({"key": "k"}, reach)
+    for url in ("s3://mine/elsewhere", "s3a://mine/x", "https://H.example/y", "https://h.example"):
+        assert options.for_url(url)["key"] == "k"
+        assert not options.are_kept_from(url)
+    others = ["s3://other/x", "https://h.example:8443/x", "http://h.example/x", "gs://mine/x",
+              "https://u@h.example/x", "https://h.example.evil/x",
+              "zip://x::s3://mine/x"]  # fmt: skip
+    for url in others:
+        assert "key" not in options.for_url(url)
+        assert options.are_kept_from(url)
+    assert not options.are_kept_from("/data/x")
+    assert not StorageOptions({}, reach).are_kept_from("s3://other/x")
+    assert StorageOptions({"key": "k"}).for_url("s3://other/x") == {"key": "k"}
+
+
+@pytest.mark.parametrize(
+    "pair", [("/a/b", "/a/b"), ("/a/b", "/a/x/../b"), ("/a", "file:///a"), ("s3://b/k", "s3a://b//k"),
+             ("https://h/a", "https://H:443/%61")]
 )  # fmt: skip
 def test_listed_twice(pair: tuple[str, str]) -> None:
     with pytest.raises(MessageError, match="listed twice;"):

@@ -77,3 +77,11 @@ def test_the_run_ends_at_the_first_one(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir(exist_ok=True)
     lenient.load(lenient.staged(RECORDS), schema=SCHEMA)
     assert spark.read.parquet(lenient.table).count() == len(RECORDS)
+
+
+def test_a_pattern_that_takes_ages_refuses_the_record(spark: Any, tmp_path: Path) -> None:
+    b = Bench(spark, tmp_path)
+    schema = {"properties": {"code": {"type": "string", "pattern": "^(a+)+$"}}}
+    records = [{"code": "aaa"}, {"code": "a" * 60 + "!"}]
+    with pytest.raises(RecordError, match=r"line 11.*'code'.*does not end within 5 s"):
+        b.loader.convert(b.batch(b.staged(records), schema=schema))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from shared.json_values import NON_FINITE
+from shared.transforms.validation.pattern_time import SlowPatternError, check_time
 
 _SHOWN = 200
 
@@ -35,7 +36,8 @@ def draft() -> Any:
     """The class of validators; loaded late, as not every run needs the library."""
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415
 
-    return extend(Draft202012Validator, {"multipleOf": _multiple_of})
+    timed = {name: _timed(name, searches) for name, searches in _SEARCHES.items()}
+    return extend(Draft202012Validator, {"multipleOf": _multiple_of, **timed})
 
 
 def keywords() -> frozenset[str]:
@@ -68,9 +70,15 @@ def decoded(line: bytes, *, exact: bool) -> Any:
 
 def validator_of(schema: Any) -> Any:
     """A validator of a whole schema; its parts come from it by `evolve`."""
+    from jsonschema.validators import extend  # noqa: PLC0415
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # noqa: PLC0415
 
-    return draft()(schema, registry=REGISTRY)
+    found = draft()
+    if patterns := tuple(_name_patterns(schema)):
+        # It looks for them wherever a reference leads.
+        searches = lambda _, names, __: ((pattern, names) for pattern in patterns)  # noqa: E731
+        found = extend(found, {_UNEVALUATED: _timed(_UNEVALUATED, searches)})
+    return found(schema, registry=REGISTRY)
 
 
 def is_valid(validator: Any, value: Any) -> bool:
@@ -94,6 +102,9 @@ def reason(validator: Any, record: Any) -> str | None:
         error = best_match(validator.iter_errors(record))
     except RecursionError:
         return "values are nested too deeply"
+    except SlowPatternError as slow:
+        path = (_path_of(record, slow.text) or "").removeprefix(".")
+        return f"{_one_line(f'property {path!r}')}: {slow}"
     except Exception as failure:  # as in is_valid
         return _one_line(f"the schema cannot be applied: {failure}")
     return None if error is None else told(error, "property")
@@ -131,6 +142,64 @@ def _multiple_of(
     del schema
     if validator.is_type(instance, "number") and not is_multiple(instance, step):
         yield ValidationError(f"{instance!r} is not a multiple of {step}")
+
+
+Searches = Callable[[Any, Any, Mapping[str, Any]], Iterable[tuple[str, Iterable[str]]]]
+"""Gives, for a keyword's value, an instance and the schema, patterns and what they are searched in.
+
+The instance is a text for `pattern`, an object for the other keywords.
+"""
+
+_UNEVALUATED = "unevaluatedProperties"
+_SEARCHES: Mapping[str, Searches] = {
+    "pattern": lambda value, text, _: [(value, [text])],
+    "patternProperties": lambda value, names, _: ((pattern, names) for pattern in value),
+    "additionalProperties": lambda _, names, schema: [
+        ("|".join(schema.get("patternProperties", ())), names)
+    ],
+}
+
+
+def _timed(name: str, searches: Searches) -> Any:
+    """A keyword of the draft that searches only where that ends in time."""
+    from jsonschema.validators import Draft202012Validator  # noqa: PLC0415
+
+    keyword = Draft202012Validator.VALIDATORS[name]
+    kind = "string" if name == "pattern" else "object"
+
+    def timed(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(instance, kind):
+            for pattern, texts in searches(value, instance, schema):
+                check_time(pattern, texts)
+        yield from keyword(validator, value, instance, schema)
+
+    return timed
+
+
+def _name_patterns(schema: Any) -> Iterator[str]:
+    """All patterns of names of properties, at any depth."""
+    left = [schema]
+    while left:
+        node = left.pop()
+        if isinstance(node, Mapping):
+            found = node.get("patternProperties")
+            yield from found if isinstance(found, Mapping) else ()
+            left.extend(node.values())
+        elif isinstance(node, list):
+            left.extend(node)
+
+
+def _path_of(value: Any, text: str) -> str | None:
+    """Where a text, this very object, is a value or a name."""
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for step, part in parts:
+        if part is text or step is text:
+            return _step(step)
+        if isinstance(part, Mapping | list):
+            below = _path_of(part, text)
+            if below is not None:
+                return _step(step) + below
+    return None
 
 
 def is_multiple(value: Any, step: Any) -> bool:

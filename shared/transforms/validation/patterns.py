@@ -42,18 +42,27 @@ class _NoPattern(Exception):  # noqa: N818 - an answer, not an error
 @lru_cache(maxsize=512)
 def certain_pattern(pattern: str) -> str | None:
     """Give a pattern for RE2 whose matches `re.search` finds too; None where there is none."""
-    parser = _parser()
-    if parser is None or len(pattern) > _MOST_CHARACTERS:
+    if len(pattern) > _MOST_CHARACTERS:
         return None
     try:
-        tree = parser.parse(pattern)
-        if tree.state.flags & ~re.UNICODE:
+        tree = parsed(pattern)
+        if tree is None or tree.state.flags & ~re.UNICODE:
             return None
         written = _sequence(tree)
         pc.match_substring_regex(pa.array([""]), written)
     except (_NoPattern, re.error, pa.ArrowInvalid, RecursionError, OverflowError):
         return None
     return written
+
+
+def parsed(pattern: str) -> Any:
+    """Read a pattern as Python does; None where its parser is not to be found.
+
+    Raises:
+        re.error: It is no pattern.
+    """
+    parser = _parser()
+    return None if parser is None else parser.parse(pattern)
 
 
 def _parser() -> Any:

@@ -63,11 +63,18 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     1062: (0, "the table holds several rows of one key, or another unique index has such a row; "
            "remove them, drop that index, or load the table with 'append-only'"),
     1406: (0, "the value is too long for its column; texts of a key are limited"),
+    2026: (errno.EACCES, "check 'sslMode' in 'jdbc.url', or switch TLS on in the server"),
     2006: (LOST, "the server has ended the connection"),
     2013: (LOST, "the server has ended the connection"),
 }  # fmt: skip
 _REFUSED = (errno.ECONNREFUSED, "check host and port in 'jdbc.url'")
 _UNREACHED = 2003
+_TLS = {
+    "CERTIFICATE_VERIFY": (errno.EACCES, "check 'sslCa' and the server's certificate"),
+    "[SSL": (errno.EPROTO, "its TLS is too old, or a client's certificate is missing; 'sslMode="
+             "DISABLED' does without"),
+}  # fmt: skip
+"""What an error of reaching the server says where TLS is to blame."""
 
 
 def _takes(old: T.DataType, new: T.DataType) -> bool:
@@ -171,7 +178,8 @@ class MySql:
         number, hint = _NUMBERS.get(code, (0, ""))
         if code == _UNREACHED:
             timed_out = "timed out" in message
-            number, hint = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
+            other = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
+            number, hint = next((told for word, told in _TLS.items() if word in message), other)
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server has ended the connection"
         return Failure(message or type(error).__name__, str(code or ""), number, hint)

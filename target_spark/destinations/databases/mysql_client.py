@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -10,20 +13,50 @@ from pymysql.connections import (
     Connection,
     MysqlPacket,
 )
+from pymysql.constants import CLIENT, CR
 
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases.place import Place
 
-_SECURE = {"required", "preferred", "verify-ca", "verify_ca", "verify-full", "verify_identity",
-           "trust", "true"}  # fmt: skip
-_PLAIN = {"disabled", "disable", "false", ""}
+_MODES = {
+    "disabled": "disabled", "disable": "disabled", "false": "disabled", "preferred": "preferred",
+    "required": "required", "trust": "required",
+    "verify_ca": "verify-ca", "verify-ca": "verify-ca",
+    "verify_identity": "verify-full", "verify-full": "verify-full",
+}  # fmt: skip
+"""Words of both drivers for `sslMode`."""
+
+_NO_TLS = "the server offers no TLS, which 'jdbc' asks for"
+
+
+@dataclass(frozen=True)
+class Encryption:
+    """How a connection is encrypted.
+
+    Attributes:
+        context: Of TLS; None for none.
+        required: A server without TLS gets no password.
+    """
+
+    context: ssl.SSLContext | None
+    required: bool
 
 
 class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
     """A server may answer any statement by asking for any file of the client: this one refuses."""
 
     offered: str | None = None
+    needs_tls = False
     _begins = False
+
+    def _request_authentication(self) -> None:
+        """Log in. Older versions of PyMySQL do so without TLS where the server offers none."""
+        if self.ssl and not self.server_capabilities & CLIENT.SSL:
+            if self.needs_tls:
+                raise pymysql.OperationalError(CR.CR_SSL_CONNECTION_ERROR, _NO_TLS)
+            self.ssl: bool = False
+            self.client_flag &= ~CLIENT.SSL
+        super()._request_authentication()
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
         self._begins = True
@@ -44,7 +77,8 @@ def connect(place: Place) -> Any:
     """Begins a session; see `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")
-    return GuardedConnection(
+    encryption = encryption_of(place.kind, properties)
+    connection = GuardedConnection(
         host=place.hosts[0],
         port=place.ports[0],
         database=place.name,
@@ -54,27 +88,66 @@ def connect(place: Place) -> Any:
         autocommit=False,
         local_infile=True,
         connect_timeout=max(1, int(timeout) // 1000),
-        **_encryption(properties),
+        ssl=encryption.context,
+        ssl_disabled=encryption.context is None,
+        defer_connect=True,
     )
+    connection.needs_tls = encryption.required
+    connection.connect()
+    return connection
 
 
-def _encryption(properties: dict[str, str]) -> dict[str, Any]:
-    mode = properties.pop("sslmode", properties.pop("usessl", "")).lower()
-    files: dict[str, Any] = {
-        name: properties[name] for name in ("ssl_ca", "ssl_cert", "ssl_key") if name in properties
-    }
-    if mode not in _SECURE | _PLAIN:
-        raise SettingsError(f"'{mode}' is no sslMode", where=Where(setting="jdbc.url"))
-    if mode in _PLAIN and not files:
-        return {}
-    verifies = mode.startswith("verify") or "ssl_ca" in files
-    if not files:
-        context = ssl.create_default_context()
-        context.check_hostname = mode in {"verify-full", "verify_identity"}
-        context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
-        return {"ssl": context}
-    return {
-        **files,
-        "ssl_verify_cert": verifies,
-        "ssl_verify_identity": mode in {"verify-full", "verify_identity"},
-    }
+def encryption_of(kind: str, properties: Mapping[str, str]) -> Encryption:
+    """How the properties of a connection encrypt it: as the Java driver of the kind does.
+
+    Where nothing is said, TLS is used if the server offers it, and nothing is verified.
+
+    Raises:
+        SettingsError: A mode is unknown, or a file cannot be read.
+    """
+    mode = _mode(kind, properties)
+    if mode == "disabled":
+        return Encryption(None, required=False)
+    verifies = mode.startswith("verify") or "ssl_ca" in properties
+    context = ssl.create_default_context()
+    context.check_hostname = mode == "verify-full"
+    context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
+    # The server's certificate itself will do for the one of its authority.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if "ssl_ca" in properties:
+        with _read("sslCa"):
+            context.load_verify_locations(properties["ssl_ca"])
+    if "ssl_cert" in properties:
+        with _read("sslCert"):
+            context.load_cert_chain(properties["ssl_cert"], properties.get("ssl_key"))
+    has_files = "ssl_ca" in properties or "ssl_cert" in properties
+    return Encryption(context, required=mode != "preferred" or has_files)
+
+
+def _mode(kind: str, properties: Mapping[str, str]) -> str:
+    given = properties.get("sslmode")
+    if given is None:
+        uses = properties.get("usessl", "").lower()
+        given = {"": "preferred", "true": "verify-full" if kind == "mariadb" else "required"}.get(
+            uses, uses
+        )
+    found = _MODES.get(given.lower())
+    if found is None:
+        name = "sslMode" if "sslmode" in properties else "useSSL"
+        raise SettingsError(
+            f"'{given}' is no {name}",
+            where=Where(setting="jdbc.url"),
+            hint="sslMode is one of DISABLED, PREFERRED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY",
+        )
+    return found
+
+
+@contextmanager
+def _read(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # also ssl.SSLError
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            f"the file of '{name}' cannot be read: {reason}", where=Where(setting="jdbc.url")
+        ) from error

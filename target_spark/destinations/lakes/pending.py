@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import getpass
-import os
+import atexit
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.naming import folder_name
+from shared.owned_folders import OwnedFolder
 from shared.spark_conf import executors_share_disk
 from shared.storage import NO_OPTIONS, StorageOptions, join, local_path
 from target_spark.destinations.folders import TableFolder
 from target_spark.destinations.lakes import Place
 from target_spark.destinations.local_folder import LocalFolder
 from target_spark.destinations.remote_folder import RemoteFolder
+from target_spark.destinations.trouble import writing
+from target_spark.staging import PREFIX
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig
@@ -30,9 +33,10 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
         config: The settings.
     """
     options = StorageOptions(config.storage_options)
+    root = cache(lambda: _root(config))
 
     def open_folder(place: Place, run: str) -> TableFolder:
-        beside = place.folder or join(_root(config), folder_name(place.shown))
+        beside = place.folder or join(root(), folder_name(place.shown))
         path = local_path(beside)
         if path is None:
             return RemoteFolder(beside, run, options or NO_OPTIONS).open()
@@ -46,6 +50,7 @@ def _root(config: TargetConfig) -> str:
 
     Raises:
         SettingsError: The executors would not find it.
+        DestinationError: The system's temporary folder cannot be written.
     """
     if config.staging.root is not None:
         return join(config.staging.root, "parts")
@@ -54,4 +59,8 @@ def _root(config: TargetConfig) -> str:
             "tables of a catalog need a folder that all executors share",
             where=Where(setting="staging.root"),
         )
-    return os.path.join(tempfile.gettempdir(), f"target-spark-{getpass.getuser()}")  # noqa: PTH118
+    # Private, as others use the temporary folder too. Staging removes those of killed runs.
+    with writing(tempfile.gettempdir()):
+        owned = OwnedFolder(tempfile.gettempdir(), PREFIX)
+    atexit.register(owned.close)
+    return str(owned.path)

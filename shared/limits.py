@@ -1,0 +1,29 @@
+"""What a line or a file may take of memory and disk, whoever wrote it."""
+
+from __future__ import annotations
+
+MAX_LINE_BYTES = 128 << 20
+"""A line of standard input or of a file, and a block of an Avro file: what is held at once."""
+
+MAX_RATIO = 1000
+"""How many times its own size a compressed file may hold, beyond `FREE_BYTES`.
+
+Rows that differ by a counter alone pack about 100 times; this is only for content without any.
+"""
+
+FREE_BYTES = 1 << 30
+
+
+def is_bomb(packed: int, plain: int) -> bool:
+    """Tell whether so many compressed bytes hold more than any data does."""
+    return plain > max(FREE_BYTES, MAX_RATIO * packed)
+
+
+def bomb_text() -> str:
+    """Say so of a file."""
+    return f"its content is more than {MAX_RATIO} times its size; unpack it first"
+
+
+def long_text(what: str) -> str:
+    """Say that a line or block is longer than `MAX_LINE_BYTES`."""
+    return f"{what} is longer than {MAX_LINE_BYTES >> 20} MiB"
