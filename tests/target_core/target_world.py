@@ -238,21 +238,10 @@ class World:
 
     def _do(self, action: ev.Action) -> None:
         assert self.clean_up is None, "nothing may follow CleanUp"
-        if isinstance(action, ev.Stage):
-            file = self.files[action.file]
-            assert not file.closed
-            lines = [int(n) for n in bytes(action.data).splitlines()]
-            assert len(lines) == action.lines
-            assert lines[0] == action.first_line
-            file.stream_rows += lines
-        elif isinstance(action, ev.CloseFile):
-            assert not self.files[action.file].closed
-            self.files[action.file].closed = True
+        if isinstance(action, ev.Stage | ev.CloseFile | ev.RemoveFile):
+            self._do_file(action, self.files[action.file])
         elif isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.Bury):
             self._begin(action)
-        elif isinstance(action, ev.RemoveFile):
-            assert not self.files[action.file].removed
-            self.files[action.file].removed = True
         elif isinstance(action, ev.GiveUp):
             pieces = self.flush_keys[action.flush]
             for piece in [piece for piece in pieces if piece >= action.first]:
@@ -276,6 +265,21 @@ class World:
         else:
             assert isinstance(action, ev.CleanUp)
             self.clean_up = action
+
+    @staticmethod
+    def _do_file(action: ev.Stage | ev.CloseFile | ev.RemoveFile, file: Staged) -> None:
+        if isinstance(action, ev.Stage):
+            assert not file.closed
+            lines = [int(n) for n in bytes(action.data).splitlines()]
+            assert len(lines) == action.lines
+            assert lines[0] == action.first_line
+            file.stream_rows += lines
+        elif isinstance(action, ev.CloseFile):
+            assert not file.closed
+            file.closed = True
+        else:
+            assert not file.removed
+            file.removed = True
 
     def _delete(self, flushes: tuple[int, ...]) -> None:
         """Only what is durable may go, and only once the STATE behind it is out."""
