@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared.errors import MessageError, RecordError, SettingsError, Where
@@ -201,7 +201,7 @@ class Pipeline:
         stream = self._streams.get(event.stream)
         if stream is None:
             schema = StreamSchema(event.stream, event.schema, event.key_properties)
-            is_loaded = self._plan(schema)
+            is_loaded = self._planned(schema, event.line)
             if not self._streams:
                 self._act(ev.StartSpark())
             swap = self._tracker.begin() if self._overwrite(event.stream) else None
@@ -214,9 +214,16 @@ class Pipeline:
         if (old.schema, old.key_properties) == (event.schema, event.key_properties):
             return
         schema = StreamSchema(event.stream, event.schema, event.key_properties, old.serial + 1)
-        self._plan(schema)
+        self._planned(schema, event.line)
         self._batches.close(stream, self._now)
         stream.schema = schema
+
+    def _planned(self, schema: StreamSchema, line: int) -> bool:
+        try:
+            return self._plan(schema)
+        except MessageError as error:
+            error.where = replace(error.where, line=line)
+            raise
 
     def _records(self, event: ev.RecordsSeen) -> None:
         self._take_rest()

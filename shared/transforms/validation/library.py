@@ -38,6 +38,9 @@ def draft() -> Any:
     return extend(Draft202012Validator, {"multipleOf": _multiple_of})
 
 
+TOO_DEEP = "values are nested too deeply"
+
+
 def keywords() -> frozenset[str]:
     """The keywords that can make the library refuse something; formats are only told."""
     return frozenset(draft().VALIDATORS) - {"format"}
@@ -93,7 +96,7 @@ def reason(validator: Any, record: Any) -> str | None:
     try:
         error = best_match(validator.iter_errors(record))
     except RecursionError:
-        return "values are nested too deeply"
+        return TOO_DEEP
     except Exception as failure:  # as in is_valid
         return _one_line(f"the schema cannot be applied: {failure}")
     return None if error is None else told(error, "property")
