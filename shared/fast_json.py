@@ -161,7 +161,7 @@ class FastReader:
                 for field, append, convert in plans:
                     found = record if self.free_form else record.get(field.name)
                     append(None if found is None else convert(found, line))
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, orjson.JSONEncodeError):
             raise BlockRefused from None
         types = {field.name: self.arrow_schema.field(field.name).type for field in self._odd}
         return {n: pa.chunked_array([pa.array(v, types[n])]) for n, v in values.items()}

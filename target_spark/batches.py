@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shared.errors import Where
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
-from target_spark.flushes import Flush, Since, StagedPiece, Stream
+from target_spark.flushes import FilesPiece, Flush, Since, StagedPiece, Stream
 from target_spark.lines import Lines
 from target_spark.plans import Batch, InputFile
 from target_spark.policies import BatchSize, FlushRule
@@ -111,7 +112,7 @@ class Batches:
         piece = flush.staging
         if piece is None:
             self._last_file += 1
-            piece = flush.add_staging(self._last_file)
+            piece = flush.add_staging(self._last_file, first_line)
         self._act(ev.Stage(piece.file, data, taken, first_line))
         self._count_staged(flush, len(data))
         piece.grow(taken, len(data), first_line)
@@ -128,7 +129,12 @@ class Batches:
         return taken
 
     def add_files(
-        self, stream: Stream, files: Sequence[InputFile], version: int | None, now: float
+        self,
+        stream: Stream,
+        files: Sequence[InputFile],
+        line: int,
+        version: int | None,
+        now: float,
     ) -> int:
         """Add as many files of a BATCH message as the open batch takes, by what is known of them.
 
@@ -151,7 +157,7 @@ class Batches:
             )
             taken += 1
         flush.size, flush.last_file = trial, self._tracker.position
-        piece = flush.add_files(tuple(files[:taken]), rows * taken, size * taken)
+        piece = flush.add_files(tuple(files[:taken]), rows * taken, size * taken, line)
         stream.is_probing = is_probing
         self._schedule.add_piece(stream, flush, piece)
         self.close_if_full(flush, now)
@@ -231,15 +237,58 @@ class Batches:
         flush, piece = job.flush, job.piece
         flush.unconverted -= 1
         flush.convert_seconds = now - job.began_at
+        if piece.index >= flush.pieces:
+            self._act(ev.GiveUp(flush.number, flush.header, flush.pieces))
         if isinstance(piece, StagedPiece):
-            self._count_staged(flush, -piece.size)
-            self._act(ev.RemoveFile(piece.file))
+            self._remove(flush, piece)
         else:
             flush.size.rows += event.rows + event.rejected - piece.rows
             flush.size.size += event.size - piece.size
             count = len(piece.files)
             job.stream.file_size = (event.rows + event.rejected) // count, event.size // count
             job.stream.is_probing = False
+
+    def end_before(self, line: int, streams: Iterable[Stream]) -> None:
+        """Give up what came in a line of stdin and after it, save what is converted by now, too.
+
+        Commits that run go on. What is left of a flush is committed as any other.
+        """
+        for stream in streams:
+            for flush in self._schedule.flushes_before(stream, line):
+                if flush.end_before(line):
+                    self._act(ev.GiveUp(flush.number, flush.header, flush.pieces))
+        for job in self._schedule.end_before(line):
+            self.given_up(job)
+        for stream in streams:
+            self._schedule.offer(stream)
+
+    def proved_bad(self, job: Conversion, where: Where) -> int | None:
+        """Have a piece that cannot be converted converted without what is bad in it.
+
+        Args:
+            job: Its conversion, which has failed.
+            where: What the error says of the place.
+
+        Returns:
+            The line of stdin in which the bad came; None where it is still to be found.
+        """
+        piece, until = job.piece, self._schedule.until
+        if isinstance(piece, FilesPiece) and piece.messages:
+            single = [message for message in piece.messages if message.line < until]
+            self._schedule.convert_again(job, single)
+            return None
+        line = piece.line
+        if isinstance(piece, StagedPiece) and where.line is not None and piece.has_line(where.line):
+            line = where.line
+            piece.end_before(min(line, until))
+        self._schedule.convert_again(job, [piece])
+        return line
+
+    def given_up(self, job: Conversion) -> None:
+        """Note that a piece will not be converted, as it does not count any more."""
+        job.flush.unconverted -= 1
+        if isinstance(job.piece, StagedPiece):
+            self._remove(job.flush, job.piece)
 
     def committed(self, flush: Flush, began_at: float, now: float) -> None:
         """Note that a flush is durable."""
@@ -293,6 +342,10 @@ class Batches:
         if piece is not None:
             self._act(ev.CloseFile(piece.file))
             self._schedule.add_piece(stream, flush, piece)
+
+    def _remove(self, flush: Flush, piece: StagedPiece) -> None:
+        self._count_staged(flush, -piece.size)
+        self._act(ev.RemoveFile(piece.file))
 
     def _count_staged(self, flush: Flush, size: int) -> None:
         flush.bytes_staged += size

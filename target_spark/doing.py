@@ -136,7 +136,8 @@ class Doer:
         self._inputs: dict[int, InputFile] = {}
         self._converted: dict[int, dict[int, tuple[tuple[InputFile, ...], LoadResult]]] = {}
         self._consumed: dict[int, list[InputFile]] = {}
-        self._serials: dict[str, dict[tuple[int, int], int]] = {}
+        self._given_up: list[tuple[Batch, list[LoadResult]]] = []
+        self._serials: dict[str, dict[tuple[object, ...], int]] = {}
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
         self._ways: dict[type, Callable[[Any], None]] = {
@@ -152,6 +153,7 @@ class Doer:
             ev.RetryLater: _log_retry,
             ev.Warn: lambda action: _logger.warning("%s", action.text),
             ev.RemoveFile: self._remove_file,
+            ev.GiveUp: self._give_up,
             ev.Forget: self._forget,
             ev.EmitState: self._emit_state,
             ev.DeleteConsumed: self._delete_consumed,
@@ -190,7 +192,7 @@ class Doer:
     def _convert(self, action: ev.Convert) -> None:
         files = action.files
         if action.staged is not None:
-            files = (replace(self._inputs[action.staged], marks=action.marks),)
+            files = (self._staged(action.staged, action),)
         pieces = self._converted.setdefault(action.flush, {})
         batch = replace(action.header, files=files, serial=self._serial(action))
 
@@ -202,10 +204,16 @@ class Doer:
 
         self._workers.start(action.work, task)
 
+    def _staged(self, number: int, action: ev.Convert) -> InputFile:
+        if action.before is not None:
+            self._inputs[number] = self._staging.cut(self._inputs[number], action.before)
+        return replace(self._inputs[number], marks=action.marks)
+
     def _serial(self, action: ev.Convert) -> int:
-        """Counts the pieces of a stream; the same where a conversion is done again."""
+        """Counts the pieces of a stream; the same where the same is converted again."""
         known = self._serials.setdefault(action.header.stream.stream, {})
-        return known.setdefault((action.flush, action.piece), len(known))
+        what = action.flush, action.piece, len(action.files), action.before
+        return known.setdefault(what, len(known))
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -235,6 +243,12 @@ class Doer:
             return ev.WorkDone(work)
 
         self._workers.start(work, task)
+
+    def _give_up(self, action: ev.GiveUp) -> None:
+        pieces = self._converted.get(action.flush, {})
+        for number in [number for number in pieces if number >= action.first]:
+            files, result = pieces.pop(number)
+            self._given_up.append((replace(action.header, files=files), [result]))
 
     def _forget(self, action: ev.Forget) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -278,8 +292,8 @@ class Doer:
         if action.flushes:
             # Jobs that still run would go on writing what is about to be taken back.
             self._spark.stop()
-        for number, header in action.flushes:
-            batch, results = self._whole(number, header)
+        left = [self._whole(number, header) for number, header in action.flushes]
+        for batch, results in (*left, *self._given_up):
             with contextlib.suppress(Exception):
                 self._loader.abort(batch, results)
 

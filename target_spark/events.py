@@ -183,6 +183,7 @@ class Convert:
         staged: Number of a staging file, complete by now, or None.
         files: Files of a BATCH message where `staged` is None.
         marks: Bytes of the staging file at which STATE messages came.
+        before: Line of stdin from which on the staging file does not count; None for all of it.
     """
 
     work: int
@@ -192,6 +193,7 @@ class Convert:
     staged: int | None = None
     files: tuple[InputFile, ...] = ()
     marks: tuple[int, ...] = ()
+    before: int | None = None
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,15 @@ class RemoveFile:
 
 
 @dataclass(frozen=True)
+class GiveUp:
+    """Pieces of a flush, from the one at position `first` on, will not be committed with it."""
+
+    flush: int
+    header: Batch
+    first: int
+
+
+@dataclass(frozen=True)
 class Forget:
     """A flush is durable. `seconds` it took from close to commit."""
 
@@ -314,5 +325,5 @@ class CleanUp:
 
 Work = Convert | Commit | Activate | Finish | Bury
 Report = ReportLine | RetryLater | Warn
-Done = RemoveFile | Forget | EmitState | DeleteConsumed | CleanUp
+Done = RemoveFile | GiveUp | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

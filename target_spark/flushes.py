@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -22,30 +23,34 @@ class FilesPiece:
 
     Attributes:
         index: Position within the flush, from 0; that of the first of several messages.
+        line: Line of stdin of the message; of the first of several.
         files: The files.
         rows: Rows they were taken for.
         size: Bytes they were taken for.
-        messages: How many messages they are of.
+        messages: A piece for each of several messages.
     """
 
     index: int
+    line: int
     files: tuple[InputFile, ...]
     rows: int = 0
     size: int = 0
-    messages: int = 1
+    messages: tuple[FilesPiece, ...] = ()
 
     def with_next(self, after: Piece) -> FilesPiece | None:
         """Both pieces as one; None where one job cannot convert them in order, or should not."""
-        if not isinstance(after, FilesPiece) or after.index != self.index + self.messages:
+        messages = self.messages or (self,)
+        if not isinstance(after, FilesPiece) or after.index != self.index + len(messages):
             return None
         if len(self.files) + len(after.files) > MOST_FILES:
             return None
         return FilesPiece(
             self.index,
+            self.line,
             self.files + after.files,
             self.rows + after.rows,
             self.size + after.size,
-            self.messages + after.messages,
+            (*messages, after),
         )
 
 
@@ -55,19 +60,23 @@ class StagedPiece:
 
     Attributes:
         index: Position within the flush, from 0.
+        line: Line of stdin of the first one in it.
         file: Its number.
         size: Bytes in it.
         runs: Runs of consecutive lines in it.
         next_line: Line of stdin after the last one in it.
         marks: Bytes in it when STATE messages came, some of them left out.
+        before: Line of stdin from which on its lines do not count; None for all of them.
     """
 
     index: int
+    line: int
     file: int
     size: int = 0
     runs: int = 0
     next_line: int = 0
     marks: list[int] = field(default_factory=list)
+    before: int | None = None
 
     def mark(self) -> None:
         """Note that a STATE message has come."""
@@ -82,6 +91,15 @@ class StagedPiece:
         self.runs += first_line != self.next_line
         self.next_line = first_line + lines
 
+    def has_line(self, line: int) -> bool:
+        """Whether a line of stdin, not the first one in it, counts."""
+        return self.line < line < (self.before or self.next_line)
+
+    def end_before(self, line: int) -> None:
+        """Leave out the lines of stdin from this one on."""
+        if line < self.next_line and (self.before is None or line < self.before):
+            self.before = line
+
 
 Piece = FilesPiece | StagedPiece
 
@@ -95,7 +113,8 @@ class Flush:
         header: The batch without its files.
         position: Its name in the STATE tracker.
         size: What the flush rule sees.
-        pieces: How many there are.
+        lines: Line of stdin at which each piece begins.
+        pieces: How many of them count.
         staging: The piece whose staging file is now written to.
         bytes_staged: Bytes in its staging files that are not converted.
         unconverted: Pieces not converted yet (a file being written included).
@@ -112,6 +131,7 @@ class Flush:
     header: Batch
     position: int
     size: BatchSize
+    lines: list[int] = field(default_factory=list)
     pieces: int = 0
     staging: StagedPiece | None = None
     bytes_staged: int = 0
@@ -132,20 +152,32 @@ class Flush:
         """Whether it can be committed as far as its own pieces go."""
         return self.closed_at is not None and self.unconverted == 0
 
-    def add_files(self, files: tuple[InputFile, ...], rows: int, size: int) -> FilesPiece:
-        """Add files of a BATCH message."""
-        self._count_piece()
-        return FilesPiece(self.pieces - 1, files, rows, size)
+    @property
+    def line(self) -> int:
+        """Line of stdin at which it begins; 0 where it has no rows."""
+        return self.lines[0] if self.lines else 0
 
-    def add_staging(self, file: int) -> StagedPiece:
-        """Add a new staging file, which is written to from now on."""
-        self._count_piece()
-        self.staging = StagedPiece(self.pieces - 1, file)
+    def add_files(
+        self, files: tuple[InputFile, ...], rows: int, size: int, line: int
+    ) -> FilesPiece:
+        """Add files of a BATCH message."""
+        return FilesPiece(self._added(line), line, files, rows, size)
+
+    def add_staging(self, file: int, line: int) -> StagedPiece:
+        """Add a new staging file, which is written to from now on, beginning with a line."""
+        self.staging = StagedPiece(self._added(line), line, file)
         return self.staging
 
-    def _count_piece(self) -> None:
-        self.pieces += 1
+    def end_before(self, line: int) -> bool:
+        """Leave out the pieces that begin at a line of stdin or after it; whether there are any."""
+        count, self.pieces = self.pieces, bisect_left(self.lines, line)
+        return self.pieces < count
+
+    def _added(self, line: int) -> int:
+        self.lines.append(line)
         self.unconverted += 1
+        self.pieces += 1
+        return self.pieces - 1
 
 
 @dataclass
@@ -155,6 +187,7 @@ class Activation:
     stream: StreamSchema
     version: int
     position: int
+    line: int
 
 
 @dataclass

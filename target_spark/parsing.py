@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import orjson
 
 from shared.encodings import Encoding
 from target_spark import events as ev
 
+MOST_LEVELS = 200
+"""Nesting of a schema: whatever goes through one calls itself at every level."""
+
+_Parsed = TypeVar("_Parsed")
 _STATE = re.compile(rb'\s*\{\s*"type"\s*:\s*"STATE"\s*,\s*"value"\s*:')
 
 
@@ -64,7 +69,10 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     stream = _stream(message)
     if not isinstance(message.get("schema"), dict):
         raise MalformedError("without a 'schema' object")
-    schema = json.loads(line)["schema"]  # orjson makes floats of bounds beyond 64 bits
+    # orjson makes floats of bounds beyond 64 bits.
+    schema = _exactly("schema", lambda: json.loads(line)["schema"])
+    if _is_deep(schema):
+        raise MalformedError(f"with a 'schema' that is nested more than {MOST_LEVELS} levels deep")
     return ev.SchemaSeen(stream, schema, _strings(message, "key_properties"), number)
 
 
@@ -120,23 +128,64 @@ def _state_text(line: bytes) -> bytes:
         # `value` is the last key only if what is left is JSON by itself.
         if loads(value) is not INVALID:
             return value
-    return _member(line.decode().strip(), "value").encode()
+    return _exactly("value", lambda: _member(line.decode().strip(), "value")).encode()
+
+
+def _exactly(key: str, parse: Callable[[], _Parsed]) -> _Parsed:
+    """What Python's parser makes of a line that orjson takes; it refuses some of these."""
+    try:
+        return parse()
+    except (ValueError, RecursionError):
+        why = "is nested too deeply, or has too long a number"
+        raise MalformedError(f"with a '{key}' that {why}") from None
+
+
+def _is_deep(schema: object) -> bool:
+    level = [schema]
+    for _ in range(MOST_LEVELS):
+        level = [part for value in level for part in _parts(value)]
+    return bool(level)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def shown_type(line: bytes) -> object:
+    """The `type` of a JSON object that is damaged, if it stands whole before the damage."""
+    text, found = line.decode(errors="replace").strip(), None
+    with contextlib.suppress(ValueError, IndexError, RecursionError):
+        for name, value, _ in _members(text):
+            found = value if name == "type" else found
+    return found
 
 
 def _member(text: str, key: str) -> str:
     """The text of a member of a JSON object; of the last one where the key is doubled."""
+    return [value for name, _, value in _members(text) if name == key][-1]
+
+
+def _members(text: str) -> Iterator[tuple[str, Any, str]]:
+    """The members of a JSON object: name, value and the text of the value.
+
+    Raises:
+        ValueError, IndexError, RecursionError: It is damaged; its members before that have come.
+    """
     decoder = json.JSONDecoder()
-    position, value = 1, ""
-    while True:
+    position = _skip(text, 1)
+    while text[position] != "}":
+        name, position = decoder.raw_decode(text, position)
         position = _skip(text, position)
-        if text[position] == "}":
-            return value
-        position += text[position] == ","
-        name, position = decoder.raw_decode(text, _skip(text, position))
-        start = _skip(text, _skip(text, position) + 1)
-        _, position = decoder.raw_decode(text, start)
-        if name == key:
-            value = text[start:position]
+        if not isinstance(name, str) or text[position] != ":":
+            raise ValueError(text)
+        start = _skip(text, position + 1)
+        value, position = decoder.raw_decode(text, start)
+        yield name, value, text[start:position]
+        position = _skip(text, position)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
 
 
 def _skip(text: str, position: int) -> int:

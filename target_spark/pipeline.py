@@ -18,19 +18,22 @@ goes out:
   of the input: all that came before it becomes durable and its STATE goes out, then the run ends
   with the error. Not so where a stream has `overwrite`: half a table must not replace a whole one,
   so nothing new is begun.
-- After failed work nothing new is begun but the commits of other streams whose flushes are ready
-  (none where a stream has `overwrite`). After `Stopped` nothing new is begun at all. What runs may
-  end in both cases, and its STATE goes out.
+- A record or file that proves bad only in its conversion ends the input in the same way, before the
+  line that it came in: what came after that, in all streams, is given up unless its commit runs,
+  and no STATE of it goes out. The flush is cut there. Of several bad places the first one counts.
+- After other failed work nothing new is begun but the commits of other streams whose flushes are
+  ready (none where a stream has `overwrite`). After `Stopped` nothing new is begun at all. What
+  runs may end in both cases, and its STATE goes out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shared.errors import MessageError, SettingsError, Where
+from shared.errors import MessageError, RecordError, SettingsError, Where
 from target_spark import events as ev
 from target_spark.batches import Batches, Limits
 from target_spark.commit_cost import CommitCost
@@ -49,12 +52,12 @@ _ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
 
 @dataclass
 class _Rest:
-    """What has not been taken yet of a RECORD or BATCH event."""
+    """What has not been taken yet of a RECORD or BATCH event, `line` being its first line."""
 
     stream: Stream
     version: int | None
+    line: int
     lines: Lines | None = None
-    first_line: int = 0
     files: list[InputFile] = field(default_factory=list)
 
 
@@ -198,7 +201,7 @@ class Pipeline:
         stream = self._streams.get(event.stream)
         if stream is None:
             schema = StreamSchema(event.stream, event.schema, event.key_properties)
-            is_loaded = self._plan(schema)
+            is_loaded = self._planned(schema, event.line)
             if not self._streams:
                 self._act(ev.StartSpark())
             swap = self._tracker.begin() if self._overwrite(event.stream) else None
@@ -211,16 +214,24 @@ class Pipeline:
         if (old.schema, old.key_properties) == (event.schema, event.key_properties):
             return
         schema = StreamSchema(event.stream, event.schema, event.key_properties, old.serial + 1)
-        self._plan(schema)
+        self._planned(schema, event.line)
         self._batches.close(stream, self._now)
         stream.schema = schema
+
+    def _planned(self, schema: StreamSchema, line: int) -> bool:
+        try:
+            return self._plan(schema)
+        except MessageError as error:
+            error.where = replace(error.where, line=line)
+            raise
 
     def _records(self, event: ev.RecordsSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.first_line, "RECORD")
         if not stream.is_loaded:
             return
-        self._rest = _Rest(stream, event.version, Lines(event.data, event.lines), event.first_line)
+        lines = Lines(event.data, event.lines)
+        self._rest = _Rest(stream, event.version, event.first_line, lines)
         self._take_rest(bounded=True)
 
     def _batch(self, event: ev.BatchSeen) -> None:
@@ -228,7 +239,7 @@ class Pipeline:
         stream = self._known(event.stream, event.line, "BATCH")
         if event.manifest:
             files = [InputFile(url, event.encoding) for url in event.manifest]
-            self._rest = _Rest(stream, event.version, files=files)
+            self._rest = _Rest(stream, event.version, event.line, files=files)
             self._take_rest(bounded=True)
 
     def _take_rest(self, *, bounded: bool = False) -> None:
@@ -245,26 +256,26 @@ class Pipeline:
     def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
         """Take what one batch takes; False where the rest has to wait."""
         if rest.lines is not None:
-            rest.first_line += self._batches.stage(
-                rest.stream, rest.lines, rest.first_line, rest.version, self._now
+            rest.line += self._batches.stage(
+                rest.stream, rest.lines, rest.line, rest.version, self._now
             )
             return True
         if not bounded:
             rest.stream.is_probing = False
-        taken = self._batches.add_files(rest.stream, rest.files, rest.version, self._now)
+        taken = self._batches.add_files(rest.stream, rest.files, rest.line, rest.version, self._now)
         del rest.files[:taken]
         return taken > 0
 
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
-        self._tracker.seen(event.value)
+        self._tracker.seen(event.value, event.line)
         self._batches.mark(self._now)
 
     def _version(self, event: ev.VersionSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
         self._batches.close(stream, self._now)
-        step = Activation(stream.schema, event.version, self._tracker.begin())
+        step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
         self._schedule.add_step(stream, step)
 
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
@@ -333,9 +344,12 @@ class Pipeline:
             self._actions.extend(ev.ReportLine(line) for line in step.lines)
 
     def _work_failed(self, event: ev.WorkFailed) -> None:
-        later = self._schedule.failed(event.work, event.error, self._now)
-        if later is not None:
-            self._act(later)
+        job = self._schedule.failed(event.work, event.error, self._now)
+        if isinstance(job, ev.RetryLater):
+            self._act(job)
+            return
+        if isinstance(job, Conversion) and not self._stopping and self._is_past(job, event.error):
+            self._schedule.offer(job.stream)
             return
         self._end_early(event.error)
         if self._has_swaps:
@@ -343,7 +357,27 @@ class Pipeline:
         else:
             self._schedule.fail()
 
+    def _is_past(self, job: Conversion, error: BaseException) -> bool:
+        """Whether what could not be converted does not count, or not any more as it is bad."""
+        if job.piece.line >= self._schedule.until:
+            self._batches.given_up(job)
+        elif isinstance(error, MessageError | RecordError) and not self._has_swaps:
+            line = self._batches.proved_bad(job, error.where)
+            if line is not None and line < self._schedule.until:
+                self._end_before(line, error)
+        else:
+            return False
+        return True
+
     # The end
+
+    def _end_before(self, line: int, error: BaseException) -> None:
+        """The input has proved bad in a line; only what came before that counts."""
+        self._error = error
+        if not self._ended:
+            self._end(ev.EndOfInput())
+        self._tracker.end_before(line)
+        self._batches.end_before(line, list(self._streams.values()))
 
     def _bad_input(self, event: ev.BadInput) -> None:
         if self._has_swaps:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from shared.errors import MessageError, Where
 from shared.limits import MAX_LINE_BYTES
 from target_spark import events as ev
-from target_spark.parsing import INVALID, PARSERS, MalformedError, loads
+from target_spark.parsing import INVALID, PARSERS, MalformedError, loads, shown_type
 
 EXCERPT = 60
 BOM = b"\xef\xbb\xbf"
@@ -35,8 +35,8 @@ _VERSION = re.compile(
     rb"\}(?:" + _NUMBER + b"(?:" + _TIME + b")?|" + _TIME + _NUMBER + rb")\s*\}\s*\Z"
 )
 _TAIL = 200
-_TYPE_OF = re.compile(rb'"type"\s*:\s*"([^"]*)"')
-_NEEDED = {name.encode() for name in PARSERS if name != "RECORD"}
+_OTHERS = "|".join(name for name in PARSERS if name != "RECORD").encode()
+_NEEDED = re.compile(rb'"type"\s*:\s*"(?:' + _OTHERS + rb')"')
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Reader:
     Args:
         max_line_bytes: A longer line is an error rather than a full memory.
         lenient: A line that is no message, or a RECORD that lacks something, is told as
-            `LineRejected` instead of raised. One that looks like a SCHEMA, STATE, BATCH or
+            `LineRejected` instead of raised. One that may have been a SCHEMA, STATE, BATCH or
             ACTIVATE_VERSION is raised all the same: what follows means something else without it.
     """
 
@@ -103,7 +103,7 @@ class Reader:
         line = self._without_bom(b"".join(self._carry))
         self._carry, self._carried = [], 0
         # Parsed whole even where the head is known: it may have been cut off.
-        event = self._understand(line)
+        event = self._understand(line, is_last=True)
         if isinstance(event, ev.RecordsSeen):
             event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)
         if event is not None:
@@ -186,12 +186,12 @@ class Reader:
             self._line += lines
             start = stop
 
-    def _understand(self, line: bytes) -> ev.InputEvent | None:
+    def _understand(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
         """One line; None for a blank one."""
         try:
             return self._parse(line)
         except MessageError as error:
-            if not self._lenient or _is_needed(line):
+            if not self._lenient or _is_needed(line, is_last=is_last):
                 raise
             return ev.LineRejected(line, self._line, error.message, error.where.stream)
 
@@ -219,13 +219,21 @@ class Reader:
         return MessageError(f"{message}: {excerpt}", where=where)
 
 
-def _is_needed(line: bytes) -> bool:
-    """Whether a line that cannot be understood looks like anything but a RECORD."""
+def _is_needed(line: bytes, *, is_last: bool) -> bool:
+    """Whether a line that cannot be understood may be a message other than a RECORD.
+
+    A damaged object is taken for one unless its type stands whole before the damage. Of the last
+    line, which a tap that died may have left so, this has to be shown: nothing comes after it.
+    """
     message = loads(line)
     if isinstance(message, dict):
         return isinstance(message.get("type"), str) and message["type"] != "RECORD"
-    found = _TYPE_OF.search(line)
-    return found is not None and found.group(1) in _NEEDED
+    if message is not INVALID:
+        return False
+    if not line.lstrip().startswith(b"{"):
+        return _NEEDED.search(line) is not None
+    kind = shown_type(line)
+    return kind != "RECORD" and not (is_last and kind is None)
 
 
 def _version(block: bytes, start: int, end: int) -> int | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from target_spark import events as ev
@@ -103,8 +105,14 @@ class Schedule:
         self._later: list[Conversion | Turn] = []
         self._work = 0
         self._steps = 0
+        self._until = sys.maxsize
         self._is_failing = False
         self._is_stopped = False
+
+    @property
+    def until(self) -> int:
+        """Line of stdin from which on nothing counts."""
+        return self._until
 
     @property
     def is_idle(self) -> bool:
@@ -168,22 +176,57 @@ class Schedule:
             self._steps -= 1
         return job
 
-    def failed(self, work: int, error: BaseException, now: float) -> ev.RetryLater | None:
+    def failed(
+        self, work: int, error: BaseException, now: float
+    ) -> ev.RetryLater | Conversion | Turn:
         """Note that work has failed.
 
         Returns:
-            What to say of it where it is done again; None where it has failed for good.
+            What to say of it where it is done again; else the work, which has failed for good.
         """
         job = self._running.pop(work)
         job.failures += 1
-        ending = self._is_stopped or self._is_failing
+        ending = self._is_stopped or self._is_failing or self._is_over(job)
         pause = None if ending else self._retries.pause(error, job.failures)
         if pause is None:
-            return None
+            return job
         job.due = now + pause
         self._later.append(job)
         what = "conversion" if isinstance(job, Conversion) else "commit"
         return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
+
+    def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
+        """Have what has failed converted in another way, before all others: as these pieces."""
+        jobs = [replace(job, piece=piece) for piece in pieces]
+        job.flush.unconverted += len(jobs) - 1
+        self._converts.extendleft(reversed(jobs))
+
+    def flushes_before(self, stream: Stream, line: int) -> Iterator[Flush]:
+        """Forget the steps of a stream that began at a line of stdin or after it.
+
+        Yields:
+            The flushes that are left and have not had their turn.
+        """
+        first = int(stream.running)
+        while len(stream.steps) > first and _began(stream.steps[-1], line):
+            stream.steps.pop()
+            self._steps -= 1
+        yield from (step for step in islice(stream.steps, first, None) if isinstance(step, Flush))
+
+    def end_before(self, line: int) -> list[Conversion]:
+        """Convert nothing that came in a line of stdin or after it, save what runs.
+
+        Returns:
+            The conversions that will not begin.
+        """
+        self._until = line
+        waiting = [job for job in (*self._converts, *self._later) if isinstance(job, Conversion)]
+        for job in waiting:
+            if isinstance(job.piece, StagedPiece):
+                job.piece.end_before(line)
+        self._converts = deque(job for job in self._converts if not self._is_over(job))
+        self._later = [job for job in self._later if not self._is_over(job)]
+        return [job for job in waiting if self._is_over(job)]
 
     def fail(self) -> None:
         """Begin nothing new but steps that are ready by now, or by what still runs."""
@@ -197,6 +240,9 @@ class Schedule:
         self._converts.clear()
         self._turns.clear()
         self._later.clear()
+
+    def _is_over(self, job: Conversion | Turn) -> bool:
+        return isinstance(job, Conversion) and job.piece.line >= self._until
 
     def _next(self) -> Conversion | Turn | None:
         if self._turns and (self._is_failing or len(self._running) < self._parallel):
@@ -235,12 +281,17 @@ class Schedule:
                 self._converts.appendleft(job)
 
 
+def _began(step: Step, line: int) -> bool:
+    return isinstance(step, Flush | Activation) and step.line >= line
+
+
 def _work(number: int, job: Conversion | Turn) -> ev.Work:
     if isinstance(job, Conversion):
         flush, piece = job.flush, job.piece
         convert = partial(ev.Convert, number, flush.number, flush.header, piece.index)
         if isinstance(piece, StagedPiece):
-            return convert(staged=piece.file, marks=tuple(piece.marks))
+            marks = tuple(piece.marks)
+            return convert(staged=piece.file, marks=marks, before=piece.before)
         return convert(files=piece.files)
     step = job.step
     if isinstance(step, Flush):

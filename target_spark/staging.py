@@ -7,18 +7,21 @@ import tempfile
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedWriter, FileIO
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from shared.encodings import Encoding
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.owned_folders import OwnedFolder, remove_stale
+from target_spark.lines import Lines
 from target_spark.plans import InputFile
 
 PREFIX = "target-spark-"
 OPEN_FILES = 64
+BLOCK_BYTES = 1024 * 1024
 BUFFER_BYTES = 128 * 1024
 STAGED = Encoding("singer")
 
@@ -116,6 +119,18 @@ class Staging:
             _close(file)
         return file.as_input()
 
+    def cut(self, file: InputFile, before: int) -> InputFile:
+        """Take the lines that came at a line of stdin or after it off a completed file.
+
+        Raises:
+            DestinationError: The file cannot be changed.
+        """
+        lines = _lines_before(file, before)
+        with _named(Path(file.url)), Path(file.url).open("rb+") as staged:
+            size = _size_of(staged, lines)
+            staged.truncate(size)
+        return replace(file, rows=lines, size=size)
+
     def remove(self, number: int) -> None:
         """Delete a completed file; one that cannot be deleted goes with the folder."""
         with contextlib.suppress(OSError):
@@ -130,6 +145,24 @@ class Staging:
         else:
             self._handles.move_to_end(number)
         return file.handle
+
+
+def _lines_before(file: InputFile, before: int) -> int:
+    """The lines of a staged file that came before a line of stdin."""
+    count, runs = 0, [first for first, _ in file.line_map[1:]]
+    for (first, stdin), after in zip(file.line_map, [*runs, (file.rows or 0) + 1], strict=True):
+        count += max(0, min(after - first, before - stdin))
+    return count
+
+
+def _size_of(staged: IO[bytes], lines: int) -> int:
+    """The bytes of the first lines of a file."""
+    size = 0
+    while lines and (block := staged.read(BLOCK_BYTES)):
+        found = block.count(b"\n")
+        data = Lines(block, found + 1).take(lines) if lines <= found else block
+        size, lines = size + len(data), lines - min(lines, found)
+    return size
 
 
 def _close(file: StagedFile) -> None:

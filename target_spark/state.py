@@ -4,6 +4,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+MOST_BYTES = 16 * 1024 * 1024
+"""STATE values that are kept; above that, of those that wait for the same acts, some go."""
+
+_OVERHEAD = 200
+
+
+@dataclass(frozen=True)
+class _State:
+    """A STATE that waits: its position, its line of the input and its text."""
+
+    position: int
+    line: int
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.value) + _OVERHEAD
 
 
 class StateTracker:
@@ -11,16 +31,19 @@ class StateTracker:
 
     An act is known by the position at which its first message arrived. A STATE may go out once
     every act that began before it is durable; an idle stream has no act open and holds nothing.
-    At most one STATE is kept per open act, so memory does not grow with the number of STATEs.
+    All that wait are kept, as the input may prove bad before any of them. Above `most_bytes`, of
+    those that wait for the same acts, every second one is forgotten, never the newest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.released = 0
         """Position of the newest STATE that has been released."""
         self.position = 0
         """Position of the newest act or STATE."""
         self._open: dict[int, None] = {}
-        self._states: list[tuple[int, bytes]] = []
+        self._most_bytes = most_bytes
+        self._states: list[_State] = []
+        self._bytes = 0
 
     def begin(self) -> int:
         """Note that an act has begun.
@@ -35,37 +58,48 @@ class StateTracker:
     def durable(self, position: int) -> None:
         """Note that the act begun at `position` is durable."""
         del self._open[position]
-        self._thin_out()
 
-    def seen(self, value: bytes) -> None:
-        """Note a STATE that covers everything begun so far."""
+    def seen(self, value: bytes, line: int) -> None:
+        """Note a STATE, in a line of the input, that covers everything begun so far."""
         self.position += 1
-        self._states.append((self.position, value))
-        self._thin_out()
+        state = _State(self.position, line, value)
+        self._states.append(state)
+        self._bytes += state.size
+        if self._bytes > self._most_bytes:
+            self._thin_out()
+
+    def end_before(self, line: int) -> None:
+        """Forget the STATEs in this line and after it: what they cover will not be durable."""
+        self._keep([state for state in self._states if state.line < line])
 
     def release(self) -> bytes | None:
         """The newest STATE that may go out and has not; it is forgotten with all older ones."""
         if not self._states:
             return None
         oldest = next(iter(self._open), self.position + 1)
-        count = bisect_left(self._states, (oldest,))
+        count = bisect_left(self._states, oldest, key=_position)
         if not count:
             return None
-        self.released, value = self._states[count - 1]
-        del self._states[:count]
-        return value
+        newest = self._states[count - 1]
+        self._keep(self._states[count:])
+        self.released = newest.position
+        return newest.value
 
     def holders(self) -> Iterable[int]:
         """Positions of the open acts that hold the newest STATE back."""
-        newest = self._states[-1][0] if self._states else 0
+        newest = self._states[-1].position if self._states else 0
         return tuple(position for position in self._open if position < newest)
 
+    def _keep(self, states: list[_State]) -> None:
+        self._states = states
+        self._bytes = sum(state.size for state in states)
+
     def _thin_out(self) -> None:
-        """Of STATEs that will become free at the same moment, keep the newest."""
-        if len(self._states) <= 1:
-            return
+        """Of STATEs that will become free at the same moment, keep the newest and some others."""
         acts = list(self._open)
-        newest = {
-            bisect_left(acts, position): (position, value) for position, value in self._states
-        }
-        self._states = list(newest.values())
+        alike = groupby(self._states, key=lambda state: bisect_left(acts, state.position))
+        self._keep([state for _, group in alike for state in list(group)[::-2][::-1]])
+
+
+def _position(state: _State) -> int:
+    return state.position

@@ -98,6 +98,60 @@ def test_a_line_that_is_not_json_names_its_line_and_keeps_what_came_before(progr
     assert pq.read_table(tmp_path / "out" / "s")["id"].to_pylist() == [1, 2, 3]
 
 
+OTHER = {**SCHEMA, "stream": "other"}
+NO_JSON = '{"type":"RECORD","stream":"s","record":{"id":5'
+
+
+def batch(*names: str) -> dict:
+    encoding = {"format": "jsonl", "compression": "none"}
+    return {"type": "BATCH", "stream": "s", "encoding": encoding, "manifest": list(names)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "config", "code", "parts"),
+    [
+        (NO_JSON, {}, 5, ("stream 's'", "line 11", "JSON")),
+        (record("five"), {"format": "delta"}, 5, ("stream 's'", "line 11", "'five'")),
+        (batch("6.jsonl", "no-such.jsonl"), {}, 4, ("stream 's'", "no-such.jsonl")),
+        (
+            {**record(5), "record": {"id": 5, "t": "no number"}},
+            {"stream_maps": {"s": {"n": "int(t) if id > 4 else id"}}},
+            5,
+            ("stream 's'", "line 11", "no number"),
+        ),
+    ],
+    ids=["no JSON", "another type", "no file", "no map"],
+)
+def test_what_came_before_the_state_before_a_bad_record_is_durable(
+    programs, tmp_path, bad, config, code, parts
+):
+    """One flush: records and batch files, a second stream, three STATEs, the bad, a fourth."""
+    for number in (2, 3, 6):
+        (tmp_path / f"{number}.jsonl").write_text(f'{{"id":{number},"t":"x"}}\n')
+    messages = [SCHEMA, OTHER, record(1), state(1), batch("2.jsonl"), batch("3.jsonl"), state(2)]
+    messages += [{**record(7), "stream": "other"}, state(3), record(4), bad, record(8), state(4)]
+    settings = {"path": str(tmp_path / "out"), **config}
+    result = programs.run(programs.target_command(settings), stdin=lines(*messages))
+    last = result.stdout.splitlines(keepends=True)[-1:]
+    assert (result.returncode, last) == (code, [lines(state(3)["value"])]), result.stderr.decode()
+    one_error(result.stderr, *parts)
+    found = {
+        name: sorted(
+            number for path in parquet_files(tmp_path / "out" / name) for number in ids(path)
+        )
+        for name in ("s", "other")
+    }
+    assert found == {"s": [1, 2, 3, 4], "other": [7]}
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    return list(folder.rglob("[!_.]*.parquet"))
+
+
+def ids(path: Path) -> list[int]:
+    return pq.read_table(path)["id"].to_pylist()
+
+
 @pytest.mark.parametrize(
     ("messages", "code", "parts"),
     [

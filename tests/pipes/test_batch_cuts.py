@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -16,6 +18,8 @@ import pytest
 pytestmark = [pytest.mark.pipe, pytest.mark.soak]
 
 COUNT = 60_000
+PIPE_BYTES = 4096
+MOST_STATES = 12
 STREAM = {
     "name": "s",
     "format": "rows",
@@ -52,32 +56,52 @@ def bookmark(line: bytes | str) -> int:
 
 
 def cut_run(programs: Any, folder: Path, seed: int) -> list[bytes]:
-    """Run the pipe, kill the tap or the target soon after the first STATE; give all STATE lines."""
+    """Run the pipe, kill the tap or the target after the first STATE; give all STATE lines.
+
+    The tap's output goes through a small pipe, and not all of it is handed on before: neither can
+    have ended by then.
+    """
     chance = random.Random(seed)
     with (folder / "tap.log").open("wb") as tap_log, (folder / "target.log").open("wb") as log:
         tap = subprocess.Popen(
             programs.tap_command(tap_config(folder)),
+            bufsize=0,
             stdout=subprocess.PIPE,
             stderr=tap_log,
             cwd=folder,
         )
         target = subprocess.Popen(
             programs.target_command(target_config(folder)),
-            stdin=tap.stdout,
+            bufsize=0,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             cwd=folder,
         )
     assert tap.stdout is not None
+    assert target.stdin is not None
     assert target.stdout is not None
-    tap.stdout.close()
+    target.stdin.write(tap.stdout.readline())
+    # Only now: the tap itself makes the pipe larger when it starts.
+    fcntl.fcntl(tap.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    wanted = chance.randint(4, MOST_STATES)
+    while wanted and (line := tap.stdout.readline()):
+        target.stdin.write(line)
+        wanted -= line.startswith(b'{"type":"STATE"')
     first = target.stdout.readline()
-    time.sleep(chance.uniform(0.0, 1.5))
-    victim = tap if seed % 2 else target
-    victim.kill()
+    if seed % 2:
+        tap.kill()
+        # The last line of it may be cut.
+        target.stdin.write(tap.stdout.read())
+    else:
+        time.sleep(chance.uniform(0.0, 1.5))
+        target.kill()
+        tap.stdout.close()
     rest = target.communicate(timeout=120)[0]
     tap.wait(timeout=120)
-    assert first, (folder / "target.log").read_text() + (folder / "tap.log").read_text()
+    logs = (folder / "target.log").read_text() + (folder / "tap.log").read_text()
+    assert first, logs
+    assert (tap if seed % 2 else target).returncode == -signal.SIGKILL, logs
     return [first, *rest.splitlines()]
 
 
@@ -86,6 +110,7 @@ def test_nothing_is_lost_and_only_rows_after_the_last_state_come_again(programs,
     states = cut_run(programs, tmp_path, seed)
     values = [bookmark(line) for line in states]
     assert values == sorted(values)
+    assert 0 < values[-1] < COUNT - 1
     kept = stored(tmp_path)
     assert set(kept) >= set(range(values[-1] + 1))
     assert set(kept.values()) == {1}

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from shared.encodings import Encoding
+from shared.errors import MessageError, RecordError, Where
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
 from target_spark.pipeline import Limits, Pipeline
@@ -97,6 +98,8 @@ class World:
         self.reported: list[int] = []
         self.warnings: list[str] = []
         self.deleted: list[int] = []
+        self.bad: set[Any] = set()
+        self.failed: list[BaseException] = []
 
     # Input
 
@@ -163,16 +166,16 @@ class World:
     # Work
 
     def finish_work(self, work: int | None = None) -> list[ev.Action]:
-        """One piece of work (the oldest, or the one named) succeeds."""
+        """One piece of work (the oldest, or the one named) ends; well if nothing in it is bad."""
         work = next(iter(self.works)) if work is None else work
         action = self.works.pop(work)
         rows = 0
         if isinstance(action, ev.Convert):
-            keys = (
-                list(self.files[action.staged].stream_rows)
-                if action.staged is not None
-                else [file.url for file in action.files]
-            )
+            keys = self._keys(action)
+            bad = [key for key in keys if key in self.bad]
+            if bad:
+                self.failed.append(self._complaint(action, bad[0]))
+                return self.hear(ev.WorkFailed(work, self.failed[-1]))
             self.flush_keys[action.flush][action.piece] = keys
             rows = len(keys)
         elif isinstance(action, ev.Commit):
@@ -195,6 +198,25 @@ class World:
             self.durable[action.stream].append(("swap", action.stream))
         return self.hear(ev.WorkDone(work, rows, rows * 10))
 
+    def _keys(self, action: ev.Convert) -> list[Any]:
+        if action.staged is None:
+            return [file.url for file in action.files]
+        file = self.files[action.staged]
+        assert not file.removed
+        rows = file.stream_rows
+        if action.before is not None:
+            file.stream_rows = rows = [row for row in rows if row < action.before]
+        assert rows, "a job for nothing"
+        return list(rows)
+
+    @staticmethod
+    def _complaint(action: ev.Convert, key: Any) -> BaseException:
+        """What a loader says: the line of a record; of a file its name, and a line within it."""
+        stream = action.header.stream.stream
+        if action.staged is None:
+            return MessageError(f"bad {key}", where=Where(stream=stream, file=key, line=3))
+        return RecordError(f"bad {key}", where=Where(stream=stream, line=key))
+
     def fail_work(self, error: BaseException, work: int | None = None) -> list[ev.Action]:
         work = next(iter(self.works)) if work is None else work
         self.works.pop(work)
@@ -216,21 +238,14 @@ class World:
 
     def _do(self, action: ev.Action) -> None:
         assert self.clean_up is None, "nothing may follow CleanUp"
-        if isinstance(action, ev.Stage):
-            file = self.files[action.file]
-            assert not file.closed
-            lines = [int(n) for n in bytes(action.data).splitlines()]
-            assert len(lines) == action.lines
-            assert lines[0] == action.first_line
-            file.stream_rows += lines
-        elif isinstance(action, ev.CloseFile):
-            assert not self.files[action.file].closed
-            self.files[action.file].closed = True
+        if isinstance(action, ev.Stage | ev.CloseFile | ev.RemoveFile):
+            self._do_file(action, self.files[action.file])
         elif isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.Bury):
             self._begin(action)
-        elif isinstance(action, ev.RemoveFile):
-            assert not self.files[action.file].removed
-            self.files[action.file].removed = True
+        elif isinstance(action, ev.GiveUp):
+            pieces = self.flush_keys[action.flush]
+            for piece in [piece for piece in pieces if piece >= action.first]:
+                del pieces[piece]
         elif isinstance(action, ev.Forget):
             self.forgotten.append(action.flush)
         elif isinstance(action, ev.ReportLine):
@@ -248,7 +263,23 @@ class World:
         elif isinstance(action, ev.StartSpark):
             self.started += 1
         else:
+            assert isinstance(action, ev.CleanUp)
             self.clean_up = action
+
+    @staticmethod
+    def _do_file(action: ev.Stage | ev.CloseFile | ev.RemoveFile, file: Staged) -> None:
+        if isinstance(action, ev.Stage):
+            assert not file.closed
+            lines = [int(n) for n in bytes(action.data).splitlines()]
+            assert len(lines) == action.lines
+            assert lines[0] == action.first_line
+            file.stream_rows += lines
+        elif isinstance(action, ev.CloseFile):
+            assert not file.closed
+            file.closed = True
+        else:
+            assert not file.removed
+            file.removed = True
 
     def _delete(self, flushes: tuple[int, ...]) -> None:
         """Only what is durable may go, and only once the STATE behind it is out."""

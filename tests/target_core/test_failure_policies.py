@@ -97,6 +97,29 @@ def as_bytes(line: dict | str | bytes) -> bytes:
 GARBAGE = ("no JSON at all", "[1, 2]", '{"no": "type"}', '{"type":"RECORD","stream":"s"}')
 
 
+DAMAGED = (
+    '{"stream":"s","schema":{"type":"object","properties":{}},"key_properties":[],"type":"SCHEMA"',
+    '{"stream":"s","schema":{"properties":{"type":{"type":"RECORD"}},"type":"SCHEMA"}',
+    '{"key_properties":["a\\"],"schema":{"type":"object"},"type":"SCHEMA","stream":"s"}',
+    '{"schema":{"type":"object","properties":{"id":{"type":"integer",}}},"type":"SCHEMA"}',
+    '{"value":{"type":"RECORD","n":},"type":"STATE"}',
+    '{"type":["RECORD"],"stream":"s",',
+    '{"type":"REC',
+    '{"type" "RECORD"}',
+    "{broken",
+    'INFO {"type":"RECORD"}{"type":"STATE","value":1}',
+    '"type":"ACTIVATE_VERSION","stream":"s","version":1}',
+)
+"""Lines that are no JSON and may have been anything but a RECORD."""
+
+DAMAGED_RECORDS = (
+    '{"type":"RECORD", "stream":"s","record":{"type":"SCHEMA","id":}}',
+    '{"time_extracted":{"type":"STATE"},"type":"RECORD","stream":"s","record":{"id":1}',
+    '{"version":1,"\\u0074ype":"RECORD",nonsense',
+    'INFO "type":"RECORD"',
+)
+
+
 class TestFailBatch:
     def test_it_is_the_default(self, tmp_path):
         with pytest.raises(RecordError) as caught:
@@ -146,6 +169,7 @@ class TestLogAndContinue:
             '{"type":"STATE","value":{"n":',
             '{"type": "SCHEMA", "stream": "t", "schema": {',
             '{"type":"SCHEMA","stream":"t"}',
+            *DAMAGED,
             '{"type":"BATCH","stream":"s"}',
             '{"type":"ACTIVATE_VERSION","stream":"s"}',
             '{"type":"SOMETHING","stream":"s"}',
@@ -159,6 +183,26 @@ class TestLogAndContinue:
         assert caught.value.where.line == 4
         assert result.ids == [1]
         assert result.output.states == [1]
+
+    @pytest.mark.parametrize("line", DAMAGED_RECORDS)
+    def test_a_damaged_line_that_says_it_is_a_record_is_left_out(self, tmp_path, line):
+        result = Result(tmp_path, failure=self.failure)
+        result.load(SCHEMA, record(1), state(1), line, record(2), state(2))
+        assert result.ids == [1, 2]
+        assert result.output.states[-1] == 2
+
+    @pytest.mark.parametrize("cut", ['{"ty', '{"type":"SCH', '{"stream":"s","schema":{"ty', "{"])
+    def test_a_last_line_that_may_have_been_anything_is_left_out(self, tmp_path, cut):
+        result = Result(tmp_path, failure=self.failure)
+        result.path.write_text("\n".join([json.dumps(SCHEMA), record(1), state(1), cut]))
+        result.load_file(result.path)
+        assert result.output.states == [1]
+
+    def test_a_last_line_that_was_no_record_ends_the_run(self, tmp_path):
+        result = Result(tmp_path, failure=self.failure)
+        result.path.write_text("\n".join([json.dumps(SCHEMA), '{"type":"SCHEMA","stream":"s"']))
+        with pytest.raises(MessageError, match="line 2"):
+            result.load_file(result.path)
 
     def test_a_line_that_is_too_long_does_too(self):
         with pytest.raises(MessageError, match="longer than"):

@@ -426,6 +426,131 @@ def test_bad_input_is_drained_before_the_run_ends():
     w.check_complete(error)
 
 
+def test_a_flush_is_cut_before_a_record_that_proves_bad():
+    w = world(rows=10)
+    w.schema("a")
+    w.schema("b")
+    w.records("a", 2)
+    w.state()
+    w.records("b", 1)
+    w.state()
+    w.records("a", 4)
+    w.state()
+    w.bad = {9}
+    w.end()
+    w.finish_all()
+    assert w.durable == {"a": [3, 4, 8], "b": [6]}
+    assert w.emitted == [b'{"line":7}']
+    assert str(w.clean_up.error) == "stream 'a', line 9: bad 9"
+    assert w.clean_up.flushes == ()
+
+
+@pytest.mark.parametrize("bad", [2, 4, 7])
+def test_the_state_right_before_a_bad_record_goes_out_wherever_it_is(bad):
+    w = world(rows=10)
+    w.schema("a")
+    for _ in range(3):
+        w.records("a", 1)
+        w.state()
+    w.bad = {bad, 6}
+    w.end()
+    w.finish_all()
+    assert w.emitted == [b'{"line":%d}' % line for line in (3, 5) if line == min(bad, 6) - 1]
+
+
+def test_a_flush_is_cut_before_a_message_with_a_bad_file():
+    w = merging()
+    for _ in range(3):
+        w.batch("a", 2)
+        w.state()
+    w.records("a", 1)
+    w.bad = {"f5-1", "f7-0"}
+    w.end()
+    w.finish_all()
+    assert w.durable["a"] == ["f3-0", "f3-1"]
+    assert w.emitted == [b'{"line":4}']
+    assert [str(error) for error in w.failed] == [
+        "stream 'a', file 'f5-1', line 3: bad f5-1",
+        "stream 'a', file 'f5-1', line 3: bad f5-1",
+    ]
+    assert w.clean_up.error is w.failed[1]
+
+
+def test_conversions_and_commits_after_a_bad_record_do_not_begin():
+    w = World(pipeline(SizeAndAge(rows=2), parallel=1))
+    w.schema("a")
+    w.schema("b")
+    w.records("a", 2)
+    w.records("b", 2)
+    w.version("a", 1)
+    w.records("a", 2)
+    w.bad = {4}
+    assert kinds(w.finish_work()) == ["RemoveFile", "RemoveFile", "Convert"]
+    assert not w.core.wants_input
+    w.finish_all()
+    assert w.durable == {"a": [3]}
+    assert [number for number, _ in w.clean_up.flushes] == [2, 3]
+
+
+def test_what_is_being_converted_behind_a_bad_record_is_given_up_once_it_is():
+    w = World(pipeline(SizeAndAge(rows=10), file_bytes=4, parallel=2))
+    w.schema("a")
+    w.records("a", 2)
+    w.state()
+    w.records("a", 2)
+    w.bad = {3}
+    w.finish_work(1)
+    assert list(w.works) == [2, 3]
+    w.finish_work(3)
+    assert kinds(w.finish_work(2)) == ["GiveUp", "RemoveFile", "Commit"]
+    w.finish_all()
+    assert w.durable == {"a": [2]}
+    assert w.emitted == []
+
+
+def test_of_two_bad_places_the_first_one_is_told():
+    w = World(pipeline(SizeAndAge(rows=2)))
+    for stream in "ab":
+        w.schema(stream)
+        w.records(stream, 2)
+    w.bad = {2, 5}
+    w.finish_work(2)
+    assert not w.core.done
+    w.finish_all()
+    assert [str(error) for error in w.failed] == [
+        "stream 'b', line 5: bad 5",
+        "stream 'a', line 2: bad 2",
+    ]
+    assert w.clean_up.error is w.failed[1]
+
+
+def test_a_bad_record_never_replaces_a_table():
+    w = world(rows=10, overwrite=frozenset("a"))
+    w.schema("a")
+    w.schema("b")
+    w.records("b", 1)
+    w.state()
+    w.records("a", 2)
+    w.bad = {6}
+    w.end()
+    w.finish_work(1)
+    assert w.core.done
+    assert w.emitted == []
+    assert w.finished == set()
+    assert w.clean_up.error is w.failed[0]
+
+
+def test_a_signal_while_what_came_before_a_bad_record_is_drained_ends_the_run():
+    w = world(rows=10)
+    w.schema("a")
+    w.records("a", 3)
+    w.bad = {3}
+    w.end()
+    w.finish_work()
+    assert kinds(w.stop(TerminatedRunError("y"))) == ["CleanUp"]
+    assert w.clean_up.error is w.failed[0]
+
+
 def test_a_record_before_its_schema_is_drained_too():
     w = world(rows=10)
     w.schema("a")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from target_world import Item, World, pipeline
 
-from shared.errors import MessageError, RecordError, TerminatedRunError
+from shared.errors import DestinationError, MessageError, TerminatedRunError
 from target_spark import events as ev
 from target_spark.policies import SizeAndAge
 
@@ -57,6 +57,8 @@ def play(world: World, script: list[tuple]) -> None:
             world.tick(*args)
             continue
         while not world.core.wants_input:
+            if world.core.done:
+                return
             assert world.works, "input is held back although nothing is under way"
             world.finish_work()
         if name == "schema":
@@ -127,9 +129,8 @@ def test_after_failed_work_only_ready_commits_of_others_begin_and_state_stays_tr
 ):
     world = World(pipeline(rule, overwrite=overwrite, **limits), overwrite=overwrite)
     play(world, script)
-    if not world.works:
-        return
-    error = RecordError("x")
+    assume(world.works)
+    error = DestinationError("x")
     work = data.draw(st.sampled_from(list(world.works)))
     action = world.works[work]
     world.fail_work(error, work)
@@ -144,6 +145,70 @@ def test_after_failed_work_only_ready_commits_of_others_begin_and_state_stays_tr
         assert name not in [World.stream_of(a) for a in later]
     assert world.clean_up.error is error
     check_given_up(world)
+
+
+def check_ended_before(world: World, bad: Item) -> None:
+    """All before the message with a bad item is durable once, the newest STATE there is out."""
+    assert world.core.done
+    lines = [line_of(item) for item in world.received]
+    first = lines.index(line_of(bad))
+    before, after = world.received[:first], world.received[first:]
+    assert world.emitted[-1:] == [item for item in before if isinstance(item, bytes)][-1:]
+    later = {(item.stream, item.key) for item in after if isinstance(item, Item)}
+    for name in {item.stream for item in world.received if isinstance(item, Item)}:
+        wanted = [item.key for item in before if isinstance(item, Item) and item.stream == name]
+        durable = world.durable[name]
+        assert len(durable) == len(set(durable))
+        assert durable[: len(wanted)] == wanted
+        beyond = durable[len(wanted) :]
+        assert {(name, key) for key in beyond} <= later
+        if name == bad.stream:
+            # Files of the message may be durable in a flush before that of the bad one.
+            assert {line_of(Item(name, key, 0)) for key in beyond} <= {line_of(bad)}
+            assert bad.key not in durable
+    assert world.clean_up.error in world.failed
+    key = str(world.clean_up.error).rpartition(" bad ")[2]
+    assert line_of(Item(bad.stream, int(key) if key.isdigit() else key, 0)) == line_of(bad)
+    assert all(file.removed for file in world.files.values())
+    check_given_up(world)
+
+
+@many
+@given(rule, limits, st.lists(message, min_size=5, max_size=60), st.booleans(), st.data())
+def test_bad_records_and_files_end_the_input_before_the_first_of_them(
+    rule, limits, script, ends, data
+):
+    """Found while input still comes or after its end, in any order, beside bad input or not."""
+    world = World(pipeline(rule, **limits))
+    keys = loaded_by(script)
+    assume(keys)
+    world.bad = data.draw(st.sets(st.sampled_from(keys), min_size=1, max_size=4))
+    play(world, script)
+    if not world.core.done:
+        world.hear(ev.EndOfInput() if ends else ev.BadInput(MessageError("x")))
+    for _ in range(1000):
+        if world.core.done:
+            break
+        world.finish_work(data.draw(st.sampled_from(list(world.works))))
+    heard = [item for item in world.received if key_of(item) in world.bad]
+    check_ended_before(world, heard[0])
+
+
+def loaded_by(script: list[tuple]) -> list[object]:
+    """Lines of records and names of files."""
+    world = World(pipeline())
+    play(world, script)
+    return [key for key in map(key_of, world.received) if isinstance(key, int | str)]
+
+
+def key_of(item: Item | bytes) -> object:
+    return item.key if isinstance(item, Item) else None
+
+
+def line_of(item: Item | bytes) -> object:
+    """The line that a record or a file came in."""
+    key = key_of(item)
+    return int(key[1:].partition("-")[0]) if isinstance(key, str) else key
 
 
 @many

@@ -286,6 +286,43 @@ def test_what_is_wrong_is_said_with_its_line(line, parts, block):
     assert "\n" not in str(problem)
 
 
+def nested(levels: int) -> str:
+    return '{"items":' * levels + "{}" + "}" * levels
+
+
+@pytest.mark.parametrize("levels", [200, 480, 990, 1010])
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_schema_nested_too_deeply_is_an_error_with_its_line(levels, lenient):
+    line = f'\n{{"type":"SCHEMA","stream":"s","schema":{nested(levels)}}}\n'
+    with pytest.raises(MessageError, match="line 2: SCHEMA with a 'schema' that is nested"):
+        list(Reader(lenient=lenient).feed(line.encode()))
+
+
+@pytest.mark.parametrize("levels", [900, 960, 990, 995, 1000, 1010])
+def test_a_state_nested_deeply_is_whole_or_an_error_with_its_line(levels):
+    """How deep Python's parser goes depends on its version."""
+    line = f'\n{{"type":"STATE","value":{nested(levels)},"x":1}}\n'.encode()
+    try:
+        events = read(line)
+    except MessageError as problem:
+        assert problem.where.line == 2
+    else:
+        assert events == [ev.StateSeen(nested(levels).encode(), 2)]
+
+
+def test_nesting_up_to_the_bound_is_fine():
+    (event,) = read(b'{"type":"SCHEMA","stream":"s","schema":%s}\n' % nested(199).encode())
+    assert isinstance(event, ev.SchemaSeen)
+    text = nested(900).encode()
+    assert read(b'{"type":"STATE","value":%s}\n' % text) == [ev.StateSeen(text, 1)]
+
+
+def test_a_number_too_long_for_python_is_an_error_with_its_line():
+    number = b"1" * 5000
+    problem = error(b'{"type":"SCHEMA","stream":"s","schema":{"maximum":%s}}\n' % number)
+    assert problem.where.line == 1
+
+
 def test_everything_before_a_bad_line_has_been_told():
     reader, seen = Reader(), []
     with pytest.raises(MessageError):

@@ -249,6 +249,30 @@ def test_what_came_before_a_bad_line_is_loaded_and_its_state_goes_out(tmp_path, 
     result.check_nothing_left()
 
 
+def test_a_table_is_replaced_once_however_many_schemas_come(tmp_path):
+    wider = {**SCHEMA, "schema": {"properties": {"id": {}}}}
+    data = [SCHEMA, record(1), SCHEMA, record(2), state(1), wider, record(3), wider, SCHEMA]
+    data += [record(4), state(2)]
+    result = Result(tmp_path, load_method="overwrite").load(lines(*data))
+    commits = [("commit", "s")] * 3
+    assert result.loader.acts == [*commits, ("finish", "s")]
+    assert [batch.stream.serial for batch in result.loader.committed] == [0, 1, 2]
+    assert result.ids() == [1, 2, 3, 4]
+    assert result.output.states == [2]
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_batches_that_are_not_full_at_the_end_of_the_input_are_loaded(tmp_path, ending):
+    other = {**SCHEMA, "stream": "t"}
+    data = lines(SCHEMA, other, *(record(n) for n in range(8)), record(8, "t"), state(8))
+    last = json.dumps(record(9))
+    result = Result(tmp_path, batch_size_rows=3).load(data + (last + ending).encode())
+    assert [batch.files[0].rows for batch in result.loader.committed[:2]] == [3, 3]
+    assert result.ids() == [*range(8), 9]
+    assert result.loader.tables["t"] == [{"id": 8}]
+    assert result.output.states[-1] == 8
+
+
 def test_bad_input_never_replaces_a_table(tmp_path):
     result = Result(tmp_path, load_method="overwrite")
     with pytest.raises(MessageError):
@@ -270,10 +294,10 @@ def test_a_bad_record_is_named_by_its_line_of_stdin(tmp_path):
     with pytest.raises(RecordError) as caught:
         result.load(lines(SCHEMA, record(1), state(1), record(2), bad, record(3)))
     assert caught.value.where.line == 5
-    assert result.ids() == []
-    assert result.output.written == []
-    assert len(result.loader.aborted) == 1
-    assert result.spark.calls == ["start", "stop"]
+    assert result.ids() == [1, 2]
+    assert result.output.states == [1]
+    assert result.loader.aborted == []
+    assert result.spark.calls == ["start"]
     result.check_nothing_left()
 
 

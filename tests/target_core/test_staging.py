@@ -36,6 +36,25 @@ def test_lines_land_in_a_file_with_a_map_to_stdin(tmp_path):
         assert not Path(file.url).exists()
 
 
+@pytest.mark.parametrize("wide", [1, 300_000])
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [(5, 0), (6, 1), (7, 2), (8, 3), (9, 3), (10, 3), (11, 4), (12, 5), (13, 6), (99, 6)],
+)
+def test_the_lines_from_one_of_stdin_on_are_cut_off(tmp_path, before, kept, wide):
+    lines = [letter * wide + b"\n" for letter in (b"a", b"b", b"c", b"d", b"e", b"f")]
+    with Staging(str(tmp_path)) as staging:
+        staging.append(1, b"".join(lines[:3]), 3, 5)
+        staging.append(1, b"".join(lines[3:]), 3, 10)
+        whole = staging.complete(1)
+        for _ in range(2):
+            file = staging.cut(whole, before)
+            assert Path(file.url).read_bytes() == b"".join(lines[:kept])
+            assert (file.rows, file.size) == (kept, kept * (wide + 1))
+            assert file.line_map == whole.line_map
+            whole = file
+
+
 def test_the_folder_is_private_and_goes_at_the_end(tmp_path):
     with Staging(str(tmp_path / "new" / "root")) as staging:
         (folder,) = folders(tmp_path / "new" / "root")

@@ -114,15 +114,17 @@ def test_a_signal_is_heard_while_input_streams_in(tmp_path):
 
 def test_a_kill_at_any_moment_loses_nothing_that_state_covers(tmp_path, seed):
     chance = random.Random(seed)
-    target = start(tmp_path, batch_size_rows=chance.choice([1, 3, 10]))
-    count = 400
+    target = start(tmp_path, delay=0.01, batch_size_rows=chance.choice([1, 3, 10]))
+    count = 401
     send(target, SCHEMA, *(record(n) + state(n) for n in range(count)))
-    wait_for(tmp_path, "staging")
-    time.sleep(chance.uniform(0.0, 0.5))
+    wait_for(tmp_path / "rows", "*.done")
+    time.sleep(chance.uniform(0.0, 0.3))
     target.kill()
     out, _ = target.communicate()
     states = [int(line) for line in out.splitlines()]
     kept = rows(tmp_path)
+    assert target.returncode == -signal.SIGKILL
+    assert 0 < len(kept) < count
     assert kept == list(range(len(kept)))
     assert states == sorted(states)
     if states:
@@ -131,6 +133,6 @@ def test_a_kill_at_any_moment_loses_nothing_that_state_covers(tmp_path, seed):
     following = states[-1] + 1 if states else 0
     send(again, SCHEMA, *(record(n) + state(n) for n in range(following, count)))
     out, _ = again.communicate(timeout=20)
-    assert (again.returncode, out.splitlines()[-1:]) == (0, [b"399"] if following < count else [])
+    assert (again.returncode, out.splitlines()[-1:]) == (0, [b"400"])
     assert set(rows(tmp_path)) == set(range(count))
     assert list((tmp_path / "staging").iterdir()) == []

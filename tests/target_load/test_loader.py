@@ -204,6 +204,20 @@ def test_overwrite(bench: Any, spark: Any, form: str) -> None:
     assert b.names() == [".s.lock", "s"]
 
 
+def test_overwrite_with_several_schemas_keeps_the_rows_of_all(bench: Any, spark: Any) -> None:
+    old = bench()
+    old.load(old.staged([record(1)]))
+    old.loader.finish("s")
+    b = bench(load_method="overwrite")
+    narrow = {"properties": {"id": {"type": "integer"}}}
+    real = {"properties": {"id": {"type": "number"}, "more": {"type": "string"}}}
+    for number, schema in enumerate((narrow, real, narrow), 7):
+        b.load(b.staged([{"id": number, "more": "x"}]), schema=schema)
+    b.loader.finish("s")
+    rows = spark.read.parquet(b.table).orderBy("id").collect()
+    assert [(row.id, row.more) for row in rows] == [(7, None), (8, "x"), (9, None)]
+
+
 @pytest.mark.parametrize("method", ["append-only", "overwrite"])
 def test_a_stream_without_records_is_an_empty_table(bench: Any, spark: Any, method: str) -> None:
     b = bench(load_method=method)

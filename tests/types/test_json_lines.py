@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from shared.json_lines import LineReader, LinesRead
+from shared.transforms.validation.lines import LineChecker
 
 INTEGER = {"type": ["integer", "null"]}
 STRING = {"type": ["string", "null"]}
@@ -224,3 +225,23 @@ def test_a_reader_can_be_pickled() -> None:
     reader = LineReader({"properties": {"a": DATE}}, envelope=False, strict=True)
     again = pickle.loads(pickle.dumps(reader))
     assert again.read(b'{"a":"2020-01-01"}').table.schema == reader.arrow_schema
+
+
+@pytest.mark.parametrize("levels", [100, 250, 260, 300, 900, 1500])
+@pytest.mark.parametrize("node", [{}, {"type": "array"}, INTEGER])
+@pytest.mark.parametrize("beside", [{}, {"additionalProperties": False}])
+def test_a_value_nested_deeply_is_whole_or_a_rejected_record(
+    levels: int, node: Any, beside: dict[str, Any]
+) -> None:
+    schema = {"properties": {"a": node}, **beside}
+    name = "b" if node is INTEGER else "a"
+    deep = "[" * levels + "]" * levels
+    data = f'{{"a":null}}\n{{"{name}":{deep}}}\n'.encode()
+    read = LineReader(schema, envelope=False, strict=True, closed=True).read(data)
+    found = LineChecker(schema, envelope=False).check(read, data)
+    for number, reason in found.rejects:
+        assert number < 2
+        assert reason
+    rows = [row.get(name) for row in found.table.to_pylist()]
+    refused = {number for number, _ in found.rejects}
+    assert rows == [None if name == "b" else [None, deep][n] for n in range(2) if n not in refused]

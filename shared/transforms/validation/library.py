@@ -40,6 +40,9 @@ def draft() -> Any:
     return extend(Draft202012Validator, {"multipleOf": _multiple_of, **timed})
 
 
+TOO_DEEP = "values are nested too deeply"
+
+
 def keywords() -> frozenset[str]:
     """The keywords that can make the library refuse something; formats are only told."""
     return frozenset(draft().VALIDATORS) - {"format"}
@@ -101,7 +104,7 @@ def reason(validator: Any, record: Any) -> str | None:
     try:
         error = best_match(validator.iter_errors(record))
     except RecursionError:
-        return "values are nested too deeply"
+        return TOO_DEEP
     except SlowPatternError as slow:
         path = (_path_of(record, slow.text) or "").removeprefix(".")
         return f"{_one_line(f'property {path!r}')}: {slow}"

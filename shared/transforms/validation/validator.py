@@ -144,7 +144,10 @@ class RecordValidator:
         everywhere = self._plan.everywhere or unexpected
         found = {}
         for row in range(table.num_rows) if everywhere else sorted(rows):
-            why = self._verdict(record(row), rows.get(row, []), unexpected)
+            try:
+                why = self._verdict(record(row), rows.get(row, []), unexpected)
+            except RecursionError:
+                why = library.TOO_DEEP
             if why is not None:
                 found[row] = why
         return found
