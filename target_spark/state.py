@@ -55,6 +55,11 @@ class StateTracker:
         del self._states[:count]
         return value
 
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Positions of the STATEs that may still go out."""
+        return frozenset(position for position, _ in self._states)
+
     def holders(self) -> Iterable[int]:
         """Positions of the open acts that hold the newest STATE back."""
         newest = self._states[-1][0] if self._states else 0

@@ -32,13 +32,22 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
     options = StorageOptions(config.storage_options)
 
     def open_folder(place: Place, run: str) -> TableFolder:
-        beside = place.folder or join(_root(config), folder_name(place.shown))
-        path = local_path(beside)
+        table = beside(config, place)
+        path = local_path(table)
         if path is None:
-            return RemoteFolder(beside, run, options or NO_OPTIONS).open()
+            return RemoteFolder(table, run, options or NO_OPTIONS).open()
         return LocalFolder(path, run).open()
 
     return open_folder
+
+
+def beside(config: TargetConfig, place: Place) -> str:
+    """The path that hidden files of a table are siblings of.
+
+    Raises:
+        SettingsError: The executors would not find it.
+    """
+    return place.folder or join(_root(config), folder_name(place.shown))
 
 
 def _root(config: TargetConfig) -> str:
