@@ -257,6 +257,17 @@ def size_of(url: str, options: StorageOptions | None = None) -> int:
         return int(filesystem.size(inside))
 
 
+def version_of(url: str, options: StorageOptions | None = None) -> str | None:
+    """Return what a storage calls the content of a file; None if it has no name for it."""
+    filesystem, inside = remote(url, options)
+    with failures(url, options):
+        found = filesystem.info(inside)
+    for name in ("ETag", "etag", "md5Hash", "content_md5"):
+        if found.get(name):
+            return f"{found.get('size')} {found[name]}"
+    return None
+
+
 def delete(url: str, options: StorageOptions | None = None) -> None:
     """Removes a file; none there is no failure."""
     path = local_path(url)

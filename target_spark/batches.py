@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from shared.errors import Where
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
-from target_spark.flushes import FilesPiece, Flush, Since, StagedPiece, Stream
+from target_spark.flushes import FilesPiece, Flush, StagedPiece, Stream
 from target_spark.lines import Lines
 from target_spark.plans import Batch, InputFile
 from target_spark.policies import BatchSize, FlushRule
 from target_spark.schedule import Conversion, Schedule
 from target_spark.state import StateTracker
+
+REPLAY_PATIENCE = 10.0
+"""Seconds that a batch which is due waits for the rest of a segment that may be a replay."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,11 @@ class Batches:
             How many it took, at least 1.
         """
         flush = self.opened(stream, version, now)
-        since = stream.since
-        counted = flush.size if since is None else _since(flush, since)
-        rows, size = self._rule.room(flush.stream, counted)
+        rows, size = self._rule.room(flush.stream, flush.size)
+        left = self._left_of_segment(stream, now)
+        if left is not None:
+            # A piece that may be a replay holds just one segment, whatever the rule says.
+            rows, size = left, None
         taken = lines.count if rows is None else min(rows, lines.count)
         if size is not None:
             taken = min(taken, lines.until(size))
@@ -115,15 +120,13 @@ class Batches:
             piece = flush.add_staging(self._last_file, first_line)
         self._act(ev.Stage(piece.file, data, taken, first_line))
         self._count_staged(flush, len(data))
-        piece.grow(taken, len(data), first_line)
+        piece.grow(taken, len(data), first_line, self._tracker.position)
         flush.size.rows += taken
         flush.size.size += len(data)
         flush.size.idle = False
-        if since is not None:
-            since.rows, since.size = since.rows + taken, since.size + len(data)
-            since.file_size += len(data)
-        file_size = piece.size if since is None else since.file_size
-        if file_size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
+        if stream.expected is not None:
+            self._count_segment(stream, flush, piece, taken)
+        elif piece.size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
             self._complete_file(stream, flush)
         self.close_if_full(flush, now)
         return taken
@@ -150,37 +153,28 @@ class Batches:
         trial, taken = replace(flush.size), 0
         rows, size = stream.file_size or (0, 0)
         is_probing = self._limits.probe and stream.file_size is None
-        most = 1 if is_probing else len(files)
+        most = 1 if is_probing or stream.expected is not None else len(files)
         while taken < most and not (taken and self._rule.is_full(flush.stream, trial)):
             trial = replace(
                 trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
             )
             taken += 1
         flush.size, flush.last_file = trial, self._tracker.position
-        piece = flush.add_files(tuple(files[:taken]), rows * taken, size * taken, line)
+        at = self._tracker.position
+        own = tuple(replace(file, since=at, until=at) for file in files[:taken])
+        piece = flush.add_files(own, rows * taken, size * taken, line)
+        piece.replay = self._file_expected(stream)
         stream.is_probing = is_probing
         self._schedule.add_piece(stream, flush, piece)
         self.close_if_full(flush, now)
         return taken
 
-    def mark(self, now: float) -> None:
-        """Note that a STATE message has come, and cut what is full where a run can begin again."""
-        for stream in list(self._streams.values()):
-            flush = stream.open
-            if flush is None:
-                continue
-            piece = flush.staging
-            if piece is not None:
-                piece.mark()
-            if stream.since is None:
-                continue
-            stream.since = Since()
-            if piece is not None and piece.size >= self._limits.file_bytes:
-                self._complete_file(stream, flush)
-            if flush.awaits_state:
-                self._close_if(flush, True, now)
-            else:
-                self.close_if_full(flush, now)
+    def mark(self) -> None:
+        """Note that a STATE message has come."""
+        position, waiting = self._tracker.position, self._tracker.waiting
+        for flush in self._open():
+            if flush.staging is not None:
+                flush.staging.mark(position, waiting)
 
     def opened(self, stream: Stream, version: int | None, now: float) -> Flush:
         """The open batch of a stream; a new one where there is none of this version."""
@@ -199,7 +193,7 @@ class Batches:
     def close(self, stream: Stream, now: float) -> None:
         """Close a stream's batch, and those that would still hold the newest STATE back.
 
-        Of the latter, those that are cut by STATE messages are closed at the next one.
+        Of the latter, one that is within a segment that may be a replay is closed behind it.
         """
         if stream.open is None:
             return
@@ -210,8 +204,8 @@ class Batches:
             held = self._streams.get(position)
             if held is None or held.open is None:
                 continue
-            if held.since is not None and held.since.rows:
-                held.open.awaits_state = True
+            if _is_within_segment(held, held.open):
+                held.open.awaits_segment = True
             else:
                 self._close_one(held.open, now)
 
@@ -224,13 +218,13 @@ class Batches:
     def close_due(self, now: float) -> None:
         """Close what has waited long enough."""
         for flush in [flush for flush in self._open() if self._due(flush) <= now]:
-            self._close_if(flush, True, now)
+            self._close_by_rule(flush, now)
 
     def make_way(self, now: float) -> None:
         """Staging is full: unless conversions will empty it, close the largest batch."""
         full = self._staged_bytes >= self._limits.staged_bytes
         if full and self._streams and not self._schedule.is_converting:
-            self._close_if(max(self._open(), key=_bytes_staged), True, now)
+            self._close_by_rule(max(self._open(), key=_bytes_staged), now)
 
     def converted(self, job: Conversion, event: ev.WorkDone, now: float) -> None:
         """Note that a piece has been converted."""
@@ -305,24 +299,33 @@ class Batches:
     def close_if_full(self, flush: Flush, now: float) -> None:
         """Close a batch that the rule calls full."""
         stream = self._streams.get(flush.position)
-        if stream is not None:
-            full = self._rule.is_full(flush.stream, _counted(stream, flush))
-            self._close_if(flush, full, now)
+        if stream is None or not (
+            flush.awaits_segment or self._rule.is_full(flush.stream, flush.size)
+        ):
+            return
+        if _is_within_segment(stream, flush):
+            flush.awaits_segment = True
+            return
+        if flush.awaits_segment:
+            self.close(stream, now)
+        else:
+            self._close_by_rule(flush, now)
 
     def _open(self) -> Iterator[Flush]:
         return (stream.open for stream in self._streams.values() if stream.open is not None)
 
     def _due(self, flush: Flush) -> float:
-        """When a batch is closed for its age; one to be cut by a STATE may wait for it as long."""
+        """When a batch is closed for its age; a segment that may be a replay gets more time."""
         due = self._rule.deadline(flush.stream, flush.size)
-        since = self._streams[flush.position].since
-        if since is None or not since.rows or due <= flush.size.opened_at:
+        stream = self._streams[flush.position]
+        if stream.expected is None or not _is_within_segment(stream, flush):
             return due
-        return due + (due - flush.size.opened_at)
+        patient = stream.expected.begun_at + REPLAY_PATIENCE
+        return patient if flush.awaits_segment else max(due, patient)
 
-    def _close_if(self, flush: Flush, wanted: bool, now: float) -> None:
+    def _close_by_rule(self, flush: Flush, now: float) -> None:
         stream = self._streams.get(flush.position)
-        if wanted and stream is not None:
+        if stream is not None:
             flush.by_rule = True
             self.close(stream, now)
 
@@ -331,17 +334,54 @@ class Batches:
         self._complete_file(stream, flush)
         flush.closed_at = now
         stream.open = None
-        if stream.since is not None:
-            stream.since = Since()
         self._schedule.add_step(stream, flush)
 
     def _complete_file(self, stream: Stream, flush: Flush) -> None:
         piece, flush.staging = flush.staging, None
-        if stream.since is not None:
-            stream.since.file_size = 0
-        if piece is not None:
-            self._act(ev.CloseFile(piece.file))
-            self._schedule.add_piece(stream, flush, piece)
+        if piece is None:
+            return
+        if piece.replay is None:
+            # It ends within a segment, or none is expected: nobody can compare what follows.
+            stream.expected = None
+        self._act(ev.CloseFile(piece.file))
+        self._schedule.add_piece(stream, flush, piece)
+
+    def _left_of_segment(self, stream: Stream, now: float) -> int | None:
+        """Lines up to the end of the expected segment; None without one."""
+        expected = stream.expected
+        if expected is None or not expected.lines[0]:
+            stream.expected = None  # Lines in the place of a batch file are no replay.
+            return None
+        if not expected.taken:
+            expected.begun_at = now
+        return expected.lines[0] - expected.taken
+
+    def _count_segment(self, stream: Stream, flush: Flush, piece: StagedPiece, taken: int) -> None:
+        """Complete the file at the end of the expected segment, or where it is too large for it."""
+        expected = stream.expected
+        if expected is None:
+            return
+        expected.taken += taken
+        if expected.taken == expected.lines[0]:
+            piece.replay = expected.next()
+            self._complete_file(stream, flush)
+            self._end_replay(stream)
+        elif piece.size >= 2 * self._limits.file_bytes:
+            self._complete_file(stream, flush)
+
+    def _file_expected(self, stream: Stream) -> int | None:
+        """The expected segment that a batch file may be a replay of."""
+        expected = stream.expected
+        if expected is None or expected.lines[0]:
+            stream.expected = None
+            return None
+        index = expected.next()
+        self._end_replay(stream)
+        return index
+
+    def _end_replay(self, stream: Stream) -> None:
+        if stream.expected is not None and not stream.expected.lines:
+            stream.expected = None
 
     def _remove(self, flush: Flush, piece: StagedPiece) -> None:
         self._count_staged(flush, -piece.size)
@@ -352,18 +392,9 @@ class Batches:
         self._staged_bytes += size
 
 
-def _counted(stream: Stream, flush: Flush) -> BatchSize:
-    """What the flush rule is shown of a batch.
-
-    Where a STATE message has just come, all of it; else, in a stream that is cut by these, what
-    has come since: a run that begins at any of them then cuts at the same records as this one.
-    """
-    since = stream.since
-    return flush.size if since is None or not since.rows else _since(flush, since)
-
-
-def _since(flush: Flush, since: Since) -> BatchSize:
-    return replace(flush.size, rows=since.rows, size=since.size)
+def _is_within_segment(stream: Stream, flush: Flush) -> bool:
+    """Whether a batch ends within a segment that may be a replay."""
+    return stream.expected is not None and flush.staging is not None
 
 
 def _bytes_staged(flush: Flush) -> int:

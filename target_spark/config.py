@@ -72,6 +72,19 @@ class StagingSettings:
 
 
 @dataclass(frozen=True)
+class ReplaySettings:
+    """How records are treated that come again after a killed run.
+
+    Attributes:
+        detect: Skip those that the table is shown to hold.
+        max_segments: Segments of a stream that are kept for that.
+    """
+
+    detect: bool = True
+    max_segments: int = 1000
+
+
+@dataclass(frozen=True)
 class TargetConfig:
     """All settings of a run.
 
@@ -100,6 +113,7 @@ class TargetConfig:
         batch_size_bytes: Staged bytes that close a batch.
         batch_wait_limit_seconds: Age that closes a batch.
         staging: Lines on their way to Spark.
+        replays: Records that come again after a killed run.
         hard_delete: Remove rows instead of marking them as deleted.
         activate_version: Honour ACTIVATE_VERSION messages.
         options: Options of the writer.
@@ -135,6 +149,7 @@ class TargetConfig:
     batch_size_bytes: int = 256 * MIB
     batch_wait_limit_seconds: float = 60.0
     staging: StagingSettings = field(default_factory=StagingSettings)
+    replays: ReplaySettings = field(default_factory=ReplaySettings)
     hard_delete: bool = False
     activate_version: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
@@ -201,6 +216,28 @@ SETTINGS_SCHEMA: dict[str, Any] = {
                 },
             },
         },
+        "replays": {
+            "type": "object",
+            "additionalProperties": False,
+            "description": "Records of `append-only` streams that come again after a killed run; "
+            "see docs/guarantees.md.",
+            "properties": {
+                "detect": {
+                    "type": "boolean",
+                    "default": True,
+                    "description": "Skip records that the table is shown to hold already (Delta, "
+                    "Iceberg, PostgreSQL); otherwise load them again.",
+                },
+                "max_segments": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "default": 1000,
+                    "description": "Digests of each stream that are kept until a STATE covers the "
+                    "records: about one for each staged file, batch file and STATE. With more, "
+                    "records that come again are loaded again.",
+                },
+            },
+        },
         "activate_version": {
             "type": "boolean",
             "default": True,
@@ -255,6 +292,9 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
             **values,
             "batch_wait_limit_seconds": float(values["batch_wait_limit_seconds"]),
             "staging": StagingSettings(staging.get("root"), int(staging["file_bytes"])),
+            "replays": ReplaySettings(
+                values["replays"]["detect"], int(values["replays"]["max_segments"])
+            ),
             "options": text_values(values["options"]),
             "jdbc": jdbc_settings(values.get("jdbc")),
             "streams": stream_rules(values["streams"]),

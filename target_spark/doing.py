@@ -52,12 +52,20 @@ class Loads(Protocol):
         """Delete BATCH files that are not needed any more, where the settings say so."""
         ...
 
-    def state_is_out(self) -> None:
-        """STATE has gone out."""
+    def can_detect_replays(self, stream: str) -> bool:
+        """Whether records of a stream that come again after a crash can be told from new ones."""
         ...
 
-    def tells_repeats(self, stream: str) -> bool:
-        """Whether records of a stream that come again after a crash are told from new ones."""
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        """Find out what an earlier run has left: lines of each segment that may come again."""
+        ...
+
+    def cover(self, position: int, state: bytes) -> None:
+        """Forget what a STATE that is about to go out covers."""
+        ...
+
+    def close(self) -> None:
+        """End the run, whether it went well or not."""
         ...
 
     def finish(self, stream: str) -> None:
@@ -137,11 +145,11 @@ class Doer:
         self._converted: dict[int, dict[int, tuple[tuple[InputFile, ...], LoadResult]]] = {}
         self._consumed: dict[int, list[InputFile]] = {}
         self._given_up: list[tuple[Batch, list[LoadResult]]] = []
-        self._serials: dict[str, dict[tuple[object, ...], int]] = {}
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
         self._ways: dict[type, Callable[[Any], None]] = {
             ev.StartSpark: lambda _: self._spark.start(),
+            ev.Recall: self._recall,
             ev.Stage: self._stage,
             ev.CloseFile: self._close_file,
             ev.Convert: self._convert,
@@ -176,6 +184,7 @@ class Doer:
         for counter in self._counters.values():
             counter.close()
         self._rejections.close()
+        self._loader.close()
 
     def _stage(self, action: ev.Stage) -> None:
         self._staging.append(action.file, action.data, action.lines, action.first_line)
@@ -194,7 +203,7 @@ class Doer:
         if action.staged is not None:
             files = (self._staged(action.staged, action),)
         pieces = self._converted.setdefault(action.flush, {})
-        batch = replace(action.header, files=files, serial=self._serial(action))
+        batch = replace(action.header, files=files, replay=action.replay)
 
         def task() -> ev.WorkDone:
             result = self._loader.convert(batch)
@@ -207,13 +216,14 @@ class Doer:
     def _staged(self, number: int, action: ev.Convert) -> InputFile:
         if action.before is not None:
             self._inputs[number] = self._staging.cut(self._inputs[number], action.before)
-        return replace(self._inputs[number], marks=action.marks)
+        file, since, until = self._inputs[number], action.since, action.until
+        return replace(file, marks=action.marks, since=since, until=until)
 
-    def _serial(self, action: ev.Convert) -> int:
-        """Counts the pieces of a stream; the same where the same is converted again."""
-        known = self._serials.setdefault(action.header.stream.stream, {})
-        what = action.flush, action.piece, len(action.files), action.before
-        return known.setdefault(what, len(known))
+    def _recall(self, action: ev.Recall) -> None:
+        def task() -> ev.WorkDone:
+            return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+
+        self._workers.start(action.work, task)
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -273,11 +283,12 @@ class Doer:
         if not self._output_open:
             return
         try:
+            # First of all: what a STATE on standard output covers must never count as a replay.
+            self._loader.cover(action.position, action.value)
             self._output.write(action.value + b"\n")
         except (SingerSparkError, OSError):
             self._output_open = False
             raise
-        self._loader.state_is_out()
 
     def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
         files = [file for flush in action.flushes for file in self._consumed.pop(flush)]

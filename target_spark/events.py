@@ -108,12 +108,14 @@ class WorkDone:
         rows: Rows converted (of a `Convert`).
         size: Bytes written for them (of a `Convert`).
         rejected: Records left out (of a `Convert`).
+        expected: Lines of the segments that may come again (of a `Recall`); 0 for a batch file.
     """
 
     work: int
     rows: int = 0
     size: int = 0
     rejected: int = 0
+    expected: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """Find out what an earlier run has left of a stream that may come again."""
+
+    work: int
+    stream: StreamSchema
+
+
+@dataclass(frozen=True)
 class Convert:
     """Convert one piece of a flush by one Spark job.
 
@@ -182,8 +192,11 @@ class Convert:
         piece: Position of the piece within the flush, from 0.
         staged: Number of a staging file, complete by now, or None.
         files: Files of a BATCH message where `staged` is None.
-        marks: Bytes of the staging file at which STATE messages came.
+        marks: Bytes of the staging file and positions of the STATE messages that came there.
+        since: Position at which the first line of the staging file came.
+        until: Position at which the last one came.
         before: Line of stdin from which on the staging file does not count; None for all of it.
+        replay: Which expected segment the piece may be a replay of.
     """
 
     work: int
@@ -192,8 +205,11 @@ class Convert:
     piece: int
     staged: int | None = None
     files: tuple[InputFile, ...] = ()
-    marks: tuple[int, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
+    since: int = 0
+    until: int = 0
     before: int | None = None
+    replay: int | None = None
 
 
 @dataclass(frozen=True)
@@ -298,9 +314,15 @@ class Forget:
 
 @dataclass(frozen=True)
 class EmitState:
-    """Write a STATE value: everything received before it is durable."""
+    """Write a STATE value: everything received before it is durable.
+
+    Attributes:
+        value: Its text.
+        position: Where it came in the input.
+    """
 
     value: bytes
+    position: int = 0
 
 
 @dataclass(frozen=True)
@@ -323,7 +345,7 @@ class CleanUp:
     flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
 
 
-Work = Convert | Commit | Activate | Finish | Bury
+Work = Recall | Convert | Commit | Activate | Finish | Bury
 Report = ReportLine | RetryLater | Warn
 Done = RemoveFile | GiveUp | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

@@ -10,9 +10,6 @@ from target_spark.events import LineRejected
 from target_spark.plans import Batch, InputFile, StreamSchema
 from target_spark.policies import BatchSize
 
-MOST_MARKS = 64
-"""STATE messages that are noted in one staging file; above that every second one is forgotten."""
-
 MOST_FILES = 64
 """Files of several BATCH messages that one job converts; a single message may have more."""
 
@@ -28,6 +25,7 @@ class FilesPiece:
         rows: Rows they were taken for.
         size: Bytes they were taken for.
         messages: A piece for each of several messages.
+        replay: Which expected segment it may be a replay of.
     """
 
     index: int
@@ -36,6 +34,7 @@ class FilesPiece:
     rows: int = 0
     size: int = 0
     messages: tuple[FilesPiece, ...] = ()
+    replay: int | None = None
 
     def with_next(self, after: Piece) -> FilesPiece | None:
         """Both pieces as one; None where one job cannot convert them in order, or should not."""
@@ -43,6 +42,8 @@ class FilesPiece:
         if not isinstance(after, FilesPiece) or after.index != self.index + len(messages):
             return None
         if len(self.files) + len(after.files) > MOST_FILES:
+            return None
+        if self.replay is not None or after.replay is not None:
             return None
         return FilesPiece(
             self.index,
@@ -65,8 +66,11 @@ class StagedPiece:
         size: Bytes in it.
         runs: Runs of consecutive lines in it.
         next_line: Line of stdin after the last one in it.
-        marks: Bytes in it when STATE messages came, some of them left out.
+        marks: Position of a STATE message that came and may still go out → bytes in it then.
+        since: Position of the input at which its first line came.
+        until: Position at which its last one came.
         before: Line of stdin from which on its lines do not count; None for all of them.
+        replay: Which expected segment it may be a replay of.
     """
 
     index: int
@@ -75,18 +79,27 @@ class StagedPiece:
     size: int = 0
     runs: int = 0
     next_line: int = 0
-    marks: list[int] = field(default_factory=list)
+    marks: dict[int, int] = field(default_factory=dict)
+    since: int = 0
+    until: int = 0
     before: int | None = None
+    replay: int | None = None
 
-    def mark(self) -> None:
-        """Note that a STATE message has come."""
-        if self.size and self.marks[-1:] != [self.size]:
-            self.marks.append(self.size)
-        if len(self.marks) > MOST_MARKS:
-            self.marks = self.marks[::-2][::-1]
+    def mark(self, position: int, waiting: frozenset[int]) -> None:
+        """Note that a STATE message has come.
 
-    def grow(self, lines: int, size: int, first_line: int) -> None:
+        Args:
+            position: Its position.
+            waiting: Positions of all that may still go out: bounds what is kept.
+        """
+        self.marks[position] = self.size
+        self.marks = {at: size for at, size in self.marks.items() if at in waiting}
+
+    def grow(self, lines: int, size: int, first_line: int, position: int) -> None:
         """Note lines that were staged, the first one being `first_line` of stdin."""
+        if not self.size:
+            self.since = position
+        self.until = position
         self.size += size
         self.runs += first_line != self.next_line
         self.next_line = first_line + lines
@@ -124,7 +137,7 @@ class Flush:
         by_rule: Whether the flush rule had it closed: not its schema, its version, another
             stream or the end of the input.
         convert_seconds: How long the last conversion took.
-        awaits_state: Whether the next STATE message closes it.
+        awaits_segment: Whether it is closed once the expected segment is complete.
     """
 
     number: int
@@ -140,7 +153,7 @@ class Flush:
     closed_at: float | None = None
     by_rule: bool = False
     convert_seconds: float = 0.0
-    awaits_state: bool = False
+    awaits_segment: bool = False
 
     @property
     def stream(self) -> str:
@@ -181,6 +194,13 @@ class Flush:
 
 
 @dataclass
+class Recollection:
+    """The question what an earlier run has left of a stream."""
+
+    schema: StreamSchema
+
+
+@dataclass
 class Activation:
     """A table version to be made valid once the flushes before it are durable."""
 
@@ -213,22 +233,31 @@ class Burial:
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Flush | Activation | Swap | Ending | Burial
+Step = Recollection | Flush | Activation | Swap | Ending | Burial
 
 
 @dataclass
-class Since:
-    """What has come of a stream since its last STATE message, or its last cut after that.
+class Expected:
+    """What of a stream may come again.
 
     Attributes:
-        rows: Lines since the last flush was cut.
-        size: Bytes of them.
-        file_size: Bytes since the last file was cut.
+        lines: Of the segments that are not complete yet; 0 for a batch file.
+        index: Of the first of them.
+        begun_at: When its first line came.
+        taken: Lines of it that have come.
     """
 
-    rows: int = 0
-    size: int = 0
-    file_size: int = 0
+    lines: deque[int]
+    index: int = 0
+    begun_at: float = 0.0
+    taken: int = 0
+
+    def next(self) -> int:
+        """Go on to the next segment; return the index of the complete one."""
+        self.lines.popleft()
+        self.taken = 0
+        self.index += 1
+        return self.index - 1
 
 
 @dataclass
@@ -244,8 +273,11 @@ class Stream:
         swap: Position of the whole stream where it is durable only at its end.
         file_size: Rows and bytes of its BATCH files, as far as is known.
         is_probing: Whether that will be known when a conversion ends.
-        since: Where its flushes are to be cut by STATE messages; None where they need not be.
-        is_loaded: Whether anything of it is loaded; else its records are passed over.
+        is_recalling: Whether its records wait for the answer of a `Recall`.
+        was_recalled: Whether the answer has come.
+        expected: What may come again; None if nothing may.
+        comparing: Whether a piece that may be a replay is being compared.
+        is_loaded: Whether anything of it is loaded; else its records are ignored.
     """
 
     schema: StreamSchema
@@ -256,5 +288,8 @@ class Stream:
     swap: int | None = None
     file_size: tuple[int, int] | None = None
     is_probing: bool = False
-    since: Since | None = None
+    is_recalling: bool = False
+    was_recalled: bool = False
+    expected: Expected | None = None
+    comparing: bool = False
     is_loaded: bool = True

@@ -34,7 +34,7 @@ from target_spark.destinations import (
     DESTINATIONS,
     Destination,
     Flush,
-    Noted,
+    Replayable,
     TableWrite,
     Tools,
     Versioned,
@@ -48,11 +48,12 @@ from target_spark.plans import (
     Batch,
     InputFile,
     LoadResult,
+    Segment,
     StreamSchema,
     TableRequest,
 )
 from target_spark.read_rows import Piece, ReadPlan
-from target_spark.repeats import Committed, Compared, Repeats
+from target_spark.replays import Journal, bookmark_digest, segments_of, whole_segment
 from target_spark.rewrite_tasks import RewritePlan, rewrite
 from target_spark.schema_check import SlowKeywords
 from target_spark.stream_settings import key_properties, load_method, table_name, table_request
@@ -89,8 +90,9 @@ class Loader:
         self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
         self._latest: dict[str, TableRequest] = {}
         self._writes: dict[tuple[str, str], TableWrite] = {}
-        self._repeats = Repeats(self._options)
-        self._committed: dict[str, Committed] = {}
+        self._journals: dict[str, Journal] = {}
+        self._sources: dict[str, str] = {}
+        self._state: bytes | None = None
         self._owners = TableOwners()
         self._slow = SlowKeywords()
         self._lock = threading.Lock()
@@ -129,16 +131,17 @@ class Loader:
         self._tell_of_options(files)
         batch = replace(batch, files=files)
         write = self._prepare(batch)
-        compared = self._without_repeats(batch)
-        batch = replace(batch, files=compared.files)
+        segments = self._segments(batch)
+        if batch.replay is not None and self._is_replay(batch, segments):
+            return LoadResult()
         adopted = self._adopted(batch, write)
         if adopted is not None:
-            return compared.told(adopted)
+            return replace(adopted, segments=segments)
         tasks = self._tasks(batch)
         if not tasks:
-            return compared.told(LoadResult())
+            return LoadResult(segments=segments)
         rows = self._collect(batch, self._job(batch, write, tasks))
-        result = compared.told(result_of(rows, batch))
+        result = replace(result_of(rows, batch), segments=segments)
         if result.rejected and not self._leaves_out:
             self._destination.abort(self._flush(batch, [result]))
             raise record_error(batch, result)
@@ -155,11 +158,17 @@ class Loader:
             MessageError: Two messages of the batch list the same file.
         """
         refuse_repeated(batch.files, batch.stream.stream)
+        flush, stream = self._flush(batch, results), batch.stream.stream
         segments = tuple(segment for result in results for segment in result.segments)
-        committed = self._committed.setdefault(batch.stream.stream, Committed())
-        note = committed.note(segments, results[-1].expected) if segments else ""
-        self._destination.commit(replace(self._flush(batch, results), note=note))
-        committed.add(segments)
+        # What holds no rows needs no commit that must be there.
+        token = batch.token if flush.parts else ""
+        journal = self._journals.get(stream)
+        if journal is not None:
+            note = journal.with_flush(token, segments, self._anchor(stream, journal))
+            flush = replace(flush, note=note)
+        self._destination.commit(flush)
+        if journal is not None:
+            journal.add(token, segments)
         self._writes.pop(_key(batch), None)
         self.delete_rejects(results)
 
@@ -220,15 +229,68 @@ class Loader:
             self._told.add(text)
             _log.warning(text, url)
 
-    def state_is_out(self) -> None:
-        """STATE has gone out: what it covers will hardly come again."""
-        for committed in tuple(self._committed.values()):
-            committed.state_is_out()
+    def can_detect_replays(self, stream: str) -> bool:
+        """Whether records of a stream that come again after a crash can be told from new ones."""
+        destination = self._destination
+        return (
+            self._config.replays.detect
+            and isinstance(destination, Replayable)
+            and destination.keeps_notes
+            and load_method(self._config, stream) == "append-only"
+        )
 
-    def tells_repeats(self, stream: str) -> bool:
-        """Whether records of a stream that come again after a crash are told from new ones."""
-        is_noted = isinstance(self._destination, Noted)
-        return is_noted and load_method(self._config, stream) == "append-only"
+    def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
+        """Find out what an earlier run has left of a stream; before its first batch.
+
+        Args:
+            stream: Its schema.
+            source: Name of the stream as it came; where left out, the same.
+
+        Returns:
+            Lines of each segment that may come again, in order; 0 for a batch file.
+
+        Raises:
+            DestinationError: The table cannot be read.
+        """
+        name, destination = stream.stream, self._destination
+        if not self.can_detect_replays(name) or not isinstance(destination, Replayable):
+            return ()
+        note = destination.recall(self._request(stream))
+        journal = Journal(self._config.replays.max_segments)
+        expected = journal.inherit(note)
+        self._sources[name] = source or name
+        self._journals[name] = journal
+        if expected:
+            count = sum(expected)
+            _log.info(
+                "stream '%s': an earlier run did not end well; %d records that it committed are "
+                "skipped if they come again",
+                name,
+                count,
+            )
+        return expected
+
+    def cover(self, position: int, state: bytes) -> None:
+        """Forget what a STATE covers; to be called before it goes out.
+
+        Args:
+            position: Of the STATE in the input; see `StateTracker`.
+            state: Its value.
+
+        Raises:
+            DestinationError: The note of a table cannot be changed: the STATE must not go out.
+        """
+        self._state = state
+        destination = self._destination
+        for name, journal in tuple(self._journals.items()):
+            bookmark = bookmark_digest(state, self._sources[name]) if journal.is_open else None
+            if journal.cover(position, bookmark) and isinstance(destination, Replayable):
+                destination.keep(self._requests[name][1], journal.note(bookmark))
+
+    def close(self) -> None:
+        """End the run: later ones may take over what it has left."""
+        if isinstance(self._destination, Replayable):
+            self._destination.release()
 
     def finish(self, stream: str) -> None:
         """The input of a stream has ended well: `overwrite` makes its rows visible in one step."""
@@ -259,21 +321,38 @@ class Loader:
         edit = VersionEdit(version, request.hard_delete, time.time())
         destination.activate(request, edit)
 
-    def _without_repeats(self, batch: Batch) -> Compared:
-        """What of a piece no earlier run has committed, where the destination can tell."""
-        destination, request = self._destination, self._request(batch.stream)
-        if not isinstance(destination, Noted) or not self.tells_repeats(request.stream):
-            return Compared(batch.files)
+    def _segments(self, batch: Batch) -> tuple[Segment, ...]:
+        """What identifies the records of a piece, should they come again."""
+        if batch.stream.stream not in self._journals:
+            return ()
         try:
-            found = self._repeats.compare(batch, lambda: destination.note(request))
+            return segments_of(batch.files, self._options)
         except OSError as error:
             raise self._unreadable(batch, error, "") from error
-        if found.files != batch.files:
+
+    def _is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
+        """Whether an earlier run has committed the one file of a piece."""
+        journal, index = self._journals.get(batch.stream.stream), batch.replay
+        if journal is None or index is None:
+            return False
+        try:
+            whole = whole_segment(batch.files[0], self._options)
+        except OSError as error:
+            raise self._unreadable(batch, error, "") from error
+        is_replay = journal.match(index, whole, segments)
+        if is_replay:
             _log.info(
-                "stream '%s': records that an earlier run has loaded are passed over",
-                request.stream,
+                "stream '%s': skipped %s that an earlier run has committed",
+                batch.stream.stream,
+                f"{whole.lines} records" if whole.lines else "a batch file",
             )
-        return found
+        return is_replay
+
+    def _anchor(self, stream: str, journal: Journal) -> str | None:
+        """The bookmark behind which the note of a stream begins, if it is known."""
+        if self._state is None:
+            return journal.anchor
+        return bookmark_digest(self._state, self._sources[stream])
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """The files of a batch as parts, where nothing in them needs to change."""

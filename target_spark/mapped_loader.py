@@ -99,9 +99,18 @@ class MappedLoader:
         """Whether rows of a stream become visible only at the end of the input."""
         return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
 
-    def tells_repeats(self, stream: str) -> bool:
-        """Whether records that come again after a crash are told from new ones, by any output."""
-        return any(self._loader.tells_repeats(name) for name in self._names(stream))
+    def can_detect_replays(self, stream: str) -> bool:
+        """See `Loader.can_detect_replays`: of any output."""
+        return any(self._loader.can_detect_replays(name) for name in self._names(stream))
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        """See `Loader.recall`: what any output has, as a killed run may have committed some."""
+        found = [self._loader.recall(o.schema, stream.stream) for o in self._of(stream)]
+        return max(found, key=len, default=())
+
+    def cover(self, position: int, state: bytes) -> None:
+        """See `Loader.cover`."""
+        self._loader.cover(position, state)
 
     def convert(self, batch: Batch) -> LoadResult:
         """Turn the batch's files into hidden parts of each output; see `Loader.convert`."""
@@ -142,9 +151,9 @@ class MappedLoader:
         """See `Loader.delete_consumed`."""
         self._loader.delete_consumed(files)
 
-    def state_is_out(self) -> None:
-        """See `Loader.state_is_out`."""
-        self._loader.state_is_out()
+    def close(self) -> None:
+        """See `Loader.close`."""
+        self._loader.close()
 
     def finish(self, stream: str) -> None:
         """End all outputs of a stream; see `Loader.finish`."""

@@ -29,6 +29,7 @@ goes out:
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +38,16 @@ from shared.errors import MessageError, RecordError, SettingsError, Where
 from target_spark import events as ev
 from target_spark.batches import Batches, Limits
 from target_spark.commit_cost import CommitCost
-from target_spark.flushes import Activation, Burial, Ending, Flush, Since, Stream, Swap
+from target_spark.flushes import (
+    Activation,
+    Burial,
+    Ending,
+    Expected,
+    Flush,
+    Recollection,
+    Stream,
+    Swap,
+)
 from target_spark.lines import Lines
 from target_spark.plans import InputFile, StreamSchema
 from target_spark.policies import FlushRule
@@ -69,8 +79,7 @@ class Pipeline:
         limits: How much may be under way.
         run_id: Makes the tokens of this run's flushes unlike those of any other run.
         overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
-        by_state: Whether the flushes of a stream are cut where STATE messages came, so that a run
-            that begins at one of them cuts alike; they hold up to twice what the rule asks for.
+        recalls: Whether to ask what an earlier run has left of a stream, before its first record.
         plan: Told of every new SCHEMA before anything else asks about its stream; whether anything
             of the stream is to be loaded. May refuse it by raising.
         retries: Which failed work is done again; none where left out.
@@ -85,7 +94,7 @@ class Pipeline:
         *,
         run_id: str,
         overwrite: Callable[[str], bool] = lambda _: False,
-        by_state: Callable[[str], bool] = lambda _: False,
+        recalls: Callable[[str], bool] = lambda _: False,
         plan: Callable[[StreamSchema], bool] = lambda _: True,
         retries: RetryRule | None = None,
         bury: bool = False,
@@ -95,7 +104,7 @@ class Pipeline:
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
         self._overwrite = overwrite
-        self._by_state = by_state
+        self._recalls = recalls
         self._plan = plan
         self._actions: list[ev.Action] = []
         self._tracker = StateTracker()
@@ -205,10 +214,11 @@ class Pipeline:
             if not self._streams:
                 self._act(ev.StartSpark())
             swap = self._tracker.begin() if self._overwrite(event.stream) else None
-            since = Since() if self._by_state(event.stream) else None
-            self._streams[event.stream] = Stream(
-                schema, swap=swap, since=since, is_loaded=is_loaded
-            )
+            stream = Stream(schema, swap=swap, is_loaded=is_loaded)
+            self._streams[event.stream] = stream
+            if is_loaded and self._recalls(event.stream):
+                stream.is_recalling = True
+                self._schedule.add_step(stream, Recollection(schema))
             return
         old = stream.schema
         if (old.schema, old.key_properties) == (event.schema, event.key_properties):
@@ -247,11 +257,14 @@ class Pipeline:
 
         One block may hold the lines of thousands of small batches.
         """
-        while (rest := self._rest) is not None and (self._batches.have_room or not bounded):
+        while (rest := self._rest) is not None and (not bounded or self._has_room(rest.stream)):
             if not self._take_portion(rest, bounded):
                 return
             if not rest.files and not (rest.lines and rest.lines.count):
                 self._rest = None
+
+    def _has_room(self, stream: Stream) -> bool:
+        return self._batches.have_room and not stream.is_recalling
 
     def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
         """Take what one batch takes; False where the rest has to wait."""
@@ -269,7 +282,7 @@ class Pipeline:
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
         self._tracker.seen(event.value, event.line)
-        self._batches.mark(self._now)
+        self._batches.mark()
 
     def _version(self, event: ev.VersionSeen) -> None:
         self._take_rest()
@@ -326,13 +339,20 @@ class Pipeline:
             self._batches.converted(job, event, self._now)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
+        elif isinstance(job.step, Recollection):
+            self._recalled(job.stream, event.expected)
         else:
             self._step_done(job)
         self._schedule.offer(job.stream)
 
+    def _recalled(self, stream: Stream, expected: tuple[int, ...]) -> None:
+        if expected and stream.is_recalling and not stream.has_flushes:
+            stream.expected = Expected(deque(expected))
+        stream.is_recalling, stream.was_recalled = False, True
+
     def _step_done(self, job: Turn) -> None:
         step = job.step
-        if isinstance(step, Ending):
+        if isinstance(step, Ending | Recollection):
             return
         self._tracker.durable(step.position)
         if isinstance(step, Flush):
@@ -398,7 +418,7 @@ class Pipeline:
     def _release_state(self) -> None:
         value = self._tracker.release()
         if value is not None:
-            self._act(ev.EmitState(value))
+            self._act(ev.EmitState(value, self._tracker.released))
             self._delete_consumed(self._tracker.released)
 
     def _delete_consumed(self, before: float) -> None:
@@ -411,7 +431,7 @@ class Pipeline:
     def _add_endings(self) -> bool:
         """Have the streams that were loaded ended, now that all STATE has gone out."""
         for name, stream in self._streams.items():
-            if stream.has_flushes and stream.swap is None:
+            if (stream.has_flushes or stream.was_recalled) and stream.swap is None:
                 self._schedule.add_step(stream, Ending(name))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle

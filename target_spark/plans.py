@@ -25,8 +25,10 @@ class InputFile:
         size: Bytes where known.
         line_map: Runs of `(first line in the file, first line of stdin)`, both 1-based, for staged
             RECORD lines; empty for files of BATCH messages.
-        marks: Bytes of a staged file that had been written when a STATE message came, ascending.
-        start: Bytes of a staged file that are passed over: lines loaded before.
+        marks: Bytes of a staged file that had been written when a STATE message came, and the
+            position of that message in the input, ascending; only of STATE that may still go out.
+        since: Position in the input at which the first record came; see `StateTracker`.
+        until: Position at which the last record came.
     """
 
     url: str
@@ -34,8 +36,9 @@ class InputFile:
     rows: int | None = None
     size: int | None = None
     line_map: tuple[tuple[int, int], ...] = ()
-    marks: tuple[int, ...] = ()
-    start: int = 0
+    marks: tuple[tuple[int, int], ...] = ()
+    since: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,15 +119,19 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive records of a stream, told by what they hold.
+    """Consecutive records of a stream, identified by what they hold.
 
     Attributes:
         lines: How many; 0 for a file of a BATCH message.
         digest: Of their text, or of the file.
+        since: Position in the input at which the first came; see `StateTracker`.
+        until: Position at which the last came; a STATE of a greater position covers them.
     """
 
     lines: int
     digest: str
+    since: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ class Batch:
         token: Identifies the flush within the run and across a repeated one.
         version: Table version of the messages, where they had one.
         received_at: When the first message arrived, seconds since the epoch.
-        serial: Counts the conversions of the stream within the run, from 0, in order of arrival.
+        replay: Which segment of an earlier run's note the files may be a replay of; None for none.
         making: How its rows are made of those of the files; None where they are the same.
     """
 
@@ -165,7 +172,7 @@ class Batch:
     token: str
     version: int | None = None
     received_at: float = 0.0
-    serial: int = 0
+    replay: int | None = None
     making: Making | None = None
 
     @property
@@ -215,8 +222,8 @@ class LoadResult:
         rejected: How many were left out in all.
         reject_files: URLs of files that hold all of them with their text, as `target_spark.rejects`
             writes them; only where they are asked for. They stay until commit or abort.
-        segments: What tells the records should they come again; empty where nobody asks.
-        expected: What an earlier run has committed that comes after them.
+        segments: Identify the records should they come again; empty if replays are not detected,
+            or if the records are replays.
     """
 
     parts: tuple[Part, ...] = ()
@@ -225,4 +232,3 @@ class LoadResult:
     rejected: int = 0
     reject_files: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
-    expected: tuple[Segment, ...] = ()

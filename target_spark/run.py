@@ -157,7 +157,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         rule,
         limits,
         run_id=run_id,
-        by_state=loader.tells_repeats,
+        recalls=loader.can_detect_replays,
         overwrite=plans.overwrites,
         plan=checked(plans.plan) if config.validate_records else plans.plan,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),

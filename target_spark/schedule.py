@@ -18,7 +18,7 @@ from target_spark.flushes import (
     FilesPiece,
     Flush,
     Piece,
-    StagedPiece,
+    Recollection,
     Step,
     Stream,
 )
@@ -84,8 +84,9 @@ class Schedule:
     """Conversions in order of arrival, steps of one stream one after the other.
 
     Files of BATCH messages that wait for the same flush are converted together.
-    Steps go before conversions. Streams do not wait for each other; a step that waits for being
-    done again holds back those behind it.
+    Pieces of a stream that may be replays are compared one after the other, so that none has to
+    wait for another while it runs. Steps go before conversions. Streams do not wait for each
+    other; a step that waits for being done again holds back those behind it.
 
     Args:
         parallel: Pieces of work at a time.
@@ -128,7 +129,8 @@ class Schedule:
     @property
     def is_committing(self) -> bool:
         """Whether a step runs: something will be durable when it ends."""
-        return any(isinstance(job, Turn) for job in self._running.values())
+        steps = (job.step for job in self._running.values() if isinstance(job, Turn))
+        return any(not isinstance(step, Recollection) for step in steps)
 
     @property
     def deadline(self) -> float:
@@ -170,6 +172,8 @@ class Schedule:
     def done(self, work: int) -> Conversion | Turn:
         """Note that work has succeeded."""
         job = self._running.pop(work)
+        if isinstance(job, Conversion) and job.piece.replay is not None:
+            job.stream.comparing = False
         if isinstance(job, Turn):
             job.stream.steps.popleft()
             job.stream.running = False
@@ -192,7 +196,7 @@ class Schedule:
             return job
         job.due = now + pause
         self._later.append(job)
-        what = "conversion" if isinstance(job, Conversion) else "commit"
+        what = _what(job)
         return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
 
     def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
@@ -247,11 +251,15 @@ class Schedule:
     def _next(self) -> Conversion | Turn | None:
         if self._turns and (self._is_failing or len(self._running) < self._parallel):
             return self._turns.popleft()
-        if not self._converts:
-            return None
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
-        free = len(self._running) < self._parallel and converting < self._most_converts
-        return self._merged(self._converts.popleft()) if free else None
+        if len(self._running) >= self._parallel or converting >= self._most_converts:
+            return None
+        job = next((job for job in self._converts if _may_begin(job)), None)
+        if job is None:
+            return None
+        self._converts.remove(job)
+        job.stream.comparing |= job.piece.replay is not None
+        return self._merged(job)
 
     def _merged(self, job: Conversion) -> Conversion:
         """A conversion with those that wait behind it and can go with it: a job costs as well."""
@@ -285,15 +293,41 @@ def _began(step: Step, line: int) -> bool:
     return isinstance(step, Flush | Activation) and step.line >= line
 
 
-def _work(number: int, job: Conversion | Turn) -> ev.Work:
+def _may_begin(job: Conversion) -> bool:
+    """Whether no other piece of the stream is being compared, or this one is compared again."""
+    return job.piece.replay is None or not job.stream.comparing or job.failures > 0
+
+
+def _what(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
-        flush, piece = job.flush, job.piece
-        convert = partial(ev.Convert, number, flush.number, flush.header, piece.index)
-        if isinstance(piece, StagedPiece):
-            marks = tuple(piece.marks)
-            return convert(staged=piece.file, marks=marks, before=piece.before)
+        return "conversion"
+    return "look at the table" if isinstance(job.step, Recollection) else "commit"
+
+
+def _work(number: int, job: Conversion | Turn) -> ev.Work:
+    return _conversion(number, job) if isinstance(job, Conversion) else _step(number, job.step)
+
+
+def _conversion(number: int, job: Conversion) -> ev.Convert:
+    flush, piece = job.flush, job.piece
+    convert = partial(
+        ev.Convert, number, flush.number, flush.header, piece.index, replay=piece.replay
+    )
+    if isinstance(piece, FilesPiece):
         return convert(files=piece.files)
-    step = job.step
+    marks = tuple((size, position) for position, size in piece.marks.items())
+    return convert(
+        staged=piece.file,
+        marks=marks,
+        since=piece.since,
+        until=piece.until,
+        before=piece.before,
+    )
+
+
+def _step(number: int, step: Step) -> ev.Work:
+    if isinstance(step, Recollection):
+        return ev.Recall(number, step.schema)
     if isinstance(step, Flush):
         return ev.Commit(number, step.number, step.header)
     if isinstance(step, Activation):

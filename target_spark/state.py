@@ -11,6 +11,7 @@ MOST_BYTES = 16 * 1024 * 1024
 """STATE values that are kept; above that, of those that wait for the same acts, some go."""
 
 _OVERHEAD = 200
+_FEW = 32
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class StateTracker:
         self._most_bytes = most_bytes
         self._states: list[_State] = []
         self._bytes = 0
+        self._begun = 0
+        self._newest: list[int] = []
 
     def begin(self) -> int:
         """Note that an act has begun.
@@ -53,6 +56,7 @@ class StateTracker:
         """
         self.position += 1
         self._open[self.position] = None
+        self._begun = self.position
         return self.position
 
     def durable(self, position: int) -> None:
@@ -67,6 +71,12 @@ class StateTracker:
         self._bytes += state.size
         if self._bytes > self._most_bytes:
             self._thin_out()
+        if self._newest and self._newest[-1] > self._begun:
+            self._newest.pop()  # It waits for the same acts as the new one.
+        self._newest.append(self.position)
+        if len(self._newest) > 2 * (len(self._open) + _FEW):
+            acts = list(self._open)
+            self._newest = list({bisect_left(acts, at): at for at in self._newest}.values())
 
     def end_before(self, line: int) -> None:
         """Forget the STATEs in this line and after it: what they cover will not be durable."""
@@ -83,7 +93,13 @@ class StateTracker:
         newest = self._states[count - 1]
         self._keep(self._states[count:])
         self.released = newest.position
+        self._newest = [position for position in self._newest if position > self.released]
         return newest.value
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Positions of the STATEs that will go out if the input stays good: one for each act."""
+        return frozenset(self._newest)
 
     def holders(self) -> Iterable[int]:
         """Positions of the open acts that hold the newest STATE back."""

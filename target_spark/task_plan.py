@@ -76,16 +76,15 @@ def _pieces(
     form = file.encoding.format
     if form == "jsonl" and file.encoding.compression != "none":
         task_bytes //= PACKED
-    left = size - file.start
-    if left <= task_bytes * _SPLIT_SHARE:
-        yield (Piece(file, file.start, left) if file.start else Piece(file)), left
+    if size <= task_bytes * _SPLIT_SHARE:
+        yield Piece(file), size
     elif form == "parquet":
         yield from _groups(file, size, task_bytes, options)
     elif form in {"singer", "jsonl"}:
         packed = form == "jsonl" and codec_of(file.url, options) is not None
-        count = min(-(-left // task_bytes), MOST_SHARES if packed else left)
-        step = -(-left // count)
-        for start in range(file.start, size, step):
+        count = min(-(-size // task_bytes), MOST_SHARES if packed else size)
+        step = -(-size // count)
+        for start in range(0, size, step):
             length = min(step, size - start)
             yield Piece(file, start, length), length * (PACKED if packed else 1)
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from shared.encodings import Encoding
 from shared.storage import NO_OPTIONS, StorageOptions
 from target_spark.plans import Part, TableName, TableRequest
+from target_spark.replays import Note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +69,7 @@ class Flush:
         write: What its parts were written with.
         request: What the stream asks of its table.
         parts: All of them, in arrival order; may be none.
-        note: Kept with the flush, in the same step, where the destination is `Noted`.
+        note: Kept with the flush by a `Replayable` destination; None for none.
     """
 
     stream: str
@@ -76,7 +77,7 @@ class Flush:
     write: TableWrite
     request: TableRequest
     parts: tuple[Part, ...] = ()
-    note: str = ""
+    note: Note | None = None
 
 
 @dataclass(frozen=True)
@@ -140,15 +141,34 @@ class Versioned(Protocol):
 
 
 @runtime_checkable
-class Noted(Protocol):
-    """What a destination may do besides: keep a note with every flush."""
+class Replayable(Protocol):
+    """What a destination may do besides: keep a note of what is durable and not covered by STATE.
 
-    def note(self, request: TableRequest) -> str | None:
-        """The note of the stream's newest flush, where the run that made it has not ended well.
+    The note of a flush is stored before or with its commit, never after it.
+    """
+
+    keeps_notes: bool
+    """Whether it can show that a table still holds what a note says."""
+
+    def recall(self, request: TableRequest) -> Note:
+        """Take over the note that a run which has ended left of a stream.
+
+        Returns:
+            As much of it as the table is shown to hold, with nothing newer; else an empty one.
 
         Raises:
             DestinationError: The table cannot be read.
         """
+
+    def keep(self, request: TableRequest, note: Note) -> None:
+        """Put another note in the place of the stream's note, durably.
+
+        Raises:
+            DestinationError: It cannot be stored.
+        """
+
+    def release(self) -> None:
+        """Let go of all notes: the run has ended, whether well or not."""
 
 
 class Rewrite(Protocol):

@@ -147,9 +147,10 @@ class DeltaFormat:
         place: Place,
         change: TableChange,
         request: TableRequest,  # noqa: ARG002
+        mark: Mark,
     ) -> None:
         """See `LakeFormat`."""
-        with one_writer(place.folder):
+        with one_writer(place.folder), self._marked(spark, mark):
             self._alter(spark, place, change)
 
     def _alter(self, spark: SparkSession, place: Place, change: TableChange) -> None:
@@ -161,11 +162,22 @@ class DeltaFormat:
         for statement in alterations(change):
             spark.sql(f"ALTER TABLE {place.table} {statement}")
 
-    def append(self, spark: SparkSession, frame: DataFrame, place: Place, mark: Mark) -> None:
-        """See `LakeFormat`."""
+    def append(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        mark: Mark,
+        base: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """See `LakeFormat`. Delta refuses the transaction of a commit that has been made."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).append()
         self._remember(mark)
+
+    def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
+        """See `LakeFormat`."""
+        return None
 
     def adopt(
         self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
@@ -233,11 +245,11 @@ class DeltaFormat:
                     _replace_all(spark, frame, place, change, request)
         self._remember(mark)
 
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark]:
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
         texts = (row[0] for row in rows.select("userMetadata").collect())
-        return tuple(mark for text in texts if (mark := read_mark(text)) is not None)
+        return tuple(map(read_mark, texts))
 
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
         """See `LakeFormat`."""
@@ -271,9 +283,9 @@ class DeltaFormat:
         That must never happen to a flush that is new, so an earlier number goes without.
         """
         if mark.token is None:
-            return {_APP: f"{_application(mark)}-end", _VERSION: "1"} if mark.ended else {}
+            return {}
         app, number = _application(mark), mark.number
-        if number is None or number <= self._written.get(app, -1):
+        if number is None or number < self._written.get(app, -1):
             return {}
         return {_APP: app, _VERSION: str(number)}
 

@@ -138,11 +138,16 @@ class IcebergFormat:
             self._complete(spark, place, change, request)
 
     def alter(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+        self,
+        spark: SparkSession,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,
+        mark: Mark,
     ) -> None:
-        """See `LakeFormat`."""
+        """See `LakeFormat`. Snapshots alone can carry a mark."""
         del request  # The layout is that of new tables.
-        with one_writer(place.folder):
+        with self._committing(spark, place, mark):
             found = self._described(spark, place)
             if found is None:
                 return
@@ -153,19 +158,42 @@ class IcebergFormat:
             }
             if wanted:
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-            with hive_refusals():
-                for statement in alterations(change, found.properties):
-                    spark.sql(f"ALTER TABLE {place.table} {statement}")
+            for statement in alterations(change, found.properties):
+                spark.sql(f"ALTER TABLE {place.table} {statement}")
             if needs_version_3([column.dtype for column in change.add]):
                 # Iceberg 1.12 reads no table with a variant that its newest snapshot lacks.
                 spark.createDataFrame([], spark.table(place.table).schema).writeTo(
                     place.table
                 ).append()
 
-    def append(self, spark: SparkSession, frame: DataFrame, place: Place, mark: Mark) -> None:
-        """See `LakeFormat`."""
+    def append(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        mark: Mark,
+        base: str | None = None,
+    ) -> None:
+        """See `LakeFormat`. With `base`, anybody's new rows make the commit fail, as a conflict."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
         with self._committing(spark, place, mark):
-            frame.writeTo(place.table).append()
+            writer = frame.writeTo(place.table)
+            if base is None:
+                writer.append()
+                return
+            if base:
+                writer = writer.option("validate-from-snapshot-id", base)
+            # It removes nothing; unlike an append it is checked against what came since.
+            writer.option("isolation-level", "serializable").overwrite(F.lit(False))
+
+    def head(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`; empty for a table that nobody has written to."""
+        if self._described(spark, place) is None:
+            return ""
+        refs = f"SELECT snapshot_id FROM {place.table}.refs WHERE name = 'main'"  # noqa: S608
+        rows = spark.sql(refs).collect()
+        return str(rows[0][0]) if rows else ""
 
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """See `LakeFormat`. DELETE that takes whole files has no place for the mark."""
@@ -216,7 +244,7 @@ class IcebergFormat:
         with one_writer(place.folder):
             self._complete(spark, place, change, request)
 
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark]:
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`. Snapshots that were rolled back do not count."""
         text = f"summary[{text_literal(MARK_PROPERTY)}]"
         current = f"SELECT snapshot_id FROM {place.table}.history WHERE is_current_ancestor"  # noqa: S608
@@ -225,7 +253,7 @@ class IcebergFormat:
             f"WHERE snapshot_id IN ({current}) ORDER BY committed_at DESC LIMIT {int(limit)}"
         ).collect()
         texts = _chained([(row[0], row[1], row[2]) for row in rows])
-        return tuple(mark for text in texts if (mark := read_mark(text)) is not None)
+        return tuple(map(read_mark, texts))
 
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
         """See `LakeFormat`. Nothing expires: older snapshots stay readable."""

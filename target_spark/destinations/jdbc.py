@@ -29,6 +29,7 @@ from target_spark.destinations.databases.place import Place, place_of
 from target_spark.destinations.databases.replacing import emptied, put_in_place, spares
 from target_spark.destinations.databases.sink import StagingSink
 from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
+from target_spark.replays import Note
 from target_spark.tables.names import legal_table_name
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
 
 
 class JdbcDestination:
-    """See `Destination`, `Versioned` and `Noted`."""
+    """See `Destination`, `Versioned` and `Replayable`."""
 
     def __init__(self, target: JdbcTarget) -> None:
         self._target = target
@@ -106,6 +107,8 @@ class JdbcDestination:
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
         self._views: dict[TablePlace, StructType] = {}
+        self._noted: set[str] = set()
+        self.keeps_notes = self._database.keeps_notes
         atexit.register(self.close)
 
     def table(self, name: TableName) -> TableId:
@@ -166,9 +169,17 @@ class JdbcDestination:
         if request.method != "overwrite":
             _repeated(lambda: self._activate(request, edit))
 
-    def note(self, request: TableRequest) -> str | None:
-        """See `Noted`."""
-        return _repeated(lambda: self._note(request))
+    def recall(self, request: TableRequest) -> Note:
+        """See `Replayable`."""
+        return _repeated(lambda: self._recall(request)) if self.keeps_notes else Note()
+
+    def keep(self, request: TableRequest, note: Note) -> None:
+        """See `Replayable`."""
+        _repeated(lambda: self._keep(request, note))
+
+    def release(self) -> None:
+        """See `Replayable`."""
+        self.close()
 
     def close(self) -> None:
         """Removes what the run has staged and not loaded; for the end of the process."""
@@ -185,10 +196,14 @@ class JdbcDestination:
                 plan = work.alter(request, work.plan(request))
                 self._view(work, request, plan)
                 work.connection.commit()
+                if flush.note is not None:
+                    self._replace_note(work, request, flush.note)
                 work.key(request, plan)
                 work.insert(request, plan, flush.parts)
                 self._tell(work, flush)
             work.connection.commit()
+            if flush.note is not None:
+                self._has_note(request, flush.note)
             self._tidy(work, parts_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
@@ -216,7 +231,11 @@ class JdbcDestination:
             self._views[work.place] = request.view
 
     def _tell(self, work: Work, flush: Flush) -> None:
-        work.ledger.add(work.cursor, flush.stream, flush.token, flush.note)
+        proof = ""
+        if flush.note is not None:
+            rows = sum(part.rows for part in flush.parts)
+            proof = self._database.sql.proof(work.cursor, rows)
+        work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
     def _tidy(self, work: Work, parts: Sequence[str]) -> None:
         """Removes tables whose rows nobody needs; what is left is removed at the run's end."""
@@ -232,11 +251,40 @@ class JdbcDestination:
             work.ledger.end(work.cursor)
             work.connection.commit()
 
-    def _note(self, request: TableRequest) -> str | None:
+    def _recall(self, request: TableRequest) -> Note:
         with self._work(request) as work:
             # A killed run's last transaction may still be under way on the server.
             work.lock()
-            return work.ledger.note(work.cursor, request.stream)
+            note = work.ledger.take(work.cursor, request.stream)
+            work.connection.commit()
+        self._has_note(request, note)
+        return note
+
+    def _keep(self, request: TableRequest, note: Note) -> None:
+        with self._work(request) as work:
+            work.lock()
+            self._replace_note(work, request, note)
+            work.connection.commit()
+        self._has_note(request, note)
+
+    def _replace_note(self, work: Work, request: TableRequest, note: Note) -> None:
+        """Put a note in the place of this run's, which must be there if it was.
+
+        Raises:
+            DestinationError: A later run has taken this one for dead and goes on in its place.
+        """
+        was_there = work.ledger.keep(work.cursor, request.stream, note)
+        if request.stream in self._noted and not was_there:
+            raise DestinationError(
+                f"another run has taken over the table '{work.place.table}': this one had lost "
+                "its connection to the database",
+                where=Where(stream=request.stream),
+                hint="run again; what was committed is not loaded twice",
+            )
+
+    def _has_note(self, request: TableRequest, note: Note) -> None:
+        with self._lock:
+            (self._noted.add if note.entries else self._noted.discard)(request.stream)
 
     def _activate(self, request: TableRequest, edit: VersionEdit) -> None:
         with self._work(request) as work:

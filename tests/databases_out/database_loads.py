@@ -18,7 +18,8 @@ from shared.arrow_types import struct_to_arrow
 from target_spark.destinations import Flush
 from target_spark.destinations.databases.place import Place, place_of
 from target_spark.destinations.jdbc import JdbcDestination, JdbcTarget
-from target_spark.plans import Layout, Part, TableName, TableRequest
+from target_spark.plans import Layout, Part, Segment, TableName, TableRequest
+from target_spark.replays import Entry, Note
 from target_spark.table_settings import JdbcSettings
 from target_spark.version_edit import VersionEdit
 
@@ -89,8 +90,9 @@ class Loads:
         self.destination = JdbcDestination(replace(JdbcTarget(database.place), **changes))
         self._numbers = itertools.count(1)
         self._run = f"{id(self):x}"
+        self.noted: list[str] = []
 
-    def stage(self, request: TableRequest, *parts: Rows, note: str = "") -> Flush:
+    def stage(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
         """The first half of a flush: the rows are staged, in a part for each sequence of them."""
         write = self.destination.prepare(request)
         assert write.sink is not None
@@ -102,13 +104,26 @@ class Loads:
                 assert row["kind"] == "part"
                 found.append(Part(row["url"], row["rows"], row["size"]))
         token = f"{self._run}-{next(self._numbers)}"
+        note = None
+        if noted:
+            self.noted.append(token)
+            entries = (Entry(one, Segment(1, f"dígest%s'\"\\ of {one}")) for one in self.noted)
+            note = Note(tuple(entries))
         return Flush(request.stream, token, write, request, tuple(found), note)
 
-    def load(self, request: TableRequest, *parts: Rows, note: str = "") -> Flush:
-        """A whole flush."""
-        flush = self.stage(request, *parts, note=note)
+    def load(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
+        """A whole flush, with a note of all noted flushes of the run."""
+        flush = self.stage(request, *parts, noted=noted)
         self.destination.commit(flush)
         return flush
+
+    def recall(self, request: TableRequest) -> list[str]:
+        """Tokens of what an earlier run has left, in order."""
+        return [entry.token for entry in self.destination.recall(request).entries]
+
+    def kill(self) -> None:
+        """The server lets go of what the run held, as when it dies."""
+        self.destination._keeper._connection.close()
 
     def activate(self, request: TableRequest, version: int, at: float = 1e9) -> None:
         self.destination.activate(request, VersionEdit(version, request.hard_delete, at))

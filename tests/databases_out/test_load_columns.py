@@ -194,7 +194,7 @@ def test_names_of_every_kind(db: Db, new_loads: NewLoads):
             "properties": {name: {"description": f"{name}'\\"} for name in HOSTILE},
         },
     )
-    loads.load(hostile, [[*range(len(HOSTILE))]], note="%s")
+    loads.load(hostile, [[*range(len(HOSTILE))]])
     loads.load(hostile, [[0, *range(10, 10 + len(HOSTILE) - 1)]])
     loads.destination.finish(hostile)
     if db.kind == "postgresql":

@@ -9,6 +9,7 @@ import pytest
 from database_loads import PG, Loads, MariaDb, request, tables_of
 
 from shared.errors import DestinationError
+from target_spark.replays import Note
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -253,39 +254,95 @@ def test_a_version_of_a_table_without_versions_changes_nothing(db: Db, new_loads
     assert ids(db) == [("1", "a")]
 
 
-def test_the_note_of_a_killed_run_is_given_back_until_a_run_ends_well(db: Db, new_loads: NewLoads):
-    killed = new_loads(db)
-    killed.load(PLAIN, [(1, "a")], note="one")
-    killed.load(PLAIN, [(2, "b")], note="two")
-    assert new_loads(db).destination.note(PLAIN) is None, "the run lives"
-    killed.destination._keeper._connection.close()
-    second = new_loads(db)
-    assert second.destination.note(PLAIN) == "two"
-    second.load(PLAIN, [(3, "c")], note="three")
-    assert second.destination.note(PLAIN) == "two"
-    second.destination.finish(PLAIN)
-    assert new_loads(db).destination.note(PLAIN) is None
-    assert len(db.table("select 1 from _singer_ledger")) == 1
+def test_mariadb_cannot_show_that_rows_are_unchanged(maria: MariaDb, new_loads: NewLoads):
+    assert not new_loads(maria).destination.keeps_notes
 
 
-def test_a_run_without_flushes_that_ends_well_makes_notes_forgotten(db: Db, new_loads: NewLoads):
-    killed = new_loads(db)
-    killed.load(PLAIN, [(1, "a")], note="one")
-    killed.destination._keeper._connection.close()
-    new_loads(db).destination.finish(PLAIN)
-    assert new_loads(db).destination.note(PLAIN) is None
+def test_a_run_takes_over_the_note_of_a_killed_one(pg: Db, new_loads: NewLoads):
+    killed = new_loads(pg)
+    assert killed.destination.keeps_notes
+    assert killed.recall(PLAIN) == []
+    killed.load(PLAIN, [(1, "a")], noted=True)
+    killed.load(PLAIN, [(2, "b"), (3, "c")], noted=True)
+    assert new_loads(pg).recall(PLAIN) == [], "the run lives"
+    killed.kill()
+    second = new_loads(pg)
+    assert second.recall(PLAIN) == killed.noted
+    second.kill()
+    third = new_loads(pg)
+    assert third.recall(PLAIN) == killed.noted, "killed before it had done anything"
+    third.destination.keep(PLAIN, Note())
+    third.destination.finish(PLAIN)
+    assert new_loads(pg).recall(PLAIN) == []
+    assert ids(pg) == [("1", "a"), ("2", "b"), ("3", "c")]
 
 
-def test_there_is_no_note_without_a_table(db: Db, new_loads: NewLoads):
-    assert new_loads(db).destination.note(PLAIN) is None
+def test_a_run_that_ends_well_leaves_no_note(pg: Db, new_loads: NewLoads):
+    loads = new_loads(pg)
+    loads.load(PLAIN, [(1, "a")], noted=True)
+    loads.destination.finish(PLAIN)
+    loads.kill()
+    assert new_loads(pg).recall(PLAIN) == []
+    assert len(pg.table("select 1 from _singer_ledger")) == 1
 
 
-def test_notes_are_long(db: Db, new_loads: NewLoads):
-    note = "né%s'\"\\" * 8000
-    killed = new_loads(db)
-    killed.load(PLAIN, [(1, "a")], note=note)
-    killed.destination._keeper._connection.close()
-    assert new_loads(db).destination.note(PLAIN) == note
+def test_there_is_no_note_without_a_table(pg: Db, new_loads: NewLoads):
+    assert new_loads(pg).recall(PLAIN) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "delete from t",
+        "delete from t where id = 1",
+        "truncate t",
+        "update t set x = x",
+        "drop table t",
+        "create table u as table t; drop table t; alter table u rename to t",
+    ],
+)
+def test_a_note_ends_where_its_rows_have_changed(pg: Db, new_loads: NewLoads, change: str):
+    killed = new_loads(pg)
+    killed.load(PLAIN, [(1, "a"), (2, "b")], noted=True)
+    pg.run(change)
+    killed.kill()
+    assert new_loads(pg).recall(PLAIN) == []
+
+
+def test_a_note_ends_where_another_run_has_loaded(pg: Db, new_loads: NewLoads):
+    killed, other = new_loads(pg), new_loads(pg)
+    killed.load(PLAIN, [(1, "a")], noted=True)
+    other.load(PLAIN, [(2, "b")])
+    killed.kill()
+    assert new_loads(pg).recall(PLAIN) == []
+
+
+def test_a_run_that_lost_its_connection_does_not_go_on_beside_its_successor(
+    pg: Db, new_loads: NewLoads
+):
+    zombie = new_loads(pg)
+    zombie.load(PLAIN, [(1, "a")], noted=True)
+    late = zombie.stage(PLAIN, [(2, "b")], noted=True)
+    zombie.kill()
+    successor = new_loads(pg)
+    assert successor.recall(PLAIN) == zombie.noted[:1]
+    successor.load(PLAIN, [(2, "b")])
+    before = pg.table("select token, note from _singer_ledger order by id")
+    with pytest.raises(DestinationError, match="taken over"):
+        zombie.destination.commit(late)
+    with pytest.raises(DestinationError, match="taken over"):
+        zombie.destination.keep(PLAIN, Note())
+    assert ids(pg) == [("1", "a"), ("2", "b")]
+    assert pg.table("select token, note from _singer_ledger order by id") == before
+
+
+def test_a_ledger_of_an_older_version_is_used_on(pg: Db, new_loads: NewLoads):
+    new_loads(pg).load(PLAIN, [(1, "a")])
+    pg.run("alter table _singer_ledger drop column proof")
+    loads = new_loads(pg)
+    loads.load(PLAIN, [(2, "b")], noted=True)
+    loads.kill()
+    assert new_loads(pg).recall(PLAIN) == loads.noted
 
 
 def test_what_a_killed_run_has_staged_goes_with_the_next_run(db: Db, new_loads: NewLoads):
@@ -308,10 +365,10 @@ def test_what_a_run_has_staged_and_not_loaded_goes_with_its_end(db: Db, new_load
 
 def test_a_run_keeps_its_lock_when_its_connection_is_cut(db: Db, new_loads: NewLoads):
     loads = new_loads(db)
-    flush = loads.stage(PLAIN, [(1, "a")], note="n")
-    loads.destination._keeper._connection.close()
+    flush = loads.stage(PLAIN, [(1, "a")], noted=db.kind == "postgresql")
+    loads.kill()
     loads.destination.commit(flush)
-    assert new_loads(db).destination.note(PLAIN) is None
+    assert new_loads(db).recall(PLAIN) == [], "it lives"
     assert ids(db) == [("1", "a")]
 
 

@@ -22,7 +22,8 @@ from target_spark.destinations.iceberg import iceberg_destination
 from target_spark.destinations.lakes.iceberg_ddl import described
 from target_spark.destinations.lakes.marks import Mark
 from target_spark.destinations.lakes.sessions import own_session
-from target_spark.plans import Layout, Part, TableName, TableRequest
+from target_spark.plans import Layout, Part, Segment, TableName, TableRequest
+from target_spark.replays import Entry, Note
 from target_spark.version_edit import VersionEdit
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Load:
     run: str = ""
     number: int = 0
     destination: Any = None
+    noted: list[str] = field(default_factory=list)
 
     make: ClassVar[Callable[..., Any]]
 
@@ -57,14 +59,17 @@ class Load:
         self.begin()
 
     def begin(self) -> None:
-        """Starts another run; the one before has not ended."""
+        """Starts another run; the one before has been killed."""
+        if self.destination is not None:
+            self.destination._close()
+        self.noted = []
         self.run = uuid.uuid4().hex[:12]
         self.number = 0
         self.destination = type(self).make(self.config, lambda: self.spark)
 
     def other(self, **changes: Any) -> Load:
         """A run of another process on the same table."""
-        return replace(self, **changes)
+        return replace(self, destination=None, **changes)
 
     @property
     def request(self) -> TableRequest:
@@ -80,17 +85,23 @@ class Load:
             view=self.view,
         )
 
-    def flush(self, *parts: Rows, note: str = "", token: str | None = None) -> Flush:
+    def flush(self, *parts: Rows, noted: bool = False, token: str | None = None) -> Flush:
         """Parts as executors write them."""
         write = self.destination.prepare(self.request)
         self.number += 1
         made = [self._part(write, rows) for rows in parts]
         token = token or f"{self.run}-{self.number:06d}"
+        note = None
+        if noted:
+            self.noted.append(token)
+            note = note_of(*self.noted)
         return Flush(self.stream, token, write, self.request, tuple(made), note)
 
-    def load(self, *parts: Rows, note: str = "") -> Flush:
-        """Commits the parts as one flush."""
-        flush = self.flush(*parts, note=note)
+    def load(self, *parts: Rows, noted: bool = False) -> Flush:
+        """Commits the parts as one flush, with a note of all noted flushes of the run."""
+        if noted and not self.noted:
+            self.recall()
+        flush = self.flush(*parts, noted=noted)
         self.destination.commit(flush)
         return flush
 
@@ -100,8 +111,9 @@ class Load:
     def activate(self, version: int, *, at: float = 86400.0) -> None:
         self.destination.activate(self.request, VersionEdit(version, self.hard_delete, at))
 
-    def note(self) -> str | None:
-        found: str | None = self.destination.note(self.request)
+    def recall(self) -> frozenset[str]:
+        """Tokens of what an earlier run has left."""
+        found: frozenset[str] = self.destination.recall(self.request).tokens
         return found
 
     @property
@@ -145,7 +157,8 @@ class Load:
     def marks(self) -> list[Mark]:
         """Marks of ours, newest first."""
         place = self.destination._form.place(self.request.name)
-        return list(self.destination._form.marks(self.reader(), place, 100))
+        found = self.destination._form.marks(self.reader(), place, 100)
+        return [mark for mark in found if mark is not None]
 
     def other_reader(self) -> Table:
         """What a program other than Spark finds."""
@@ -156,6 +169,11 @@ class Load:
         schema = struct_to_arrow(write.struct)
         parquet.write_table(pa.Table.from_pylist(list(rows), schema), path)
         return Part(str(path), len(rows), path.stat().st_size)
+
+
+def note_of(*tokens: str) -> Note:
+    """A note with a segment for each flush."""
+    return Note(tuple(Entry(token, Segment(1, f"digest of {token}")) for token in tokens))
 
 
 @dataclass

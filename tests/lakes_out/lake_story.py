@@ -59,7 +59,7 @@ def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str,
 def tell(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
     """Runs the target three times.
 
-    The first run fails behind its STATE, and the second one gets its records again.
+    The first run fails before its STATE, and the second one gets its records again.
 
     Args:
         given: The settings.
@@ -75,8 +75,8 @@ def tell(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Pa
     options = StorageOptions(files.get("options", {}))
     FORMATS["parquet"].write(place, rows.schema, [rows], "zstd", options)
     old, new = [{"id": 1, "name": "a"}, {"id": 2}], [{"id": 2, "name": "b", "more": {"n": 2.5}}]
-    first = [*_messages(streams, FIRST, old, place), _state(1)]
-    whole = [*first, *_messages(streams, SECOND, new), _state(2)]
+    first = _messages(streams, FIRST, old, place)
+    whole = [*first, _state(1), *_messages(streams, SECOND, new), _state(2)]
     last = [*_messages(["fresh"], SECOND, new), _state(3)]
 
     def run(lines: list[str]) -> list[bytes]:

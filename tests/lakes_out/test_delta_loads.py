@@ -70,7 +70,7 @@ def test_tables_of_a_catalog(delta_load: Make) -> None:
     load = delta_load("id long, name string", keys=("id",), method="upsert",
                       in_catalog=True, table="From A Catalog!")  # fmt: skip
     load.load([row(1, "a")])
-    load.load([row(1, "b")], note="n")
+    load.load([row(1, "b")], noted=True)
     assert load.rows() == [(1, "b")]
     load.end()
     assert load.name.startswith("`spark_catalog`.`default`.`")

@@ -71,11 +71,11 @@ def test_a_flush_that_was_rolled_back_is_committed_again(iceberg_load: Make) -> 
     first = load.history()[-1]["snapshot_id"]
     flush = load.flush([row(2, "b")])
     load.destination.commit(replace(flush, parts=()))
-    kept = load.flush([row(3, "c")], note="n")
+    kept = load.flush([row(3, "c")], noted=True)
     load.destination.commit(kept)
     catalog = load.name.partition(".")[0]
     load.sql(f"CALL {catalog}.system.rollback_to_snapshot('{{t}}', {first})")
-    again = load.flush([row(3, "c")], token=kept.token, note="n")
+    again = load.flush([row(3, "c")], token=kept.token, noted=True)
     load.destination.commit(again)
     assert load.rows() == [(1, "a"), (3, "c")]
 

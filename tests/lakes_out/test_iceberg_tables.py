@@ -160,7 +160,7 @@ def test_compaction_joins_small_files_and_expires_nothing(iceberg_load: Make) ->
     layout = Layout(cluster_by=("id",), compact=True, target_file_bytes=1 << 20)
     load = iceberg_load("id long, name string", layout=layout)
     for n in range(6):
-        load.load([{"id": 5 - n, "name": "x"}], note=f"note {n}")
+        load.load([{"id": 5 - n, "name": "x"}], noted=True)
     snapshots = len(load.history())
     load.end()
     assert load.sql("SELECT count(*) FROM {t}.files")[0][0] == 1
@@ -169,7 +169,7 @@ def test_compaction_joins_small_files_and_expires_nothing(iceberg_load: Make) ->
     ids = [row[0] for row in load.reader().read.parquet(path).select("id").collect()]
     assert ids == sorted(ids)
     load.begin()
-    assert load.note() is None
+    assert load.recall() == frozenset()
 
 
 def test_a_merge_reads_only_partitions_of_its_rows(iceberg_load: Make) -> None:

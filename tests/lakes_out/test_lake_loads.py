@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from lake_loads import Load, run_together, struct
 
 from shared.errors import DestinationError
 from target_spark.plans import Layout
+from target_spark.replays import Note
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., Load]
@@ -250,24 +252,122 @@ def test_a_commit_repeated_changes_nothing(lake_load: Make, method: str) -> None
     assert (1, "b") in load.rows()
 
 
-def test_the_note_of_a_crashed_run_is_given_back_until_a_run_ends(lake_load: Make) -> None:
-    load = lake_load("id long, name string")
-    assert load.note() is None
-    load.load([row(1, "a")], note="first")
-    load.load([row(2, "b")], note='{"second": "☃ ${spark.master} \'"}')
+@pytest.mark.parametrize("in_catalog", [False, True])
+def test_a_run_takes_over_the_note_of_a_killed_one(lake_load: Make, in_catalog: bool) -> None:
+    load = lake_load("id long, name string", in_catalog=in_catalog, table=f"notes_{in_catalog}")
+    assert load.recall() == frozenset()
+    load.load([row(1, "a")], noted=True)
+    load.struct = struct("id long, name string, more long")
+    load.load([row(2, "b")], noted=True)
+    left = frozenset(load.noted)
+    others = load.other(stream="others")
+    assert others.recall() == frozenset()
+    others.end()
     load.begin()
-    assert load.note() == '{"second": "☃ ${spark.master} \'"}'
-    load.sql("INSERT INTO {t} VALUES (9, 'of another')")
+    assert load.recall() == left
     load.begin()
-    assert load.note() == '{"second": "☃ ${spark.master} \'"}'
-    assert load.other(stream="others").note() is None
-    load.load([row(3, "c")], note="x" * 65536)
-    load.begin()
-    assert load.note() == "x" * 65536
+    assert load.recall() == left, "killed before it had done anything"
     load.end()
     load.begin()
-    assert load.note() is None
-    assert len(load.rows()) == 4
+    assert load.recall() == frozenset(), "a run has ended well"
+    assert len(load.rows()) == 2
+    left_behind = [path.name for path in Path(load.config.path or ".").glob(".*uncovered*")]
+    assert load.config.path == "" or len(left_behind) == 1, "the living run's own"
+
+
+def test_the_note_of_a_living_run_is_its_own(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    other = load.other()
+    assert other.recall() == frozenset()
+    other.load([row(2, "b")], noted=True)
+    left = frozenset(load.noted)
+    load.load([row(3, "c")], noted=True)
+    left = frozenset(load.noted)
+    other.end()
+    load.begin()
+    assert load.recall() == frozenset(), f"the other's flush lies among {sorted(left)}"
+    assert len(load.rows()) == 3
+
+
+CHANGES = {
+    "insert": "INSERT INTO {t} VALUES (9, 'of another')",
+    "delete": "DELETE FROM {t} WHERE id = 1",
+    "update": "UPDATE {t} SET name = 'x' WHERE id = 1",
+    "truncate": "DELETE FROM {t}",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_note_ends_where_others_have_changed_the_table(lake_load: Make, change: str) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    load.sql(CHANGES[change])
+    load.begin()
+    assert load.recall() == frozenset()
+
+
+def test_a_note_ends_with_its_table(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    shutil.rmtree(Path(load.config.path) / load.table)
+    load.begin()
+    assert load.recall() == frozenset()
+    load.load([row(5, "other")], noted=True)
+    load.begin()
+    assert len(load.recall()) == 1
+
+
+def test_what_a_note_says_goes_with_it(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    load.destination.keep(load.request, Note())
+    load.begin()
+    assert load.recall() == frozenset()
+
+
+def test_a_flush_that_was_not_committed_is_not_in_the_note(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    left = frozenset(load.noted)
+    flush = load.flush([row(2, "b")], noted=True)
+    assert flush.note is not None
+    load.destination.keep(load.request, flush.note)
+    load.begin()
+    assert load.recall() == left
+
+
+def test_a_commit_that_lands_late_is_not_made_twice(
+    lake_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outcome was unknown, it was looked for and not found, and then it landed."""
+    load = lake_load("id long, name string")
+    load.load([row(0, "before")])
+    flush = load.flush([row(1, "a")])
+    form = load.destination._form
+    append, marks = form.append, form.marks
+    tried = []
+
+    def unknown(*args: Any) -> None:
+        tried.append(args)
+        if len(tried) == 1:
+            raise RuntimeError("CommitStateUnknownException ConcurrentAppendException")
+        append(*args)
+
+    def stale(*args: Any) -> Any:
+        found = tuple(marks(*args))
+        if len(tried) == 1:
+            append(*tried[0])
+            tried.append(())
+        return found
+
+    monkeypatch.setattr(form, "append", unknown)
+    monkeypatch.setattr(form, "marks", stale)
+    monkeypatch.setattr(load.destination, "_adopted", lambda *_: False)
+    load.destination.commit(flush)
+    assert len(tried) >= 2
+    assert sorted(load.rows()) == [(0, "before"), (1, "a")]
+    assert [mark.token for mark in load.marks()].count(flush.token) == 1
 
 
 def test_a_run_that_kept_no_notes_commits_nothing_at_its_end(lake_load: Make) -> None:

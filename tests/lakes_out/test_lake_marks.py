@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lake_loads import note_of
 
-from target_spark.destinations.lakes.marks import Mark, open_flush, read_mark, run_of
+from target_spark.destinations.lakes.marks import Mark, held, read_mark, run_of
 from target_spark.destinations.lakes.merge import (
     KeyRange,
     MergePlan,
@@ -18,20 +20,14 @@ from target_spark.destinations.lakes.merge import (
     quoted,
     text_literal,
 )
+from target_spark.replays import Note
 
 words = st.text(max_size=30)
 
 
-@given(st.builds(Mark, words, words, st.none() | words.filter(bool), words, st.tuples(words)))
+@given(st.builds(Mark, words, words, st.none() | words.filter(bool)))
 def test_a_mark_is_read_as_it_was_written(mark: Mark) -> None:
-    found = read_mark(mark.to_text())
-    assert found is not None
-    assert (found.run, found.stream, found.token, found.note) == (
-        mark.run,
-        mark.stream,
-        mark.token,
-        mark.note,
-    )
+    assert read_mark(mark.to_text()) == mark
 
 
 def test_what_others_have_stored_is_no_mark() -> None:
@@ -47,23 +43,34 @@ def test_tokens_tell_run_and_number() -> None:
     assert run_of("t") == "t"
 
 
-def test_the_newest_flush_of_a_run_that_has_not_ended_is_open() -> None:
-    crashed = [Mark("a", "s", "a-2", "n2"), Mark("a", "s", "a-1", "n1")]
-    assert open_flush(crashed, "s") == crashed[0]
-    assert open_flush(crashed, "other") is None
-    assert open_flush([Mark("a", "s", ended=("a",)), *crashed], "s") is None
-    assert open_flush([], "s") is None
+def test_a_table_holds_a_note_whose_commits_are_its_newest() -> None:
+    note = note_of("a-1", "a-2")
+    one, two = (Mark("a", "s", token) for token in ("a-1", "a-2"))
+    older = [Mark("z", "s", "z-9"), None]
+    assert held(note, [two, one, *older], "s") == note
+    assert held(note, [Mark("a", "s"), two, Mark("a", "s"), one], "s") == note, "columns changed"
+    assert held(note, [one, *older], "s") == note_of("a-1"), "killed before the second"
 
 
-def test_a_run_that_took_over_ends_the_one_before_too() -> None:
-    crashed = Mark("a", "s", "a-1", "n1")
-    taken_over = [Mark("b", "s", ended=("b", "a")), Mark("b", "s", "b-1", "n"), crashed]
-    assert open_flush(taken_over, "s") is None
+@pytest.mark.parametrize(
+    "newest",
+    [
+        [None, "a-2", "a-1"],
+        ["a-2", None, "a-1"],
+        ["z-1", "a-2", "a-1"],
+        ["a-2", "z-1", "a-1"],
+        ["a-2"],
+        [],
+    ],
+)
+def test_a_table_that_others_have_changed_holds_nothing(newest: list[str | None]) -> None:
+    marks = [token and Mark(run_of(token), "s", token) for token in newest]
+    assert held(note_of("a-1", "a-2"), marks, "s") == Note()
 
 
-def test_the_end_of_one_run_leaves_the_notes_of_another() -> None:
-    marks = [Mark("b", "s", ended=("b",)), Mark("a", "s", "a-2", "n2"), Mark("b", "s", "b-1")]
-    assert open_flush(marks, "s") == marks[1]
+def test_a_flush_of_another_stream_is_a_change_by_others() -> None:
+    marks = [Mark("a", "other", "a-2"), Mark("a", "s", "a-1")]
+    assert held(note_of("a-1"), marks, "s") == Note()
 
 
 def test_a_merge_compares_keys_and_says_where_they_can_be() -> None:

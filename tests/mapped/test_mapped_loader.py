@@ -63,7 +63,7 @@ class Below:
     def activate(self, stream: StreamSchema, version: int) -> None:
         self._note("activate", stream.stream)
 
-    def tells_repeats(self, stream: str) -> bool:
+    def can_detect_replays(self, stream: str) -> bool:
         return stream == "noted"
 
     def delete_rejects(self, results: Sequence[LoadResult]) -> None:
@@ -171,7 +171,7 @@ def test_a_removed_stream_is_nothing_to_load(caplog: pytest.LogCaptureFixture) -
     mapped.finish("orders")
     assert (result, below.calls) == (mapped.convert(batch()), [])
     assert not mapped.overwrites("orders")
-    assert not mapped.tells_repeats("orders")
+    assert not mapped.can_detect_replays("orders")
 
 
 def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
@@ -182,7 +182,7 @@ def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
     alone, _ = loader({"orders": {"__alias__": "'noted'"}}, streams=streams)
     alone.plan(batch().stream)
     assert not alone.overwrites("orders")
-    assert alone.tells_repeats("orders")
+    assert alone.can_detect_replays("orders")
 
 
 def test_versions_and_ends_reach_every_output() -> None:

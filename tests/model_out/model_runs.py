@@ -97,7 +97,7 @@ class Run:
             SizeAndAge(rows=config.batch_size_rows, seconds=AGE),
             Limits(parallel=4, probe=config.batch_size_rows is not None),
             run_id=uuid.uuid4().hex,
-            by_state=self.loader.tells_repeats,
+            recalls=self.loader.can_detect_replays,
             overwrite=lambda stream: load_method(config, stream) == "overwrite",
         )
         self._doer = Doer(
@@ -142,6 +142,10 @@ class Run:
         for action in self._pipeline.handle(event, self.now):
             self._note(action)
             self._doer.do(action)
+            if isinstance(action, ev.Recall):
+                # The input waits for it.
+                self._works[action.work] = action
+                self.do(action.work)
 
     def do(self, work: int, *, twice: bool = False, heard: bool = True) -> None:
         """Has work done.
@@ -187,10 +191,12 @@ class Run:
         assert self._pipeline.done
 
     def leave(self) -> None:
-        """Lets go of what only a dead process does: files of its own, connections."""
+        """Lets go of what only a dead process does: files of its own, locks, connections."""
         for model in self.models.values():
             model.forget()
         self._staging.__exit__()
+        if self.loader._config.format != "jdbc":
+            self.loader.close()
         keeper = getattr(self.loader._destination, "_keeper", None)
         connection = getattr(keeper, "_connection", None)
         if connection is not None:

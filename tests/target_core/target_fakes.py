@@ -104,11 +104,17 @@ class FakeLoader:
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         self.deleted += [file.url for file in files]
 
-    def state_is_out(self) -> None:
-        pass
-
-    def tells_repeats(self, stream: str) -> bool:
+    def can_detect_replays(self, stream: str) -> bool:
         return False
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        return ()
+
+    def cover(self, position: int, state: bytes) -> None:
+        self.acts.append(("cover", position))
+
+    def close(self) -> None:
+        self.acts.append(("close", None))
 
     def finish(self, stream: str) -> None:
         self.acts.append(("finish", stream))

@@ -121,6 +121,8 @@ class Database(Protocol):
     rules: NameRules
     can: Capabilities
     sql: Sql
+    keeps_notes: bool
+    """Whether it can show that rows which a flush added are in the table still, unchanged."""
     null_keys: bool
     """Whether rows can be unique by keys that are null; known once connected."""
 

@@ -87,6 +87,7 @@ class MySql:
     """See `Database`."""
 
     null_keys = False
+    keeps_notes = False  # Nothing tells whether others have changed rows.
     can = Capabilities(widen=holds_all, takes=_takes)
     rules = NameRules(
         style="keep",

@@ -76,6 +76,7 @@ class PostgreSql:
     """See `Database`."""
 
     null_keys = True
+    keeps_notes = True
     can = Capabilities(widen=holds_all)
     rules = NameRules(
         style="keep", max_bytes=63, forbidden="\0", reserved=_SYSTEM_COLUMNS, ignore_case=False

@@ -209,10 +209,30 @@ class PostgreSqlSql(Sql):
             f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
             "KEY, table_name text NOT NULL, stream text NOT NULL, run text NOT NULL, token text "
             "NOT NULL, note text NOT NULL, at timestamptz NOT NULL DEFAULT now(), ended boolean "
-            "NOT NULL DEFAULT false, UNIQUE (table_name, token))",
+            "NOT NULL DEFAULT false, proof text NOT NULL DEFAULT '', UNIQUE (table_name, token))",
+            f"ALTER TABLE {ledger} ADD COLUMN IF NOT EXISTS proof text NOT NULL DEFAULT ''",
             f"CREATE TABLE IF NOT EXISTS {names} (table_name text NOT NULL, source text NOT NULL, "
             "column_name text NOT NULL, PRIMARY KEY (table_name, source))",
         ]
+
+    def proof(self, cursor: Cursor, rows: int) -> str:
+        """See `Sql`: the transaction, which each row version names, and how many rows it adds."""
+        cursor.execute("SELECT txid_current() %% 4294967296", ())
+        return f"{cursor.fetchone()[0]} {rows}"
+
+    def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
+        """See `Sql`. Row versions that were changed or restored name another transaction."""
+        cursor.execute("SELECT to_regclass(%s)", (self.table(place),))
+        if not proofs or cursor.fetchone()[0] is None:
+            return set()
+        wanted = {token: proof.split() for token, proof in proofs.items()}
+        cursor.execute(
+            f"SELECT xmin::text, count(*) FROM {self.with_arguments(place)} "
+            "WHERE xmin = ANY(%s::text[]::xid[]) GROUP BY 1",
+            ([number for number, _ in wanted.values()],),
+        )
+        found = {number: str(count) for number, count in cursor.fetchall()}
+        return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """See `Sql`."""

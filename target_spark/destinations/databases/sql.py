@@ -229,6 +229,20 @@ class Sql:
         """The tables of the ledger and of column names, unless they are there."""
         raise NotImplementedError
 
+    def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
+        """By what rows that the open transaction adds are found again; empty if they cannot be."""
+        return ""
+
+    def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:  # noqa: ARG002
+        """The tokens whose rows are all in a table still, as they were added.
+
+        Args:
+            cursor: Of a transaction that nobody else can change the table beside.
+            place: The table.
+            proofs: Token → proof.
+        """
+        return set()
+
     def marked(self, rows: Rows) -> str:
         """The newest rows of their keys that are marked as deleted: their keys."""
         keys = ", ".join(f"s.{name}" for name in rows.staged_keys)

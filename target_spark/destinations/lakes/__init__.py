@@ -78,15 +78,39 @@ class LakeFormat(Protocol):
         """Makes the table of `change.create`; one that somebody has made meanwhile stays."""
 
     def alter(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+        self,
+        spark: SparkSession,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,
+        mark: Mark,
     ) -> None:
-        """Adds and widens columns, drops NOT NULL; stores `change.mapping` before."""
+        """Adds and widens columns, drops NOT NULL; stores `change.mapping` before.
 
-    def append(self, spark: SparkSession, frame: DataFrame, place: Place, mark: Mark) -> None:
+        Its commits carry the mark, if they are among those that `marks` lists.
+        """
+
+    def append(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        mark: Mark,
+        base: str | None = None,
+    ) -> None:
         """Adds rows, of all columns in any order, in one commit with the mark.
 
-        A commit is made for a frame without rows too: the mark must be found again.
+        Args:
+            spark: The session.
+            frame: The rows.
+            place: Of the table.
+            mark: Of the commit.
+            base: See `head`: the commit may have been made since, so that nothing may be added if
+                anybody has added rows; None if that cannot be.
         """
+
+    def head(self, spark: SparkSession, place: Place) -> str | None:
+        """The table's newest commit; None if the format itself refuses to repeat a commit."""
 
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """Runs MERGE, UPDATE or DELETE in one commit with the mark."""
@@ -121,8 +145,8 @@ class LakeFormat(Protocol):
             LostCommit: The table has another version now.
         """
 
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark]:
-        """Marks of our commits among the last `limit` commits, newest first."""
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
+        """The marks of the last `limit` commits, newest first; None for commits of others."""
 
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
         """Joins small files, sorted or clustered as the layout says."""

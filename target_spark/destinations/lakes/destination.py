@@ -20,15 +20,16 @@ from target_spark.destinations import Flush, TableId, TableWrite
 from target_spark.destinations.folders import TableFolder
 from target_spark.destinations.lakes import Adopting, LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import repeated
-from target_spark.destinations.lakes.marks import Mark, open_flush, run_of
+from target_spark.destinations.lakes.marks import Mark, held, run_of
 from target_spark.destinations.lakes.merge import activate_sql
-from target_spark.destinations.lakes.parts import no_rows
+from target_spark.destinations.lakes.note_files import NoteFile, note_files
 from target_spark.destinations.lakes.pending import pending_folders
 from target_spark.destinations.lakes.rows import appended, overwritten, recast, upserted
 from target_spark.destinations.lakes.sessions import own_session
 from target_spark.destinations.lakes.settling import settle
 from target_spark.destinations.lakes.views import view_sql
 from target_spark.destinations.trouble import writing
+from target_spark.replays import Note
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ class OpenTable:
         lock: One commit at a time.
         held: Flushes that wait for the end of the run (`overwrite`).
         tried: Tokens of flushes that a commit has been tried for.
-        runs: Runs whose notes end with this one.
         view: Columns of the view over it that this run has made.
     """
 
@@ -69,18 +69,19 @@ class OpenTable:
     lock: Any
     held: list[Flush] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)
-    runs: set[str] = field(default_factory=set)
     view: StructType | None = None
 
 
 class LakeDestination:
-    """See `Destination`, `Versioned` and `Noted`.
+    """See `Destination`, `Versioned` and `Replayable`.
 
     Args:
         form: The table format.
         config: The settings.
         spark: Gives the session.
     """
+
+    keeps_notes = True
 
     def __init__(
         self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
@@ -89,6 +90,8 @@ class LakeDestination:
         self._conflicts = config.type_conflicts
         self._spark = spark
         self._folders = pending_folders(config)
+        self._note_files = note_files(config)
+        self._notes: dict[tuple[str, str], NoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
         atexit.register(self._close)
@@ -108,6 +111,8 @@ class LakeDestination:
         table = self._open(flush.request)
         with table.lock:
             if flush.request.method != "overwrite":
+                if flush.note is not None:
+                    self.keep(flush.request, flush.note)
                 self._repeat(table, flush.request, lambda _: self._load(table, flush))
                 _settle(table)
                 self.abort(flush)
@@ -123,14 +128,18 @@ class LakeDestination:
 
     def finish(self, request: TableRequest) -> None:
         """See `Destination`. Compaction that fails is logged: every row is in the table."""
+        key = request.stream, self._form.place(request.name).table
+        notes = self._notes.pop(key, None)
+        if notes is not None:
+            notes.close(remove=True)
+        if key not in self._tables:
+            return
         table = self._open(request)
         with table.lock:
             if table.held:
                 self._repeat(table, request, lambda attempt: self._overwrite(table, attempt))
                 _settle(table)
                 table.held.clear()
-            elif table.runs:
-                self._repeat(table, request, lambda _: self._end(table, request))
             if request.layout.compact:
                 self._compact(table, request)
             with self._lock:
@@ -146,35 +155,54 @@ class LakeDestination:
             self._repeat(table, request, lambda _: self._edit(table, request, edit))
             _settle(table)
 
-    def note(self, request: TableRequest) -> str | None:
-        """See `Noted`."""
+    def recall(self, request: TableRequest) -> Note:
+        """See `Replayable`."""
+        place = self._form.place(request.name)
+        with self._lock:
+            key = request.stream, place.table
+            notes = self._notes.setdefault(key, self._note_files(place, request.stream))
+        left = notes.take()
+        if not left.entries:
+            return left
         table = self._open(request)
         with table.lock:
-            mark = self._repeat(table, request, lambda _: self._open_flush(table, request))
-            if mark is None:
-                return None
-            table.runs.add(mark.run)
-            return mark.note or None
+            found: Note = self._repeat(table, request, lambda _: self._held(table, request, left))
+        notes.write(found)
+        return found
+
+    def keep(self, request: TableRequest, note: Note) -> None:
+        """See `Replayable`."""
+        notes = self._notes.get((request.stream, self._form.place(request.name).table))
+        if notes is not None:
+            notes.write(note)
+
+    def release(self) -> None:
+        """See `Replayable`."""
+        for notes in self._notes.values():
+            with contextlib.suppress(SingerSparkError):
+                notes.close(remove=False)
 
     def _load(self, table: OpenTable, flush: Flush) -> None:
         """Everything from the table's columns to the commit, for one attempt."""
-        if flush.token in table.tried and self._is_stored(table, flush.token):
-            return
+        form, base = self._form, None
+        is_again = flush.token in table.tried
+        if is_again:
+            # Before the search: what lands behind it makes the commit fail.
+            base = form.head(table.spark, table.place)
+            if self._is_stored(table, flush.token):
+                return
         table.tried.add(flush.token)
-        request = self._storable(flush.request)
-        now, change = self._shape(table, request)
+        request, run = self._storable(flush.request), run_of(flush.token)
+        now, change = self._shape(table, request, Mark(run, flush.stream))
         self._view(table, request, now)
-        if not flush.parts and not flush.note:
+        if not flush.parts:
             return
-        run = run_of(flush.token)
-        mark = Mark(run, flush.stream, flush.token, flush.note, tuple(table.runs - {run}))
-        if request.method == "upsert" and request.keys and flush.parts:
-            upserted(self._form, table.spark, table.place, flush, request, now, change, mark)
+        mark = Mark(run, flush.stream, flush.token)
+        if request.method == "upsert" and request.keys:
+            upserted(form, table.spark, table.place, flush, request, now, change, mark)
         elif not self._adopted(table, flush, now, change, mark):
             frame = appended(table.spark, flush, change)
-            self._form.append(table.spark, frame, table.place, mark)
-        if flush.note:
-            table.runs.add(run)
+            form.append(table.spark, frame, table.place, mark, base)
 
     def _adopted(
         self, table: OpenTable, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
@@ -184,7 +212,9 @@ class LakeDestination:
             return False
         return form.adopt(table.place, flush, now, change, mark)
 
-    def _shape(self, table: OpenTable, request: TableRequest) -> tuple[LakeTable, TableChange]:
+    def _shape(
+        self, table: OpenTable, request: TableRequest, mark: Mark
+    ) -> tuple[LakeTable, TableChange]:
         """The table after it has been given what the rows need, and how they go into it."""
         form, spark, place = self._form, table.spark, table.place
         for _ in range(_STEPS):
@@ -193,9 +223,9 @@ class LakeDestination:
             if now is None or change.create is not None:
                 form.create(spark, place, change, request)
             elif change.rewrite:
-                self._rewrite(table, request)
+                self._rewrite(table, request, mark)
             elif _alters(now, change):
-                form.alter(spark, place, change, request)
+                form.alter(spark, place, change, request, mark)
             else:
                 return now, change
         raise DestinationError(f"the columns of {place.shown} do not become what the rows need")
@@ -205,7 +235,7 @@ class LakeDestination:
         struct, names = (None, {}) if now is None else (now.struct, now.names)
         return plan_change(struct, request, form.rules, self._conflicts, form.can, names)
 
-    def _rewrite(self, table: OpenTable, request: TableRequest) -> None:
+    def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
         """Writes the whole table anew, with columns that change to a type nobody can widen to."""
         form, spark, place = self._form, table.spark, table.place
         version = form.version(spark, place)
@@ -214,7 +244,7 @@ class LakeDestination:
         if now is None or not change.rewrite:
             return  # Another has done it.
         frame, whole = recast(spark, place, now, change)
-        form.replace(spark, frame, place, whole, request, Mark("", request.stream), version)
+        form.replace(spark, frame, place, whole, request, mark, version)
 
     def _overwrite(self, table: OpenTable, attempt: int) -> None:
         last = table.held[-1]
@@ -226,7 +256,7 @@ class LakeDestination:
         names = {} if now is None else now.names
         plan = _planner(form, self._conflicts)
         frame, change, request = overwritten(table.spark, flushes, plan, names)
-        mark = Mark(run, last.stream, last.token, ended=(run, *table.runs))
+        mark = Mark(run, last.stream, last.token)
         form.replace(table.spark, frame, table.place, change, request, mark)
         self._view(table, request, LakeTable(frame.schema, change.mapping))
 
@@ -235,17 +265,6 @@ class LakeDestination:
         if request.view is not None and table.view != request.view:
             table.spark.sql(view_sql(table.place, request, now.names))
             table.view = request.view
-
-    def _end(self, table: OpenTable, request: TableRequest) -> None:
-        """An empty commit that says that nobody needs the notes of these runs any more."""
-        now = self._form.describe(table.spark, table.place)
-        if now is None:
-            return
-        frame = no_rows(table.spark, now.struct)
-        runs = tuple(sorted(table.runs))
-        self._form.append(
-            table.spark, frame, table.place, Mark(runs[0], request.stream, ended=runs)
-        )
 
     def _edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> None:
         now = self._form.describe(table.spark, table.place)
@@ -270,12 +289,12 @@ class LakeDestination:
         if self._form.describe(table.spark, table.place) is None:
             return False
         marks = self._form.marks(table.spark, table.place, HISTORY)
-        return any(mark.token == token for mark in marks)
+        return any(mark is not None and mark.token == token for mark in marks)
 
-    def _open_flush(self, table: OpenTable, request: TableRequest) -> Mark | None:
+    def _held(self, table: OpenTable, request: TableRequest, note: Note) -> Note:
         if self._form.describe(table.spark, table.place) is None:
-            return None
-        return open_flush(self._form.marks(table.spark, table.place, HISTORY), request.stream)
+            return Note()
+        return held(note, self._form.marks(table.spark, table.place, HISTORY), request.stream)
 
     def _storable(self, request: TableRequest) -> TableRequest:
         return replace(request, struct=self._form.storable(request.struct))
@@ -297,7 +316,8 @@ class LakeDestination:
             return self._tables[key]
 
     def _close(self) -> None:
-        """Removes what is hidden and belongs to this run, when the process ends."""
+        """Removes what is hidden and belongs to this run, when the process ends; notes stay."""
+        self.release()
         for table in self._tables.values():
             with contextlib.suppress(SingerSparkError):
                 table.folder.close()

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from target_spark.replays import Note
+
 ORIGIN = "target-spark"
 
 
@@ -17,15 +19,11 @@ class Mark:
         run: The run that made it.
         stream: Of the rows.
         token: See `Flush.token`; None for commits that are no flush.
-        note: See `Flush.note`.
-        ended: Runs whose notes nobody needs any more, as of this commit.
     """
 
     run: str
     stream: str
     token: str | None = None
-    note: str = ""
-    ended: tuple[str, ...] = ()
 
     @property
     def number(self) -> int | None:
@@ -40,8 +38,6 @@ class Mark:
             "run": self.run,
             "stream": self.stream,
             "token": self.token,
-            "note": self.note,
-            "ended": list(self.ended),
         }
         return json.dumps({name: value for name, value in content.items() if value})
 
@@ -58,26 +54,27 @@ def read_mark(text: str | None) -> Mark | None:
         run=str(content.get("run", "")),
         stream=str(content.get("stream", "")),
         token=content.get("token"),
-        note=str(content.get("note", "")),
-        ended=tuple(content.get("ended", ())),
     )
 
 
-def open_flush(marks: Iterable[Mark], stream: str) -> Mark | None:
-    """The newest flush of a stream whose run has not ended well.
+def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
+    """Return as much of a note as a table still holds, with no newer commit of anybody else.
 
     Args:
-        marks: Newest first.
+        note: Of the stream.
+        marks: Of the table's commits, newest first; None for those of others.
         stream: Its name.
     """
-    ended: set[str] = set()
+    found: set[str] = set()
+    runs = {run_of(token) for token in note.tokens}
     for mark in marks:
-        if mark.stream != stream:
-            continue
-        if mark.token is not None and mark.run not in ended:
-            return mark
-        ended.update(mark.ended)
-    return None
+        if mark is None or mark.stream != stream or mark.run not in runs:
+            break
+        if mark.token is not None:
+            if mark.token not in note.tokens:
+                break
+            found.add(mark.token)
+    return note.held(found)
 
 
 def run_of(token: str) -> str:

@@ -36,10 +36,10 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
     root = cache(lambda: _root(config))
 
     def open_folder(place: Place, run: str) -> TableFolder:
-        beside = place.folder or join(root(), folder_name(place.shown))
-        path = local_path(beside)
+        table = place.folder or join(root(), folder_name(place.shown))
+        path = local_path(table)
         if path is None:
-            return RemoteFolder(beside, run, options or NO_OPTIONS).open()
+            return RemoteFolder(table, run, options or NO_OPTIONS).open()
         return LocalFolder(path, run).open()
 
     return open_folder

@@ -1,0 +1,243 @@
+"""The note of one stream beside its table: a hidden file that the run owns as long as it lives.
+
+A local file is owned by a lock that the system lets go of when the run ends, however it ends. On
+other storages the file names its owner; whether that one lives can be told on the same machine
+only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.class_archive import cache_folder
+from shared.naming import folder_name
+from shared.storage import StorageOptions, join, local_path, make_durable, remote
+from target_spark.destinations.lakes import Place
+from target_spark.destinations.local_folder import make_folders
+from target_spark.destinations.trouble import writing
+from target_spark.replays import Note, read_note
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+
+
+class NoteFile(Protocol):
+    """The note of one stream and table."""
+
+    def take(self) -> Note:
+        """Own the file; may be repeated.
+
+        Returns:
+            The note that a run which has ended left in it. Empty if there is none, if its run
+            cannot be shown to have ended, or if another living run owns it: then nothing is kept.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
+
+    def write(self, note: Note) -> None:
+        """Replace the note, durably, if this run owns the file; raises DestinationError."""
+
+    def close(self, *, remove: bool) -> None:
+        """Let go of the file; with `remove` it goes as well."""
+
+
+def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
+    """Return what gives the note of a table and a stream.
+
+    Args:
+        config: The settings.
+    """
+    options = StorageOptions(config.storage_options)
+
+    def of(place: Place, stream: str) -> NoteFile:
+        table = place.folder or join(_root(config), folder_name(place.shown))
+        folder, _, name = table.rstrip("/").rpartition("/")
+        digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        url = join(folder or "/", f".{name}.uncovered-{digest}")
+        path = local_path(url)
+        return RemoteNoteFile(url, options) if path is None else LocalNoteFile(Path(path))
+
+    return of
+
+
+def _root(config: TargetConfig) -> str:
+    """Folder for the notes of tables whose own folder only the catalog knows; no tap names it."""
+    return join(config.staging.root or str(cache_folder(os.environ)), "notes")
+
+
+class LocalNoteFile:
+    """See `NoteFile`: a file on a disk that knows locks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._stored = Note()
+
+    def take(self) -> Note:
+        """See `NoteFile`."""
+        if self._fd is not None:
+            return self._stored
+        with writing(str(self._path)):
+            make_folders(self._path.parent)
+            self._fd = _locked(self._path)
+            if self._fd is None:
+                return Note()
+            text = _checked(os.pread(self._fd, os.fstat(self._fd).st_size, 0))
+            self._stored = read_note(text)
+            return self._stored
+
+    def write(self, note: Note) -> None:
+        """See `NoteFile`. A torn write is no note."""
+        if self._fd is None or note == self._stored:
+            return
+        with writing(str(self._path)):
+            os.ftruncate(self._fd, 0)
+            if note.entries:
+                _write_all(self._fd, _with_check(note.to_text()))
+            os.fsync(self._fd)
+        self._stored = note
+
+    def close(self, *, remove: bool) -> None:
+        """See `NoteFile`."""
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        with writing(str(self._path)):
+            if remove or not self._stored.entries:
+                self._path.unlink(missing_ok=True)
+        os.close(fd)
+
+
+class RemoteNoteFile:
+    """See `NoteFile`: an object that holds its owner beside the note."""
+
+    def __init__(self, url: str, options: StorageOptions) -> None:
+        self._url = url
+        self._options = options
+        self._is_owned = False
+        self._exists = False
+        self._is_ours = False
+        self._stored = Note()
+
+    def take(self) -> Note:
+        """See `NoteFile`."""
+        if self._is_owned:
+            return self._stored
+        with writing(self._url, self._options):
+            filesystem, path = remote(self._url, self._options)
+            filesystem.invalidate_cache()
+            try:
+                owner, text = json.loads(filesystem.cat_file(path))
+            except FileNotFoundError:
+                owner, text = None, None
+            except (ValueError, TypeError):
+                owner, text = {}, None
+        self._exists = owner is not None
+        state = _life(owner or {})
+        self._is_owned = state != "living"
+        if state != "ended":
+            return Note()
+        self._stored = read_note(text)
+        return self._stored
+
+    def write(self, note: Note) -> None:
+        """See `NoteFile`."""
+        if self._is_owned and (note != self._stored or (note.entries and not self._is_ours)):
+            self._put(note, _owner())
+
+    def close(self, *, remove: bool) -> None:
+        """See `NoteFile`."""
+        if self._is_owned and self._exists:
+            if remove or not self._stored.entries:
+                with writing(self._url, self._options), suppress(FileNotFoundError):
+                    filesystem, path = remote(self._url, self._options)
+                    filesystem.rm_file(path)
+            else:
+                self._put(self._stored, {"ended": True})
+        self._is_owned = self._exists = self._is_ours = False
+
+    def _put(self, note: Note, owner: dict[str, Any]) -> None:
+        with writing(self._url, self._options):
+            filesystem, path = remote(self._url, self._options)
+            filesystem.pipe_file(path, json.dumps([owner, note.to_text()]).encode())
+        self._stored, self._exists, self._is_ours = note, True, True
+
+
+def _locked(path: Path) -> int | None:
+    """The file, open and locked; None if another run holds it or the disk knows no locks."""
+    while True:
+        made = not path.exists()
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return None
+        # Its last owner may have removed it before it was locked.
+        with suppress(FileNotFoundError):
+            if os.fstat(fd).st_ino == path.stat().st_ino:
+                if made:
+                    make_durable(str(path.parent))
+                return fd
+        os.close(fd)
+
+
+def _with_check(text: str) -> bytes:
+    content = text.encode()
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def _checked(content: bytes) -> str | None:
+    digest, _, text = content.partition(b"\n")
+    return text.decode() if hashlib.sha256(text).hexdigest().encode() == digest else None
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(fd, content[done:], done)
+
+
+def _owner() -> dict[str, Any]:
+    """This process, as only processes of the same machine can look for it."""
+    return {"place": _place(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def _life(owner: dict[str, Any]) -> str:
+    """Whether the process that wrote a file is `living`, has `ended`, or nobody knows."""
+    if owner.get("ended"):
+        return "ended"
+    place, pid = owner.get("place"), owner.get("pid")
+    here = _place()
+    if not here or place != here or not isinstance(pid, int) or not owner.get("started"):
+        return "unknown"
+    return "living" if _started(pid) == owner["started"] else "ended"
+
+
+def _place() -> list[str]:
+    """Machine, its start and the name space of its processes; empty where it does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return [socket.gethostname(), boot, str(Path("/proc/self/ns/pid").readlink())]
+    except OSError:
+        return []
+
+
+def _started(pid: int) -> str | None:
+    """When a process was started, in ticks since the machine was; None if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name of the program, in brackets, may hold anything.
+    status, *rest = fields.rpartition(")")[2].split()
+    return None if status in {"Z", "X"} else rest[18]

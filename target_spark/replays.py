@@ -1,0 +1,334 @@
+"""Replays: records of a killed run that come again, detected and not loaded twice.
+
+A run may be killed after it has committed rows and before the STATE that covers them has gone
+out; the next run gets these rows again. Destinations that implement `Replayable` keep a *note* of
+every append-only stream: the digests of the records that are durable and that no STATE covers yet,
+cut where STATE messages came, since only there can the next run begin. The note shrinks before
+each STATE goes out, never after it.
+
+Records count as replays only if the destination shows that the run of the note has ended and that
+the table still holds its commits and nothing newer, and if they are the same sequence, from the
+first record of the stream on. At the first difference detection ends for good. Everything else is
+loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from shared.storage import StorageOptions, local_path, version_of
+from target_spark.manifests import STAGED
+from target_spark.plans import InputFile, Segment
+
+_BLOCK = 1 << 20
+# Both patterns match in the envelope only: in front of `record`, or with nothing but the closing
+# brace of the message (and perhaps its version) behind.
+_EXTRACTED = re.compile(
+    rb'^(\{[^{}\[\]\n]*?)"time_extracted"\s*:\s*"[^"\\\n]*"\s*,'
+    rb'|,\s*"time_extracted"\s*:\s*"[^"\\\n]*"(?=(?:\s*,\s*"version"\s*:\s*\d+)?\s*\}\s*$)',
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A segment and the commit that holds its rows.
+
+    Attributes:
+        token: Of the flush; empty if no row of it was to be loaded.
+        segment: The records.
+    """
+
+    token: str
+    segment: Segment
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a table holds of a stream that no STATE covers, oldest first.
+
+    Attributes:
+        entries: The records.
+        anchor: See `bookmark_digest`: of the last STATE that went out before them, if known.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    anchor: str | None = None
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """The commits that must be in the table."""
+        return frozenset(entry.token for entry in self.entries if entry.token)
+
+    def held(self, tokens: Collection[str]) -> Note:
+        """Return the entries up to the first whose commit is not among `tokens`.
+
+        Empty if a later commit is among them: the table does not hold the sequence then.
+        """
+        kept = tuple(takewhile(lambda e: not e.token or e.token in tokens, self.entries))
+        later = {entry.token for entry in self.entries[len(kept) :]}
+        return Note() if later & set(tokens) else Note(kept, self.anchor)
+
+    def to_text(self) -> str:
+        """Return the text to store."""
+        groups = groupby(self.entries, key=lambda entry: entry.token)
+        content = [
+            [token, [[e.segment.lines, e.segment.digest] for e in entries]]
+            for token, entries in groups
+        ]
+        return json.dumps([self.anchor, content], separators=(",", ":"))
+
+
+def read_note(text: str | None) -> Note:
+    """Return the inverse of `Note.to_text`; an empty note for any other text."""
+    try:
+        anchor, content = json.loads(text or "[null,[]]")
+        entries = tuple(
+            Entry(str(token), Segment(int(lines), str(digest)))
+            for token, segments in content
+            for lines, digest in segments
+        )
+    except (ValueError, TypeError):
+        return Note()
+    return Note(entries, None if anchor is None else str(anchor))
+
+
+def bookmark_digest(state: bytes, stream: str) -> str | None:
+    """Return what identifies the bookmark of a stream in a STATE; None if it has no bookmarks.
+
+    A stream without a bookmark of its own is identified by all of them.
+
+    Args:
+        state: The value of the STATE message.
+        stream: Name of the stream as the tap has it.
+    """
+    try:
+        bookmarks = orjson.loads(state)["bookmarks"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(bookmarks, dict):
+        return None
+    own = bookmarks.get(stream, bookmarks)
+    digest = _digest()
+    digest.update(orjson.dumps(own, option=orjson.OPT_SORT_KEYS))
+    return str(digest.hexdigest())
+
+
+class Journal:
+    """What one stream of this run has in its table that no STATE covers yet.
+
+    Args:
+        most: Segments that are kept; with more, nothing of them is detected later.
+
+    Attributes:
+        anchor: See `Note`: of the note that was inherited.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: list[Entry] = []
+        self._inherited: list[Entry] = []
+        self._matched = 0
+        self._overflow: int | None = None
+        self._is_stale = False
+        self._lock = threading.Lock()
+        self.anchor: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a STATE can change anything."""
+        kept = self._entries or self._inherited or self._is_stale
+        return bool(kept or self._overflow is not None)
+
+    def inherit(self, note: Note) -> tuple[int, ...]:
+        """Take the note of a run that has ended.
+
+        Returns:
+            Lines of each segment that may come again, in order; 0 for a batch file.
+        """
+        self._inherited, self.anchor = list(note.entries), note.anchor
+        return tuple(entry.segment.lines for entry in self._inherited)
+
+    def match(self, index: int, whole: Segment, parts: Sequence[Segment]) -> bool:
+        """Compare a piece with an inherited segment; the earlier ones have been compared.
+
+        Args:
+            index: Of the segment, from 0.
+            whole: The piece as one segment.
+            parts: The piece, cut where STATE messages came in this run.
+
+        Returns:
+            Whether the piece is a replay. Its parts take the place of the segment then.
+        """
+        with self._lock:
+            if index < self._matched:
+                return True
+            first = self._inherited[0] if self._inherited and index == self._matched else None
+            if first is None or _content(first.segment) != _content(whole):
+                self._end_replay()
+                return False
+            del self._inherited[0]
+            self._matched += 1
+            self._add(first.token, parts)
+            return True
+
+    def with_flush(self, token: str, segments: Sequence[Segment], anchor: str | None) -> Note:
+        """Return the note to keep with a flush that is about to be committed."""
+        with self._lock:
+            if self._overflow is not None or len(self._entries) + len(segments) > self._most:
+                return Note()
+            new = tuple(Entry(token, segment) for segment in segments)
+            rest = () if segments else tuple(self._inherited)
+            return Note((*self._entries, *new, *rest), anchor)
+
+    def add(self, token: str, segments: Sequence[Segment]) -> None:
+        """Note that a flush is durable. Records that are new end the replay."""
+        with self._lock:
+            self._is_stale = False
+            if segments:
+                self._inherited = []
+                self._add(token, segments)
+
+    def cover(self, position: int, bookmark: str | None) -> bool:
+        """Forget what a STATE covers.
+
+        Args:
+            position: Of the STATE, as the tracker counts.
+            bookmark: See `bookmark_digest`: of the STATE.
+
+        Returns:
+            Whether the note has changed.
+        """
+        with self._lock:
+            was_stale, self._is_stale = self._is_stale, False
+            if self._overflow is not None:
+                if self._overflow < position:
+                    self._overflow = None
+                return was_stale
+            if self._inherited and not self._matched:
+                # The tap may have gone past these records without sending them.
+                if bookmark is None or bookmark != self.anchor:
+                    self._inherited = []
+                    return True
+                return was_stale
+            kept = [entry for entry in self._entries if entry.segment.until >= position]
+            is_within = any(entry.segment.since < position for entry in kept)
+            if is_within:
+                # The next run begins within a segment: nothing of the rest can be compared.
+                kept, self._inherited = [], []
+            has_changed = was_stale or len(kept) < len(self._entries)
+            self._entries = kept
+            return has_changed
+
+    def note(self, anchor: str | None) -> Note:
+        """Return the note now: what is durable in this run, then what may still come again."""
+        with self._lock:
+            return Note((*self._entries, *self._inherited), anchor)
+
+    def _add(self, token: str, segments: Sequence[Segment]) -> None:
+        if self._overflow is None and len(self._entries) + len(segments) <= self._most:
+            self._entries += [Entry(token, segment) for segment in segments]
+        elif segments:
+            self._entries = []
+            self._end_replay()
+            self._overflow = max(self._overflow or 0, *(s.until for s in segments))
+
+    def _end_replay(self) -> None:
+        """Expect nothing more; the note that is stored says otherwise until it is replaced."""
+        self._inherited, self._is_stale = [], True
+
+
+def segments_of(files: Sequence[InputFile], options: StorageOptions) -> tuple[Segment, ...]:
+    """Return the segments of a piece, cut where STATE messages came.
+
+    Args:
+        files: A staged file, or files of BATCH messages.
+        options: Of the storage of batch files.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    return tuple(segment for file in files for segment in _segments(file, options))
+
+
+def whole_segment(file: InputFile, options: StorageOptions) -> Segment:
+    """Return a staged file or a batch file as one segment; raises OSError like `segments_of`."""
+    (segment,) = _segments(replace(file, marks=()), options)
+    return segment
+
+
+def line_segments(source: IO[bytes], file: InputFile) -> Iterator[Segment]:
+    """Yield the segments of a staged file.
+
+    Args:
+        source: The file, at its start.
+        file: With the marks and the positions.
+    """
+    done, since = 0, file.since
+    for size, position in file.marks:
+        if size > done:
+            segment = _segment(source, size - done, since, position - 1)
+            if segment.lines:  # Its end may have been cut off.
+                yield segment
+        done, since = size, position
+    rest = _segment(source, None, since, file.until)
+    if rest.lines:
+        yield rest
+
+
+def _segments(file: InputFile, options: StorageOptions) -> Iterator[Segment]:
+    if file.encoding.format == STAGED:
+        with Path(file.url).open("rb") as source:
+            yield from line_segments(source, file)
+        return
+    path = local_path(file.url)
+    if path is not None:
+        with Path(path).open("rb") as source:
+            digest = _digest()
+            while block := source.read(_BLOCK):
+                digest.update(block)
+        text = digest.hexdigest()
+    else:
+        # Its bytes would have to be fetched twice; a file without a version never matches.
+        version = version_of(file.url, options) or uuid.uuid4().hex
+        digest = _digest()
+        digest.update(f"{version} {file.url}".encode())
+        text = digest.hexdigest()
+    yield Segment(0, text, file.since, file.until)
+
+
+def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> Segment:
+    digest, lines = _digest(), 0
+    while length is None or length > 0:
+        block = source.read(_BLOCK if length is None else min(_BLOCK, length))
+        if not block:
+            break
+        block += source.readline() if not block.endswith(b"\n") else b""
+        length = None if length is None else length - len(block)
+        lines += block.count(b"\n")
+        digest.update(_normal(block))
+    return Segment(lines, digest.hexdigest(), since, until)
+
+
+def _normal(block: bytes) -> bytes:
+    """The lines without the time of extraction of their envelope, which differs from run to run."""
+    return _EXTRACTED.sub(rb"\1", block) if b'"time_extracted"' in block else block
+
+
+def _content(segment: Segment) -> tuple[int, str]:
+    return segment.lines, segment.digest
+
+
+def _digest() -> Any:
+    return hashlib.blake2b(digest_size=16)
