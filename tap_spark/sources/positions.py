@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
@@ -30,7 +30,6 @@ class FileMark:
         mtime: When it had last changed then.
         fingerprint: Of the first `offset` bytes.
         lines: Line ends in them, for people; None where counting would cost a second download.
-        line_start: Where the last line starts if it was read without its line end, else None.
     """
 
     offset: int
@@ -38,7 +37,6 @@ class FileMark:
     mtime: str
     fingerprint: str
     lines: int | None = None
-    line_start: int | None = None
 
     @classmethod
     def from_json(cls, value: object) -> FileMark:
@@ -50,14 +48,13 @@ class FileMark:
         if not isinstance(value, Mapping):
             raise ValueError("a file's position is not an object")
         try:
-            start, lines = value.get("line_start"), value.get("lines")
+            lines = value.get("lines")
             return cls(
                 offset=int(value["offset"]),
                 size=int(value["size"]),
                 mtime=str(value["mtime"]),
                 fingerprint=str(value["fingerprint"]),
                 lines=None if lines is None else int(lines),
-                line_start=None if start is None else int(start),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"a file's position lacks or spoils {error}") from error
@@ -76,6 +73,10 @@ class Look(Protocol):
 
     def read_at(self, url: str, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset` on."""
+        ...
+
+    def unfinished_line(self, url: str, start: int, end: int) -> int | None:
+        """Where the last line before `end` starts, if it has no line end; `start` at the least."""
         ...
 
 
@@ -133,12 +134,29 @@ def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
         return 0, Found.GROWN
     around = look.read_at(file.url, mark.offset - 1, 3)
     before, after = around[:1], around[1:]
-    if mark.line_start is None:
+    if before in (b"\n", b"\r"):
         split_crlf = before == b"\r" and after[:1] == b"\n"
         return mark.offset + split_crlf, Found.GROWN
     if after[:1] in (b"\n", b"\r"):
         return mark.offset + (2 if after == b"\r\n" else 1), Found.GROWN
-    return mark.line_start, Found.UNFINISHED
+    start = look.unfinished_line(file.url, 0, mark.offset)
+    return start or 0, Found.UNFINISHED
+
+
+def complete_end(
+    url: str, start: int, end: int, look: Look, whole: Callable[[str, int, int], bool]
+) -> int:
+    """Where the lines end that may be read: before a last line that waits for its line end.
+
+    Args:
+        url: The file.
+        start: A line start.
+        end: Where the file ends.
+        look: Reads a few bytes.
+        whole: Whether a last line without line end is to be read.
+    """
+    at = look.unfinished_line(url, start, end)
+    return end if at is None or whole(url, at, end) else at
 
 
 def waves(

@@ -353,7 +353,8 @@ def test_globs_lists_and_literal_names(spark, tmp_path, write):
         str(folder): ["1", "2", "", "3", "4"],
     }.items():
         for method in ("FULL_TABLE", "INCREMENTAL"):
-            found = rows(spark, stream("text", path, replication_method=method))
+            config = stream("text", path, replication_method=method, read_unterminated_line=True)
+            found = rows(spark, config)
             assert sorted(row["value"] for row in found) == sorted(expected), (path, method)
     both = stream("text", (f"{folder}/a1.txt", f"file://{folder}/b*"))
     assert len(rows(spark, both)) == 4
