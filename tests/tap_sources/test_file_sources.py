@@ -12,6 +12,7 @@ from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SourceError
 from tap_spark.discovery import catalog_for
+from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
 from tap_spark.sources.inference import decide
 
@@ -316,6 +317,36 @@ def test_bounds_keep_ties_and_nulls(spark, tmp_path, kind, key, start, expected)
     found, slices = read_all(spark, config, state=state)
     assert [row["k"] for row in found] == [None, *expected[:-1]]
     assert slices[0].ordered
+
+
+def ids_from(spark, config, start):
+    catalog = catalog_for(spark, stream_config(config))
+    state = {"bookmarks": {"s": {"replication_key_value": start}}}
+    (plan,) = plan_streams(stream_config(config), catalog, state, 1)
+    (piece,) = source_for(config).slices(spark, plan)
+    return sorted(row[0] for row in piece.frame.select("id").collect())
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_bounds_of_all_years(spark, tmp_path, kind):
+    path = str(tmp_path / "p")
+    spark.sql(
+        f"select id, cast(k as {kind}) k from values (1, '-4712-01-01'), (2, '-0043-03-15'), "
+        "(3, '2026-01-01'), (4, '9999-12-31'), (5, '+20000-02-29'), (6, null) as t(id, k)"
+    ).coalesce(1).write.parquet(path)
+    config = stream("parquet", path, replication_key="k")
+    assert ids_from(spark, config, "-4712-01-01") == [1, 2, 3, 4, 5, 6]
+    assert ids_from(spark, config, "-0043-03-15") == [2, 3, 4, 5, 6]
+    assert ids_from(spark, config, "+20000-02-29") == [5, 6]
+    assert ids_from(spark, config, "9999-12-31") == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_bound_that_the_column_does_not_hold_leaves_out_nothing(spark, tmp_path):
+    path = str(tmp_path / "p")
+    spark.sql("select cast(id as byte) id from range(3)").write.parquet(path)
+    config = stream("parquet", path, replication_key="id")
+    assert ids_from(spark, config, 300) == [0, 1, 2]
+    assert ids_from(spark, config, 2) == [2]
 
 
 def test_missing_paths_are_named_without_spark(tmp_path):
