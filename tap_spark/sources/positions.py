@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date, timedelta
 from enum import Enum
 from typing import Any, Protocol
 
 from tap_spark.sources.paths import FileNow
+
+FORGET_DAYS = 30
+"""How long the mark of a file that is no longer listed is kept."""
 
 
 class Found(str, Enum):
@@ -30,6 +34,7 @@ class FileMark:
         mtime: When it had last changed then.
         fingerprint: Of the first `offset` bytes.
         lines: Line ends in them, for people; None where counting would cost a second download.
+        gone: Day (UTC) on which it was first not listed; None where it is listed.
     """
 
     offset: int
@@ -37,6 +42,7 @@ class FileMark:
     mtime: str
     fingerprint: str
     lines: int | None = None
+    gone: str | None = None
 
     @classmethod
     def from_json(cls, value: object) -> FileMark:
@@ -48,13 +54,14 @@ class FileMark:
         if not isinstance(value, Mapping):
             raise ValueError("a file's position is not an object")
         try:
-            lines = value.get("lines")
+            lines, gone = value.get("lines"), value.get("gone")
             return cls(
                 offset=int(value["offset"]),
                 size=int(value["size"]),
                 mtime=str(value["mtime"]),
                 fingerprint=str(value["fingerprint"]),
                 lines=None if lines is None else int(lines),
+                gone=None if gone is None else date.fromisoformat(gone).isoformat(),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"a file's position lacks or spoils {error}") from error
@@ -126,6 +133,23 @@ def decide(
 def renewed(file: FileNow, mark: FileMark) -> FileMark:
     """The mark of a file that has nothing to be read, so that it is not looked into again."""
     return replace(mark, size=file.size, mtime=file.mtime)
+
+
+def kept_marks(
+    marks: Mapping[str, FileMark], listed: Collection[str], today: date
+) -> dict[str, FileMark]:
+    """The marks without those of files that have not been listed for `FORGET_DAYS`.
+
+    Where nothing is listed, as in a folder that is not mounted, all stay as they are.
+    """
+    if not listed:
+        return dict(marks)
+    known = {
+        url: replace(mark, gone=None if url in listed else mark.gone or today.isoformat())
+        for url, mark in marks.items()
+    }
+    last = (today - timedelta(days=FORGET_DAYS)).isoformat()
+    return {url: mark for url, mark in known.items() if mark.gone is None or mark.gone > last}
 
 
 def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SourceError, Where
@@ -23,11 +24,13 @@ from tap_spark.sources.line_reader import (
 from tap_spark.sources.looks import FileLook
 from tap_spark.sources.paths import FileNow
 from tap_spark.sources.positions import (
+    FORGET_DAYS,
     FileMark,
     Found,
     Reading,
     complete_end,
     decide,
+    kept_marks,
     renewed,
     waves,
 )
@@ -209,6 +212,7 @@ def _changed(
     lines: bool = True,
 ) -> list[Reading]:
     """What is to be read; warns of files that are started over, renews marks of the others."""
+    _forget(plan, files, marks)
     readings = []
     for file in files:
         mark = marks.get(file.url)
@@ -217,9 +221,6 @@ def _changed(
             readings.append(reading)
         elif mark is not None:
             marks[file.url] = renewed(file, mark)
-    gone = set(marks) - {file.url for file in files}
-    if gone:
-        log.info("stream '%s': %d file(s) of the bookmark are gone", plan.stream, len(gone))
     for reading in readings:
         path = plain_path(reading.file.url)
         if reading.found in (Found.TRUNCATED, Found.REWRITTEN):
@@ -237,6 +238,25 @@ def _changed(
                 path,
             )
     return readings
+
+
+def _forget(plan: StreamPlan, files: Sequence[FileNow], marks: dict[str, FileMark]) -> None:
+    """Drop marks of files that have long been gone."""
+    listed = {file.url for file in files}
+    gone = len(marks.keys() - listed)
+    kept = kept_marks(marks, listed, datetime.now(timezone.utc).date())
+    if gone and not listed:
+        log.warning("stream '%s': no file is listed; all %d marks are kept", plan.stream, gone)
+    elif gone:
+        log.info(
+            "stream '%s': %d file(s) of the bookmark are gone; %d marks are dropped after %d days",
+            plan.stream,
+            gone,
+            len(marks) - len(kept),
+            FORGET_DAYS,
+        )
+    marks.clear()
+    marks.update(kept)
 
 
 def waiting_ends(source: GrowingFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,16 @@ from tap_spark.sources.line_reader import (
 )
 from tap_spark.sources.looks import FileLook
 from tap_spark.sources.paths import FileNow
-from tap_spark.sources.positions import FileMark, Found, complete_end, decide, renewed, waves
+from tap_spark.sources.positions import (
+    FORGET_DAYS,
+    FileMark,
+    Found,
+    complete_end,
+    decide,
+    kept_marks,
+    renewed,
+    waves,
+)
 from tap_spark.sources.resume import pack
 
 ENDS = ["\n", "\r\n", "\r"]
@@ -246,6 +256,32 @@ def test_rewriting_with_equal_size_is_noticed(tmp_path):
     assert (lines, found) == ([b"a", b"c"], Found.REWRITTEN)
 
 
+def test_marks_of_files_that_are_gone_are_kept_for_a_while():
+    day = date(2026, 1, 1)
+    marks = {url: FileMark(1, 1, "0", "x") for url in "ab"}
+    gone = kept_marks(marks, {"b"}, day)
+    assert (gone["a"].gone, gone["b"].gone) == ("2026-01-01", None)
+    assert FileMark.from_json(gone["a"].to_json()) == gone["a"]
+    assert kept_marks(gone, {"a", "b"}, day + timedelta(days=99)) == marks
+    almost = kept_marks(gone, {"b"}, day + timedelta(days=FORGET_DAYS - 1))
+    assert almost == gone
+    assert set(kept_marks(almost, {"b"}, day + timedelta(days=FORGET_DAYS))) == {"b"}
+
+
+def test_a_folder_that_is_not_mounted_loses_no_mark():
+    marks = {"a": FileMark(1, 1, "0", "x", gone="2020-01-01"), "b": FileMark(1, 1, "0", "x")}
+    assert kept_marks(marks, (), date(2026, 1, 1)) == marks
+
+
+def test_marks_are_bounded_by_the_files_of_a_month():
+    marks: dict[str, FileMark] = {}
+    for number in range(200):
+        listed = {f"f{number}", f"f{number + 1}"}
+        marks = kept_marks(marks, listed, date(2026, 1, 1) + timedelta(days=number))
+        marks |= {url: FileMark(1, 1, "0", "x") for url in listed}
+    assert len(marks) == FORGET_DAYS + 2
+
+
 def test_a_run_that_stopped_inside_a_file_goes_on_there(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb\nc\n")
@@ -286,7 +322,12 @@ def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     "value",
-    [None, 3, {}, {"offset": 1}, {"offset": "x", "size": 1, "mtime": "", "fingerprint": ""}],
+    [
+        *(None, 3, {}, {"offset": 1}),
+        {"offset": "x", "size": 1, "mtime": "", "fingerprint": ""},
+        {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": "long ago"},
+        {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": 3},
+    ],
 )
 def test_damaged_marks_are_refused(value):
     with pytest.raises(ValueError):

@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 from dataclasses import replace
+from datetime import datetime, timezone
 from decimal import Decimal
 
 import pytest
@@ -199,6 +200,33 @@ def test_waves_end_in_bookmarks_a_cut_run_goes_on_from(spark, tmp_path, monkeypa
     read = [row["id"] for piece in run.slices[:3] for row in piece.frame.collect()]
     run.state = dict(run.slices[2].bookmark)
     assert [*read, *(row["id"] for row in run())] == list(range(100))
+
+
+def test_files_that_come_back_are_not_read_again_but_marks_do_not_stay_for_ever(
+    spark, tmp_path, caplog
+):
+    folder, away = tmp_path / "in", tmp_path / "away"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id\n1\n")
+    run = Runs(spark, stream("csv", str(folder), replication_method="INCREMENTAL"))
+    assert run() == [{"id": 1}]
+    first = str(folder / "a.csv")
+    folder.rename(away)
+    folder.mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert run() == []
+    assert "marks are kept" in caplog.text
+    assert "gone" not in run.state["files"][first]
+    (folder / "b.csv").write_text("id\n2\n")
+    assert run() == [{"id": 2}]
+    assert run.state["files"][first]["gone"] <= datetime.now(timezone.utc).date().isoformat()
+    (away / "a.csv").rename(first)
+    assert run() == []
+    assert "gone" not in run.state["files"][first]
+    (folder / "a.csv").unlink()
+    run.state["files"][first]["gone"] = "2020-01-01"
+    assert run() == []
+    assert set(run.state["files"]) == {str(folder / "b.csv")}
 
 
 def test_a_damaged_position_is_an_error(spark, tmp_path):
