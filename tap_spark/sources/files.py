@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
@@ -26,7 +25,7 @@ from tap_spark.sources.resume import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.sources.frame_source import FrameSource
     from tap_spark.stream_config import StreamConfig
@@ -146,7 +145,7 @@ class FileSource(ABC):
             found.append(self.rows_of_lines(lines, struct, begun))
         empty = spark.createDataFrame([], struct)
         names = [col(field.name) for field in struct.fields]
-        return reduce(DataFrame.unionAll, [rows.select(names) for rows in found], empty)
+        return reduce(lambda one, more: one.unionAll(more.select(names)), found, empty)
 
     def waiting(self, files: Sequence[str]) -> dict[str, int]:
         """The files whose last line waits for its line end, and where the lines before it end."""

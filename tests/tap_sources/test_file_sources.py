@@ -203,7 +203,10 @@ def test_json_keeps_exact_values(spark, write):
         assert first["Cost $"]["a.b"] == [1]
 
 
-NUMBERS = ["1.10", "-0", "-0.0", "1e2", "1E+400", "0.12345678901234567890", "12345678901234567890"]
+NUMBERS = [
+    *("1.10", "-0", "-0.0", "1e2", "1E+400", "1e39", "50000.0000000000000001", "7" * 32),
+    *("0.12345678901234567890", "12345678901234567890"),
+]
 
 
 @pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
