@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
-from datetime import date, datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 from shared.errors import SourceError, Where
+from tap_spark.moments import is_infinite, moment_text, parse_moment
 from tap_spark.plans import Resume, StreamPlan
 
 State = dict[str, Any]
@@ -22,10 +21,6 @@ Ordered = Any
 INTEGERS = ("byte", "short", "integer", "long")
 TEMPORAL = ("date", "timestamp", "timestamp_ntz")
 NOTE = "The rows are not sorted: this value takes effect when the stream has ended."
-_TIMESTAMP = re.compile(
-    r"([+-]?\d{4,6}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?)?"
-    r"\s*(Z|[+-]\d\d:?\d\d|[+-]\d\d)?"
-)
 
 
 def load_state(path: str) -> State:
@@ -85,10 +80,8 @@ def parse_key(value: Json, key_type: str) -> Ordered:
         raise ValueError(f"{json.dumps(value)} is no {key_type}")
     if key_type.startswith(("string", "char", "varchar")):
         return str(value).encode()
-    if key_type == "date":
-        return _instant(value).date()
     if key_type in TEMPORAL:
-        return _instant(value)
+        return parse_moment(value, key_type)
     return _number(value, key_type)
 
 
@@ -101,11 +94,8 @@ def normal_key(value: Json, key_type: str) -> Json:
     parsed = parse_key(value, key_type)
     if isinstance(parsed, bytes):
         return parsed.decode()
-    if isinstance(parsed, datetime):
-        zone = "+00:00" if key_type != "timestamp_ntz" else ""
-        return parsed.isoformat(timespec="microseconds") + zone
-    if isinstance(parsed, date):
-        return parsed.isoformat()
+    if key_type in TEMPORAL:
+        return moment_text(parsed, key_type)
     if key_type in INTEGERS:
         return int(parsed)
     if key_type in ("float", "double"):
@@ -114,9 +104,23 @@ def normal_key(value: Json, key_type: str) -> Json:
 
 
 def greater(first: Json, second: Json, key_type: str) -> Json:
-    """The greater of two bookmark values; None and non-finite numbers never win."""
-    known = [value for value in (first, second) if _finite(value, key_type)]
+    """The greater of two bookmark values; what cannot be a bookmark never wins."""
+    known = [value for value in (first, second) if can_be_bookmark(value, key_type)]
     return max(known, key=lambda value: parse_key(value, key_type), default=None)
+
+
+def can_be_bookmark(value: Json, key_type: str) -> bool:
+    """Whether a value may bound later runs: neither null nor without end."""
+    if value is None:
+        return False
+    if key_type in TEMPORAL:
+        return not is_infinite(parse_moment(value, key_type), key_type)
+    if key_type not in ("float", "double"):
+        return True
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
@@ -212,31 +216,6 @@ def _short_decimal(number: Decimal, text: str) -> Json:
     if Decimal(repr(float(number))) != number:
         return str(number)
     return int(number) if number == int(number) and "." not in text else float(number)
-
-
-def _instant(value: Json) -> datetime:
-    """A timestamp's UTC wall clock, without zone (years 1 to 9999)."""
-    match = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{json.dumps(value)} is no date or timestamp")
-    day, clock, fraction, zone = match.groups()
-    clock = f"{clock or '00:00'}:00"[:8]
-    micros = (fraction or "")[:6].ljust(6, "0")
-    offset = "+00:00" if zone in (None, "Z") else zone.replace(":", "").ljust(5, "0")
-    offset = offset if ":" in offset else f"{offset[:3]}:{offset[3:]}"
-    moment = datetime.fromisoformat(f"{day}T{clock}.{micros}{offset}")
-    return moment.astimezone(timezone.utc).replace(tzinfo=None)
-
-
-def _finite(value: Json, key_type: str) -> bool:
-    if value is None:
-        return False
-    if key_type not in ("float", "double"):
-        return True
-    try:
-        return math.isfinite(float(value))
-    except ValueError:
-        return False
 
 
 def _bookmarks(state: Mapping[str, Any]) -> Mapping[str, Any]:

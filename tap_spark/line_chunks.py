@@ -1,6 +1,6 @@
 """Turns a column of finished lines into chunks of bytes; runs on the executors.
 
-Imports nothing of this project, so that it can be sent to workers by value. No Python object is
+Imports nothing of this project but `moments`, and is sent to workers by value. No Python object is
 made per row: a chunk is a range of the Arrow column's own data buffer.
 """
 
@@ -16,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tap_spark.moments import DAY, INFINITY, MINUS_INFINITY
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
 LEFT_OUT = "left_out"
@@ -87,7 +89,7 @@ def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
 class KeyWatch:
     """Follows the greatest replication key of the rows seen since the last `take`.
 
-    Nulls, NaN and infinities are passed over: none of them can be a bookmark.
+    Nulls, NaN and infinities, of dates too, are passed over: none of them can be a bookmark.
 
     Args:
         name: Name of the key in the record; None where there is no key to follow.
@@ -136,8 +138,7 @@ class KeyWatch:
         """
         if self._name is None:
             return
-        if pa.types.is_floating(keys.type):
-            keys = pc.if_else(pc.is_finite(keys), keys, None)
+        keys = finite(keys)
         top = pc.min_max(keys)["max"]
         if not top.is_valid:
             return
@@ -151,6 +152,22 @@ class KeyWatch:
         """Give the greatest key and start anew."""
         best, self._best = self._best, None
         return best
+
+
+def finite(keys: pa.Array) -> pa.Array:
+    """Replace keys without end by nulls."""
+    if pa.types.is_floating(keys.type):
+        return pc.if_else(pc.is_finite(keys), keys, None)
+    if not pa.types.is_temporal(keys.type):
+        return keys
+    is_date = pa.types.is_date32(keys.type)
+    numbers = keys.cast(pa.int32() if is_date else pa.int64())
+    for day in (MINUS_INFINITY, INFINITY):
+        first = day if is_date else day * DAY
+        after = first + (1 if is_date else DAY)
+        inside = pc.and_(pc.greater_equal(numbers, first), pc.less(numbers, after))
+        keys = pc.if_else(inside, None, keys)
+    return keys
 
 
 def rank_of(key: pa.Scalar) -> Any:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shared.messages import record_head, record_tail
-from tap_spark import line_chunks, spool_files
+from tap_spark import line_chunks, moments, spool_files
 from tap_spark.line_chunks import (
     CHUNK_SCHEMA,
     ChunkRows,
@@ -150,6 +150,7 @@ def _send_by_value() -> None:
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(moments)
     register(line_chunks)
     register(spool_files)
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from tap_spark import catalog as catalogs
-from tap_spark.bookmarks import TEMPORAL, Json, check_state, load_state, normal_key
+from tap_spark.bookmarks import (
+    TEMPORAL,
+    Json,
+    can_be_bookmark,
+    check_state,
+    load_state,
+    normal_key,
+)
 from tap_spark.plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import FILE_FORMATS, LOG_FORMATS
 from tap_spark.table_entries import stream_of
@@ -240,12 +247,11 @@ def _start_value(
     value = bookmark.get("replication_key_value")
     value = bookmark.get("starting_replication_value") if value is None else value
     what = "the state's bookmark"
-    if value is None and start_date is not None and key_type in TEMPORAL:
-        value, what = start_date, "the setting 'start_date'"
-    if value is None:
-        return None
     try:
-        return normal_key(value, key_type)
+        if not can_be_bookmark(value, key_type):
+            is_date = start_date is not None and key_type in TEMPORAL
+            value, what = start_date if is_date else None, "the setting 'start_date'"
+        return None if value is None else normal_key(value, key_type)
     except ValueError as error:
         raise SourceError(
             f"{what} does not fit replication key '{key}' of type {key_type}: {error}",

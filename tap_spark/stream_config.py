@@ -66,6 +66,7 @@ class StreamConfig:
         replication_key: Column the bookmark is taken from.
         replication_method: What the user asked for; None lets planning decide.
         sort_by_replication_key: Sort the source, so that STATE can go out inside the stream.
+        read_unterminated_line: INCREMENTAL reads a last line without line end at once.
     """
 
     name: str
@@ -85,6 +86,7 @@ class StreamConfig:
     replication_key: str | None = None
     replication_method: str | None = None
     sort_by_replication_key: bool = False
+    read_unterminated_line: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -227,6 +229,13 @@ STREAM_SCHEMA: dict[str, Any] = {
             "default": False,
             "description": "Sort by the replication key, so that a long run that is cut can "
             "resume inside the stream.",
+        },
+        "read_unterminated_line": {
+            "type": "boolean",
+            "default": False,
+            "description": "`INCREMENTAL` reads a last line without line end at once, instead of "
+            "waiting for its end. For files that never get one. Only for `csv`, `text` and "
+            "`fixed_width`: a last line of `json` is read as soon as it is complete.",
         },
     },
 }

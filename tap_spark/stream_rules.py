@@ -71,6 +71,7 @@ def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "schema": FILE_FORMATS,
         "records_path": ("json",),
         "columns": ("fixed_width",),
+        "read_unterminated_line": ("csv", "text", "fixed_width"),
         "row_count": ("rows",),
         "column_count": ("rows",),
     }

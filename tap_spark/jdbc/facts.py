@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tap_spark.bookmarks import normal_key
+from tap_spark.bookmarks import can_be_bookmark, normal_key
 from tap_spark.jdbc.dialects.postgresql import PostgreSql
 from tap_spark.jdbc.partitions import KeyFacts, TableFacts
 
@@ -98,11 +99,11 @@ def _key(ask: Ask, names: dict[str, str], key: ColumnInfo) -> KeyFacts:
 
 
 def _values(text: str | None, spark_type: str) -> Iterable[Any]:
+    kind = key_type_of(spark_type)
     for value in json.loads(text or "null") or ():
-        try:
-            yield normal_key(value, key_type_of(spark_type))
-        except ValueError:  # infinity
-            continue
+        with suppress(ValueError):  # infinity
+            if can_be_bookmark(value, kind):
+                yield normal_key(value, kind)
 
 
 _KEY_TYPES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from tap_spark.bookmarks import INTEGERS, TEMPORAL, greater, normal_key
+from tap_spark.bookmarks import INTEGERS, TEMPORAL, greater, parse_key
+from tap_spark.moments import moment_text
 
 T = TypeVar("T")
 Json = Any
@@ -22,7 +22,6 @@ PART_ROWS = 200_000
 SLICE_ROWS = 1_000_000
 NEAR_ORDER = 0.5
 FEW = 0.2
-_EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -181,23 +180,12 @@ def can_cut(key_type: str) -> bool:
 
 def as_number(value: Json, key_type: str) -> int:
     """A whole number with the order of the key: itself, days, or microseconds."""
-    value = normal_key(value, key_type)
-    if key_type in INTEGERS:
-        return int(value)
-    if key_type == "date":
-        return date.fromisoformat(value).toordinal()
-    moment = datetime.fromisoformat(value).replace(tzinfo=None)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return int(parse_key(value, key_type))
 
 
 def from_number(number: int, key_type: str) -> Json:
     """The key's value as bookmarks hold it; the inverse of `as_number`."""
-    if key_type in INTEGERS:
-        return number
-    if key_type == "date":
-        return date.fromordinal(number).isoformat()
-    moment = _EPOCH + timedelta(microseconds=number)
-    return normal_key(moment.isoformat(), key_type)
+    return number if key_type in INTEGERS else moment_text(number, key_type)
 
 
 def range_condition(column: str, part: Range, literal: Literal) -> str | None:

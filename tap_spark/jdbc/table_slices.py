@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import Where
 from shared.spark_session import parallelism
+from tap_spark.bookmarks import can_be_bookmark
 from tap_spark.jdbc.facts import key_type_of, table_facts
 from tap_spark.jdbc.failures import run
 from tap_spark.jdbc.metadata import ask_with
@@ -164,10 +165,10 @@ def _without_snapshot(task: Task, parts: int) -> Iterator[Slice]:
     if low is None:
         yield _slice(task, lambda: reading.whole(task.spark))
         return
-    if by is reading.key:
+    kind = key_type_of(by.spark_type)
+    if by is reading.key and can_be_bookmark(high, kind):
         # A row that changes meanwhile leaves its part for one above all of them: the next run's.
         reading = reading.up_to(high)
-    kind = key_type_of(by.spark_type)
     ranges = key_ranges(even_bounds(low, high, parts, kind))
     _log.info("%s: reading in %d parts, by '%s'", task.where, len(ranges), by.name)
     yield _slice(task, partial(reading.in_ranges, task.spark, ranges, by))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from shared.storage import open_random
+from tap_spark.sources import paths
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
 from tap_spark.sources.frames import (
     CORRUPT,
@@ -121,6 +122,8 @@ class CsvSource(FileSource):
         if comment:
             lines = lines.filter(~col("value").startswith(comment))
         layout = self.layout(lines.sparkSession)
+        if not layout.names:
+            return lines.sparkSession.createDataFrame([], struct)
         fields = self._fields(layout, struct)
         checked = not self.option("mode")
         if checked:
@@ -167,17 +170,31 @@ class CsvSource(FileSource):
     def _read_layout(self, spark: SparkSession) -> Layout:
         options = self._options() | {"header": "false", "inferSchema": "false"}
         options = {k: v for k, v in options.items() if k.lower() != "enforceschema"}
-        frame = spark.read.options(**options).csv(self.paths)
-        data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
-        first = frame.select(*map(col, data)).head(1) if data else []
+        frame, data, first = self._first_row(spark.read.options(**options), self.paths)
         if not first:
             return Layout(None, ())
         partitions = tuple(field for field in frame.schema.fields if field.name not in data)
         if not self.header:
             names = tuple(data)
             return Layout(None, self._given_names(spark, names), partitions)
-        header = tuple(value or "" for value in first[0])
+        header = tuple(value or "" for value in first)
         return Layout(header, self._given_names(spark, unique_names(header)), partitions)
+
+    def _first_row(
+        self, reader: DataFrameReader, urls: list[str]
+    ) -> tuple[DataFrame, list[str], tuple[str, ...]]:
+        """The files' frame, its columns of data and a first row, which is not half written."""
+        frame = reader.csv(urls)
+        data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
+        here = F.input_file_name()
+        for first in frame.select(here, *map(col, data)).head(1) if data else []:
+            file = paths.from_spark(first[0])
+            if self.waiting([file]).get(file) != 0:
+                return frame, data, tuple(first[1:])
+            rest = [url for url in map(paths.from_spark, frame.inputFiles()) if url != file]
+            if rest:
+                return self._first_row(reader, [paths.spark_url(url) for url in rest])
+        return frame, data, ()
 
     def _given_names(self, spark: SparkSession, names: tuple[str, ...]) -> tuple[str, ...]:
         """The setting `schema` names columns by position, unless the header has its names."""
@@ -212,7 +229,7 @@ class CsvSource(FileSource):
 
     def _text(self, spark: SparkSession, layout: Layout) -> DataFrame:
         struct = StructType([StructField(name, StringType()) for name in layout.names])
-        return self.rows(spark, self.paths, struct)
+        return self.finished_rows(spark, self.paths, struct)
 
     def _fields(self, layout: Layout, struct: StructType) -> list[StructField]:
         """Data columns as the parser is told: text, or the types that Spark is to parse."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
-from tap_spark.plans import Resume, Slice, StreamPlan
+from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.sources import paths
 from tap_spark.sources.frames import col, missing, prune, struct_from_text, whole
-from tap_spark.sources.resume import LineRules, file_slices, line_slices
+from tap_spark.sources.resume import (
+    LineRules,
+    file_slices,
+    line_slices,
+    lines_frame,
+    tell_waiting,
+    waiting_ends,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from tap_spark.sources.frame_source import FrameSource
     from tap_spark.stream_config import StreamConfig
 
+log = logging.getLogger("tap-spark")
 UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 
@@ -36,6 +46,10 @@ class FileSource(ABC):
         self.key_properties = stream.key_properties
         self.paths = list(paths.resolve(stream))
         self._base: dict[str, str] = {}
+        method = stream.replication_method
+        self._incremental = method == Method.INCREMENTAL or (
+            method is None and stream.replication_key is not None
+        )
 
     @abstractmethod
     def schema(self, spark: SparkSession) -> StructType:
@@ -60,25 +74,26 @@ class FileSource(ABC):
     def check_file(self, url: str) -> None:  # noqa: B027
         """Looks at the start of a file that is to be read, from there or from later on."""
 
-    def whole_line(self, line: bytes) -> bool:  # noqa: ARG002
-        """Whether a last line without line end is known to be complete."""
-        return True
+    def whole_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
+        """See `GrowingFiles`."""
+        return self.stream.read_unterminated_line
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
         self._spark = spark
+        self._incremental = plan.method is Method.INCREMENTAL
         if plan.resume is Resume.FILE_POSITION:
             yield from self._new_slices(spark, plan)
             return
         struct = self.planned_struct(spark, plan)
         self._check_columns(spark, plan)
-        yield whole(self.rows(spark, self.paths, struct), plan)
+        yield whole(self._finished_rows(spark, self.paths, struct, plan), plan)
 
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
         """See `GrowingFiles`."""
         self._check_columns(spark, plan)
         escaped = [paths.spark_url(url) for url in urls]
-        return self.rows(spark, escaped, self.planned_struct(spark, plan))
+        return self._finished_rows(spark, escaped, self.planned_struct(spark, plan), plan)
 
     def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
         """See `GrowingFiles`."""
@@ -86,12 +101,68 @@ class FileSource(ABC):
         return self.rows_of_lines(lines, self.planned_struct(self._spark, plan), urls)
 
     def line_change(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        plan: StreamPlan,  # noqa: ARG002
+        self, spark: SparkSession, plan: StreamPlan
     ) -> Callable[[pa.Array], pa.Array] | None:
         """See `GrowingFiles`."""
+        return self.change_for(self.planned_struct(spark, plan))
+
+    def change_for(self, struct: StructType) -> Callable[[pa.Array], pa.Array] | None:  # noqa: ARG002
+        """What is to be made of lines before `rows_of_lines` has them."""
         return None
+
+    def finished_rows(
+        self,
+        spark: SparkSession,
+        urls: list[str],
+        struct: StructType,
+        tell: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> DataFrame:
+        """As `rows`; where the stream is INCREMENTAL, without last lines that wait for their end.
+
+        Args:
+            spark: The session.
+            urls: As Spark is given them.
+            struct: The columns.
+            tell: Is told the files whose last line waits.
+        """
+        frame = self.rows(spark, urls, struct)
+        rules = self.line_rules() if self._incremental else None
+        if rules is None:
+            return frame
+        files = [paths.from_spark(url) for url in frame.inputFiles()]
+        ends = self.waiting(files)
+        if not ends:
+            return frame
+        tell(list(ends))
+        finished = [paths.spark_url(url) for url in files if url not in ends]
+        begun = [url for url, end in ends.items() if end]
+        found = [self.rows(spark, finished, struct)] if finished else []
+        if begun:
+            for url in begun:
+                self.check_file(url)
+            parts = [(url, 0, ends[url]) for url in begun]
+            lines = lines_frame(spark, parts, rules, self.change_for(struct))
+            found.append(self.rows_of_lines(lines, struct, begun))
+        empty = spark.createDataFrame([], struct)
+        names = [col(field.name) for field in struct.fields]
+        return reduce(lambda one, more: one.unionAll(more.select(names)), found, empty)
+
+    def waiting(self, files: Sequence[str]) -> dict[str, int]:
+        """The files whose last line waits for its line end, and where the lines before it end."""
+        rules = self.line_rules()
+        if rules is None or not self._incremental:
+            return {}
+        plain = [url for url in files if not paths.is_read_whole(url)]
+        try:
+            return waiting_ends(self, plain, rules)
+        except OSError as error:
+            log.warning(
+                "stream '%s': files cannot be looked into for unterminated last lines, which are "
+                "read at once: %s",
+                self.stream.name,
+                error,
+            )
+            return {}
 
     def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
         """See `GrowingFiles`."""
@@ -138,6 +209,11 @@ class FileSource(ABC):
             yield from file_slices(self, spark, plan, files)
         else:
             yield from line_slices(self, spark, plan, files, rules)
+
+    def _finished_rows(
+        self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
+    ) -> DataFrame:
+        return self.finished_rows(spark, urls, struct, lambda files: tell_waiting(plan, files))
 
     def _only_root(self) -> str:
         """The folder whose `name=value` folders become columns."""

@@ -41,7 +41,7 @@ class FixedWidthSource(FileSource):
                 raise self.error(f"'schema' names what 'columns' does not: {', '.join(unknown)}")
             return struct
         text = StructType([StructField(name, StringType()) for name in names])
-        types = infer_types(self.rows(spark, self.paths, text), names)
+        types = infer_types(self.finished_rows(spark, self.paths, text), names)
         return StructType([StructField(n, t) for n, t in zip(names, types, strict=True)])
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:

@@ -121,13 +121,16 @@ def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice
 
 
 def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
-    """Rows at or above the plan's start value, and those without a key."""
+    """Rows at or above the plan's start value, and those without a key.
+
+    A start value that the column's type does not hold leaves no row out.
+    """
     if plan.resume is not Resume.REPLICATION_KEY or plan.start_value is None:
         return frame
     key = str(plan.replication_key)
     dtype = frame.schema[key].dataType
-    start = F.lit(str(plan.start_value)).cast(dtype)
-    return frame.filter((col(key) >= start) | col(key).isNull())
+    start = F.lit(str(plan.start_value)).try_cast(dtype)
+    return frame.filter((col(key) >= start) | col(key).isNull() | start.isNull())
 
 
 def missing(columns: Iterable[str], present: Sequence[str]) -> list[str]:

@@ -16,14 +16,15 @@ from tap_spark.sources import json_documents, paths
 from tap_spark.sources.bare_values import BareValues, places_of_text
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
 from tap_spark.sources.frames import CORRUPT, FILE, col, fail, file_of, tidy, without_corrupt
+from tap_spark.sources.line_reader import BOM
+from tap_spark.sources.looks import FileLook
 from tap_spark.sources.resume import LineRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
-    from tap_spark.plans import StreamPlan
-
 HEAD_BYTES = 64 * 1024
+LONGEST_CHECKED = 64 * 1024**2
 HINT = "it is not JSON, or holds a value of another type than the catalog's"
 RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
@@ -46,7 +47,8 @@ class JsonSource(FileSource):
         struct = self._reader(spark).json(self.paths).schema
         if CORRUPT in struct.names:
             self._name_corrupt(spark, struct)
-        tidied = tidy(self._record_type(struct))
+        good = [field for field in struct.fields if field.name != CORRUPT]
+        tidied = tidy(self._record_type(StructType(good)))
         if not isinstance(tidied, StructType) or not tidied.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
         return tidied
@@ -90,9 +92,9 @@ class JsonSource(FileSource):
         frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
         return frame.drop(FILE)
 
-    def line_change(self, spark: SparkSession, plan: StreamPlan) -> BareValues | None:
-        """See `GrowingFiles`."""
-        places = places_of_text(self.planned_struct(spark, plan))
+    def change_for(self, struct: StructType) -> BareValues | None:
+        """See `FileSource.change_for`."""
+        places = places_of_text(struct)
         return None if places is None else BareValues(places)
 
     def line_rules(self) -> LineRules | None:
@@ -102,13 +104,15 @@ class JsonSource(FileSource):
             return None
         return LineRules()
 
-    def whole_line(self, line: bytes) -> bool:
-        """See `FileSource.whole_line`; half an object is no JSON."""
+    def whole_line(self, url: str, start: int, end: int) -> bool:
+        """See `GrowingFiles`; half an object is no JSON, and half a number is no record."""
+        if end - start > LONGEST_CHECKED:
+            return False
         try:
-            orjson.loads(line)
+            value = orjson.loads(FileLook().read_at(url, start, end - start).removeprefix(BOM))
         except orjson.JSONDecodeError:
-            return not line.strip()
-        return True
+            return False
+        return isinstance(value, dict | list)
 
     def _first_is_document(self) -> bool:
         """Whether the first file that is not empty starts with an array or a pretty object."""
@@ -174,13 +178,18 @@ class JsonSource(FileSource):
         return frame.select(F.explode(kind).alias(RECORD)).select(f"{RECORD}.*")
 
     def _name_corrupt(self, spark: SparkSession, struct: StructType) -> None:
-        """Finds the first row that is not JSON, which inference has only noticed."""
+        """Finds a row that is not JSON, which inference has only noticed; not one that waits."""
         fields = [*struct.fields, StructField(ANY, StringType())]
         frame = self._reader(spark).schema(StructType(fields)).json(self.paths)
         bad = frame.filter(col(CORRUPT).isNotNull()).select(
-            F.input_file_name(), F.substring(col(CORRUPT), 1, SHOWN), col(ANY)
+            F.input_file_name().alias(FILE), F.substring(col(CORRUPT), 1, SHOWN).alias(RECORD), ANY
         )
-        for file, text, _ in bad.head(1):
+        # Spark refuses queries that need no column but the one with the unreadable rows.
+        found = bad.groupBy(FILE).agg(F.first(RECORD), F.count("*"), F.first(ANY)).collect()
+        waiting = self.waiting([paths.from_spark(file) for file, _, _, _ in found])
+        for file, text, count, _ in found:
+            if count == 1 and paths.from_spark(file) in waiting:
+                continue
             raise self.error(
                 f"a row cannot be read: {json.dumps(text, ensure_ascii=False)}",
                 hint="it is not a JSON object",

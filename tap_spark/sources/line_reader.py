@@ -105,6 +105,13 @@ def _changed(lines: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> p
     )
 
 
+def has_line(url: str, end: int, comment: bytes = b"") -> bool:
+    """Whether a file has a line before `end` that is neither blank nor a comment."""
+    piece = LineRange(url, 0, 0, end, end, aligned=True)
+    with open_random(url) as file:
+        return any(not _only_blank(values, comment) for values in _lines(file, piece))
+
+
 def split_lines(data: bytes) -> pa.Array:
     """Splits whole lines (the last line end may be missing) at every kind of line end."""
     if b"\r" in data:

@@ -30,6 +30,11 @@ class FileLook:
                 digest.update(file.read_at(count, start))
         return digest.hexdigest()
 
+    def size(self, url: str) -> int:
+        """Bytes of the file."""
+        with open_random(url) as file:
+            return int(file.size())
+
     def read_at(self, url: str, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset` on; fewer at the file's end."""
         with open_random(url) as file:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from shared.errors import SourceError, Where
+from shared.spark_errors import plain_path
 from shared.storage import failures, local_path, remote, shown
 from shared.storage_errors import storage_hint
 
@@ -102,6 +104,16 @@ def list_files(paths: tuple[str, ...]) -> list[FileNow]:
 def is_compressed(url: str) -> bool:
     """Whether Spark undoes a compression, told by the name as Spark does."""
     return url.lower().endswith(COMPRESSED)
+
+
+def is_read_whole(url: str) -> bool:
+    """Whether the lines of a file cannot be read apart: compressed, or in `name=value` folders."""
+    return is_compressed(url) or "=" in url.rpartition("/")[0]
+
+
+def from_spark(url: str) -> str:
+    """A file as it is listed, from what Spark calls it."""
+    return plain_path(unquote(url))
 
 
 def spark_url(url: str) -> str:

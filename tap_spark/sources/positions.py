@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date, timedelta
 from enum import Enum
 from typing import Any, Protocol
 
 from tap_spark.sources.paths import FileNow
+
+FORGET_DAYS = 30
+"""How long the mark of a file that is no longer listed is kept."""
 
 
 class Found(str, Enum):
@@ -30,7 +34,7 @@ class FileMark:
         mtime: When it had last changed then.
         fingerprint: Of the first `offset` bytes.
         lines: Line ends in them, for people; None where counting would cost a second download.
-        line_start: Where the last line starts if it was read without its line end, else None.
+        gone: Day (UTC) on which it was first not listed; None where it is listed.
     """
 
     offset: int
@@ -38,7 +42,7 @@ class FileMark:
     mtime: str
     fingerprint: str
     lines: int | None = None
-    line_start: int | None = None
+    gone: str | None = None
 
     @classmethod
     def from_json(cls, value: object) -> FileMark:
@@ -50,14 +54,14 @@ class FileMark:
         if not isinstance(value, Mapping):
             raise ValueError("a file's position is not an object")
         try:
-            start, lines = value.get("line_start"), value.get("lines")
+            lines, gone = value.get("lines"), value.get("gone")
             return cls(
                 offset=int(value["offset"]),
                 size=int(value["size"]),
                 mtime=str(value["mtime"]),
                 fingerprint=str(value["fingerprint"]),
                 lines=None if lines is None else int(lines),
-                line_start=None if start is None else int(start),
+                gone=None if gone is None else date.fromisoformat(gone).isoformat(),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"a file's position lacks or spoils {error}") from error
@@ -76,6 +80,10 @@ class Look(Protocol):
 
     def read_at(self, url: str, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset` on."""
+        ...
+
+    def unfinished_line(self, url: str, start: int, end: int) -> int | None:
+        """Where the last line before `end` starts, if it has no line end; `start` at the least."""
         ...
 
 
@@ -127,18 +135,52 @@ def renewed(file: FileNow, mark: FileMark) -> FileMark:
     return replace(mark, size=file.size, mtime=file.mtime)
 
 
+def kept_marks(
+    marks: Mapping[str, FileMark], listed: Collection[str], today: date
+) -> dict[str, FileMark]:
+    """The marks without those of files that have not been listed for `FORGET_DAYS`.
+
+    Where nothing is listed, as in a folder that is not mounted, all stay as they are.
+    """
+    if not listed:
+        return dict(marks)
+    known = {
+        url: replace(mark, gone=None if url in listed else mark.gone or today.isoformat())
+        for url, mark in marks.items()
+    }
+    last = (today - timedelta(days=FORGET_DAYS)).isoformat()
+    return {url: mark for url, mark in known.items() if mark.gone is None or mark.gone > last}
+
+
 def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
     """Where the first line starts that was not read whole."""
     if not mark.offset:
         return 0, Found.GROWN
     around = look.read_at(file.url, mark.offset - 1, 3)
     before, after = around[:1], around[1:]
-    if mark.line_start is None:
+    if before in (b"\n", b"\r"):
         split_crlf = before == b"\r" and after[:1] == b"\n"
         return mark.offset + split_crlf, Found.GROWN
     if after[:1] in (b"\n", b"\r"):
         return mark.offset + (2 if after == b"\r\n" else 1), Found.GROWN
-    return mark.line_start, Found.UNFINISHED
+    start = look.unfinished_line(file.url, 0, mark.offset)
+    return start or 0, Found.UNFINISHED
+
+
+def complete_end(
+    url: str, start: int, end: int, look: Look, whole: Callable[[str, int, int], bool]
+) -> int:
+    """Where the lines end that may be read: before a last line that waits for its line end.
+
+    Args:
+        url: The file.
+        start: A line start.
+        end: Where the file ends.
+        look: Reads a few bytes.
+        whole: Whether a last line without line end is to be read.
+    """
+    at = look.unfinished_line(url, start, end)
+    return end if at is None or whole(url, at, end) else at
 
 
 def waves(

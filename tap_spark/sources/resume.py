@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SourceError, Where
 from shared.spark_errors import plain_path
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.frames import col
-from tap_spark.sources.line_reader import LINES_SCHEMA, LineRange, cut_ranges, reader
+from tap_spark.sources.line_reader import (
+    LINES_SCHEMA,
+    LineRange,
+    cut_ranges,
+    has_line,
+    reader,
+)
 from tap_spark.sources.looks import FileLook
 from tap_spark.sources.paths import FileNow
-from tap_spark.sources.positions import FileMark, Found, Reading, decide, renewed, waves
+from tap_spark.sources.positions import (
+    FORGET_DAYS,
+    FileMark,
+    Found,
+    Reading,
+    complete_end,
+    decide,
+    kept_marks,
+    renewed,
+    waves,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("tap-spark")
 WAVE_BYTES = 1024**3
 PIECE_BYTES = 16 * 1024**2
-LONGEST_CHECKED = 64 * 1024**2
+LOOKS = 16
+"""Files that are looked into at the same time."""
 FILES = "files"
 
 
@@ -53,8 +72,8 @@ class GrowingFiles(Protocol):
         """Looks at the start of a file that is to be read, from there or from later on."""
         ...
 
-    def whole_line(self, line: bytes) -> bool:
-        """Whether a last line without line end is known to be complete."""
+    def whole_line(self, url: str, start: int, end: int) -> bool:
+        """Whether a last line without line end is to be read."""
         ...
 
 
@@ -98,22 +117,33 @@ def line_slices(
     """Reads the lines that no earlier run has read."""
     look = FileLook()
     marks = read_marks(plan)
-    readings = []
+    readings: list[Reading] = []
+    waiting: list[str] = []
+    stuck: list[str] = []
     for reading in _changed(plan, files, marks, look):
-        if reading.end:
-            source.check_file(reading.file.url)
-        end = _complete_end(source, reading, look)
-        if not end:
-            marks.pop(reading.file.url, None)
-        elif end > reading.start:
-            readings.append(Reading(reading.file, reading.start, end, reading.found, reading.lines))
+        url, start = reading.file.url, reading.start
+        end = complete_end(url, start, reading.end, look, source.whole_line)
+        if end < reading.end:
+            (stuck if _is_unchanged(reading.file, marks.get(url)) else waiting).append(url)
+        if not start and rules.header and not has_line(url, end, rules.comment):
+            end = 0
+        if end > start:
+            source.check_file(url)
+            readings.append(replace(reading, end=end))
+        elif end:
+            marks[url] = renewed(reading.file, marks[url])
+        else:
+            marks.pop(url, None)
+    tell_waiting(plan, waiting)
+    tell_stuck(plan, stuck)
     if not readings:
         yield from _marks_only(source, spark, plan, marks)
     for wave in waves(readings, WAVE_BYTES, look.cut):
         urls = [reading.file.url for reading, _, _ in wave]
         for reading, start, end in wave:
             marks[reading.file.url] = _mark(reading, marks.get(reading.file.url), start, end, look)
-        lines = _lines_frame(spark, wave, rules, source.line_change(spark, plan))
+        parts = [(reading.file.url, start, end) for reading, start, end in wave]
+        lines = lines_frame(spark, parts, rules, source.line_change(spark, plan))
         frame = source.frame_of_lines(plan, lines, urls).select(*map(col, plan.columns))
         yield Slice(frame, bookmark=_bookmark(plan, marks))
 
@@ -148,6 +178,23 @@ def file_slices(
         yield Slice(frame, bookmark=_bookmark(plan, marks))
 
 
+def tell_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
+    """Warn of files whose last line may wait for ever."""
+    if urls:
+        log.warning(
+            "stream '%s': the last line of %d file(s) still waits for its line end, and they have "
+            "not changed since the last run; first '%s'; if they are complete, set "
+            "'read_unterminated_line'",
+            plan.stream,
+            len(urls),
+            plain_path(urls[0]),
+        )
+
+
+def _is_unchanged(file: FileNow, mark: FileMark | None) -> bool:
+    return mark is not None and (mark.size, mark.mtime) == (file.size, file.mtime)
+
+
 def _marks_only(
     source: GrowingFiles, spark: SparkSession, plan: StreamPlan, marks: Mapping[str, FileMark]
 ) -> Iterator[Slice]:
@@ -165,6 +212,7 @@ def _changed(
     lines: bool = True,
 ) -> list[Reading]:
     """What is to be read; warns of files that are started over, renews marks of the others."""
+    _forget(plan, files, marks)
     readings = []
     for file in files:
         mark = marks.get(file.url)
@@ -173,9 +221,6 @@ def _changed(
             readings.append(reading)
         elif mark is not None:
             marks[file.url] = renewed(file, mark)
-    gone = set(marks) - {file.url for file in files}
-    if gone:
-        log.info("stream '%s': %d file(s) of the bookmark are gone", plan.stream, len(gone))
     for reading in readings:
         path = plain_path(reading.file.url)
         if reading.found in (Found.TRUNCATED, Found.REWRITTEN):
@@ -195,18 +240,55 @@ def _changed(
     return readings
 
 
-def _complete_end(source: GrowingFiles, reading: Reading, look: FileLook) -> int:
-    """The reading's end, before a last line that is only half written."""
-    url = reading.file.url
-    start = look.unfinished_line(url, reading.start, reading.end)
-    if start is None or reading.end - start > LONGEST_CHECKED:
-        return reading.end
-    if source.whole_line(look.read_at(url, start, reading.end - start)):
-        return reading.end
-    log.warning(
-        "file '%s': its last line is not complete yet and is left for the next run", plain_path(url)
-    )
-    return start
+def _forget(plan: StreamPlan, files: Sequence[FileNow], marks: dict[str, FileMark]) -> None:
+    """Drop marks of files that have long been gone."""
+    listed = {file.url for file in files}
+    gone = len(marks.keys() - listed)
+    kept = kept_marks(marks, listed, datetime.now(timezone.utc).date())
+    if gone and not listed:
+        log.warning("stream '%s': no file is listed; all %d marks are kept", plan.stream, gone)
+    elif gone:
+        log.info(
+            "stream '%s': %d file(s) of the bookmark are gone; %d marks are dropped after %d days",
+            plan.stream,
+            gone,
+            len(marks) - len(kept),
+            FORGET_DAYS,
+        )
+    marks.clear()
+    marks.update(kept)
+
+
+def waiting_ends(source: GrowingFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:
+    """The files whose last line waits for its line end, and where the lines before it end.
+
+    Raises:
+        OSError: A file cannot be looked into.
+    """
+    look = FileLook()
+
+    def end_of(url: str) -> tuple[int, int]:
+        size = look.size(url)
+        end = complete_end(url, 0, size, look, source.whole_line)
+        if rules.header and end < size and not has_line(url, end, rules.comment):
+            end = 0
+        return end, size
+
+    with ThreadPoolExecutor(LOOKS) as pool:
+        found = zip(urls, pool.map(end_of, urls), strict=True)
+        return {url: end for url, (end, size) in found if end < size}
+
+
+def tell_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
+    """Log which files have a last line that waits."""
+    if urls:
+        log.info(
+            "stream '%s': the last line of %d file(s) has no line end yet and waits for it; "
+            "first '%s' ('read_unterminated_line' reads such lines at once)",
+            plan.stream,
+            len(urls),
+            plain_path(urls[0]),
+        )
 
 
 def _mark(reading: Reading, old: FileMark | None, start: int, end: int, look: FileLook) -> FileMark:
@@ -219,7 +301,6 @@ def _mark(reading: Reading, old: FileMark | None, start: int, end: int, look: Fi
         mtime=file.mtime,
         fingerprint=look.fingerprint(file.url, end),
         lines=None if before is None or ends is None else before + ends,
-        line_start=look.unfinished_line(file.url, start, end),
     )
 
 
@@ -229,17 +310,25 @@ def _bookmark(plan: StreamPlan, marks: Mapping[str, FileMark]) -> dict[str, Any]
     return {**kept, FILES: entries}
 
 
-def _lines_frame(
+def lines_frame(
     spark: SparkSession,
-    wave: Sequence[tuple[Reading, int, int]],
+    parts: Sequence[tuple[str, int, int]],
     rules: LineRules,
     change: Callable[[pa.Array], pa.Array] | None,
 ) -> DataFrame:
+    """A frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
+
+    Args:
+        spark: The session.
+        parts: File, start and end, both of which are line starts or the file's end.
+        rules: How lines are told apart.
+        change: What to make of lines on executors.
+    """
     ranges = [
         piece
-        for number, (reading, start, end) in enumerate(wave)
+        for number, (url, start, end) in enumerate(parts)
         for piece in cut_ranges(
-            reading.file.url,
+            url,
             number,
             start,
             end,

@@ -107,6 +107,23 @@ def test_moments(database: str, kind: str, written: str) -> None:
     assert dialect_for(URLS[database]).literal(AT, column(kind)) == written
 
 
+@pytest.mark.parametrize(
+    ("day", "postgresql", "duckdb"),
+    [
+        ("-4712-01-01", "4713-01-01 BC", "4713-01-01 (BC)"),
+        ("0000-06-01", "0001-06-01 BC", "0001-06-01 (BC)"),
+        ("+20000-02-29", "20000-02-29", "20000-02-29"),
+    ],
+)
+def test_years_before_1_and_after_9999(day: str, postgresql: str, duckdb: str) -> None:
+    for database, written in (("postgresql", postgresql), ("duckdb", duckdb)):
+        assert dialect_for(URLS[database]).literal(day, column("date")) == f"DATE '{written}'"
+    for database in ("oracle", "sqlserver", "mysql", "other"):
+        if not day.startswith("0"):
+            with pytest.raises(ValueError, match="beyond the years"):
+                dialect_for(URLS[database]).literal(day, column("date"))
+
+
 def test_dates_of_oracle_and_uuids_of_postgresql() -> None:
     oracle, postgresql = dialect_for(URLS["oracle"]), dialect_for(URLS["postgresql"])
     assert oracle.literal(AT, column("timestamp_ntz", "DATE")).startswith("TO_DATE('2024-03-31 02")

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from jdbc_runs import bookmark, rows_of, slices_of, table_stream
+from jdbc_runs import bookmark, catalog_of, rows_of, slices_of, table_stream
 
 from tap_spark.jdbc import partitions
 
@@ -187,6 +187,30 @@ def test_a_timestamp_bookmark_means_the_same_moment(lake_spark, postgres):
     rows = rows_of(lake_spark, stream, state=bookmark(moment, "u"))
     wanted = postgres.value(f"select count(*) from many where u >= '{moment}'")
     assert len(rows) == int(wanted) > 0
+
+
+YEARS = """drop table if exists years; create table years (i int primary key, k {0});
+insert into years values (1, '-infinity'), (2, '4713-02-01 BC'), (3, '0044-03-17 BC'),
+  (4, '2026-01-03'), (5, '9999-12-29'), (6, '20000-03-02'), (7, 'infinity'), (8, null)"""
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_keys_of_all_years(lake_spark, postgres, kind):
+    postgres.run(YEARS.format(kind))
+    stream = table_stream(postgres, "years", replication_key="k")
+    catalog = catalog_of(lake_spark, stream)
+
+    def found(start, stream=stream):
+        state = {"bookmarks": {"s": {"replication_key_value": start}}}
+        pieces = slices_of(lake_spark, stream, state=state, catalog=catalog)
+        return sorted(row[0] for piece in pieces for row in piece.frame.select("i").collect())
+
+    assert found("-4712-01-01") == [2, 3, 4, 5, 6, 7, 8]
+    assert found("-0043-03-15T12:00:00+00:00") == [3, 4, 5, 6, 7, 8]
+    assert found("+20000-02-29") == [6, 7, 8]
+    # Without a snapshot the greatest key bounds a run, unless it is infinite.
+    parts = table_stream(postgres, "years", replication_key="k", snapshot=False, partitions=3)
+    assert found("2026-01-01", parts) == [4, 5, 6, 7, 8]
 
 
 def test_sorted_by_the_replication_key(lake_spark, postgres):

@@ -142,6 +142,8 @@ class TestRules:
             (CSV, "records_path", "x"),
             (CSV, "row_count", 1),
             (CSV, "column_count", 1),
+            (ROWS, "read_unterminated_line", True),
+            ({**CSV, "format": "json"}, "read_unterminated_line", True),
         ],
     )
     def test_fields_of_other_formats(

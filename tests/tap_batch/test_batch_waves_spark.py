@@ -165,3 +165,19 @@ def test_a_run_without_anything_new_writes_no_file(bench: Bench) -> None:
     bench.run()
     assert [message["type"] for message in bench.run()] == ["SCHEMA", "STATE"]
     assert not [path for path in (bench.path / "out").iterdir() if path.name.startswith(".")]
+
+
+def test_a_line_without_end_waits_for_a_later_batch(bench: Bench) -> None:
+    bench.grow("a.csv", 220)
+    path = bench.path / "in" / "a.csv"
+    with path.open("a") as file:
+        file.write("22")
+    bench.check(bench.run(), 0, files=3)
+    assert [message["type"] for message in bench.run()] == ["SCHEMA", "STATE"]
+    with path.open("a") as file:
+        file.write("0,x\n")
+    (batch,) = [message for message in bench.run() if message["type"] == "BATCH"]
+    (url,) = batch["manifest"]
+    assert [row for t in FORMATS["parquet"].read(url) for row in t.to_pylist()] == [
+        {"id": 220, "text": "x"}
+    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date, datetime, timedelta
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from tap_spark.bookmarks import (
     parse_key,
     start_stream,
 )
+from tap_spark.moments import moment_text, parse_moment
 from tap_spark.plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
@@ -153,7 +156,17 @@ def test_timestamps_compare_in_utc(moment, minutes):
         ("2024-01-02T03:04:05Z", "timestamp", "2024-01-02T03:04:05.000000+00:00"),
         ("2024-01-02 03:04:05.1+02:00", "timestamp", "2024-01-02T01:04:05.100000+00:00"),
         ("2024-01-02T03:04", "timestamp_ntz", "2024-01-02T03:04:00.000000"),
-        ("2024-01-02T23:00:00-02", "date", "2024-01-03"),
+        ("2024-01-02T23:00:00-02", "date", "2024-01-02"),
+        ("2026-01-02T00:30:00+02:00", "date", "2026-01-01"),
+        ("2026-01-02T00:30:00+02:00", "timestamp_ntz", "2026-01-01T22:30:00.000000"),
+        ("2026-01-01T22:30:00-02:00", "timestamp_ntz", "2026-01-01T22:30:00.000000"),
+        ("9999-12-31T23:59:59-05:00", "timestamp", "+10000-01-01T04:59:59.000000+00:00"),
+        ("0001-01-01T00:00:00+01:00", "timestamp", "0000-12-31T23:00:00.000000+00:00"),
+        ("+294247-01-10T04:00:54.775807Z", "timestamp", "+294247-01-10T04:00:54.775807+00:00"),
+        ("-4712-01-01", "date", "-4712-01-01"),
+        ("+20000-02-29", "date", "+20000-02-29"),
+        ("20000-02-29T01:02:03", "timestamp_ntz", "+20000-02-29T01:02:03.000000"),
+        ("+5881580-07-11", "date", "+5881580-07-11"),
         ("2024-01-02", "date", "2024-01-02"),
         ("17", "long", 17),
         (17.0, "integer", 17),
@@ -181,12 +194,70 @@ def test_normal_key(value, kind, expected):
         ("yesterday", "timestamp"),
         (5, "date"),
         ("2024-13-01", "date"),
+        ("+20001-02-29", "date"),
+        ("2024-01-01T24:00:00", "timestamp"),
+        ("2024-01-01T00:00:00+99:00", "timestamp"),
+        ("+294247-01-10T04:00:54.775808Z", "timestamp"),
+        ("+5881580-07-12", "date"),
+        ("infinity", "timestamp"),
         ("x", "double"),
     ],
 )
 def test_values_of_another_type_are_refused(value, kind):
     with pytest.raises(ValueError):
         normal_key(value, kind)
+
+
+@given(st.datetimes())
+def test_moments_agree_with_python_within_its_years(moment):
+    micros = parse_moment(moment.isoformat(), "timestamp_ntz")
+    assert micros == (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+    assert datetime.fromisoformat(moment_text(micros, "timestamp_ntz")) == moment
+    days = parse_moment(moment.date().isoformat(), "date")
+    assert days == (moment.date() - date(1970, 1, 1)).days
+    assert moment_text(days, "date") == moment.date().isoformat()
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))
+def test_moments_of_all_years_come_back(micros, days):
+    for kind in ("timestamp", "timestamp_ntz"):
+        assert parse_moment(moment_text(micros, kind), kind) == micros
+    assert parse_moment(moment_text(days, "date"), "date") == days
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_bookmarks_of_all_years_keep_their_order(kind):
+    years = ["-4712-01-01", "0000-06-01", "2026-01-01", "+20000-01-01", "+290000-12-31"]
+    plan = replace(PLAN, key_type=kind)
+    for values in permutations(years, 2):
+        state = {}
+        for value in values:
+            state = advance(state, plan, value, ordered=False)
+        found = bookmark(finish_stream(state, plan))["replication_key_value"]
+        assert found.startswith(max(values, key=years.index))
+
+
+@pytest.mark.parametrize(
+    ("kind", "endless"),
+    [
+        ("date", "9999-12-31"),
+        ("date", "0001-01-01"),
+        ("timestamp", "9999-12-31T23:59:59.999999+00:00"),
+        ("timestamp_ntz", "0001-01-01T00:00:00.000000"),
+        ("double", "Infinity"),
+    ],
+)
+def test_an_endless_key_moves_no_bookmark_and_bounds_no_run(kind, endless):
+    plan = replace(PLAN, key_type=kind)
+    value = 1.5 if kind == "double" else normal_key("2026-01-01", kind)
+    old = {"bookmarks": {"s": {"replication_key": "k", "replication_key_value": value}}}
+    for state in (old, {"bookmarks": {"s": {"replication_key_value": endless}}}):
+        found = finish_stream(advance(state, plan, endless, ordered=True), plan)
+        assert found == state
+    healed = advance(
+        {"bookmarks": {"s": {"replication_key_value": endless}}}, plan, value, ordered=True
+    )
+    assert bookmark(healed)["replication_key_value"] == value
 
 
 def test_strings_compare_as_spark_compares_them():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,25 @@ from hypothesis import strategies as st
 
 from shared import limits
 from tap_spark.sources import looks
-from tap_spark.sources.line_reader import LineRange, cut_ranges, read_range, split_lines
+from tap_spark.sources.line_reader import (
+    LineRange,
+    cut_ranges,
+    has_line,
+    read_range,
+    split_lines,
+)
 from tap_spark.sources.looks import FileLook
 from tap_spark.sources.paths import FileNow
-from tap_spark.sources.positions import FileMark, Found, decide, waves
+from tap_spark.sources.positions import (
+    FORGET_DAYS,
+    FileMark,
+    Found,
+    complete_end,
+    decide,
+    kept_marks,
+    renewed,
+    waves,
+)
 from tap_spark.sources.resume import pack
 
 ENDS = ["\n", "\r\n", "\r"]
@@ -39,7 +56,15 @@ def read(piece: LineRange) -> list[bytes]:
     return [line for batch in read_range(piece) for line in batch.column(0).to_pylist()]
 
 
-def run(path: Path, mark: FileMark | None, tick: int, wave: int = 7, piece: int = 3):
+def run(
+    path: Path,
+    mark: FileMark | None,
+    tick: int,
+    wave: int = 7,
+    piece: int = 3,
+    *,
+    wait: bool = False,
+):
     """One run over one file, in tiny waves and ranges; returns lines, mark and what was found."""
     look = FileLook()
     file = now(path, tick)
@@ -47,8 +72,14 @@ def run(path: Path, mark: FileMark | None, tick: int, wave: int = 7, piece: int 
     lines: list[bytes] = []
     if reading is None:
         return lines, mark, None
-    if not reading.end:
+    end = complete_end(
+        str(path), reading.start, reading.end, look, lambda _url, _start, _end: not wait
+    )
+    if not end:
         return lines, None, reading.found
+    if end == reading.start:
+        return lines, renewed(file, mark), reading.found
+    reading = replace(reading, end=end)
     for parts in waves([reading], wave, look.cut):
         for _, start, end in parts:
             for part in cut_ranges(str(path), 0, start, end, piece=piece, header=False):
@@ -58,8 +89,6 @@ def run(path: Path, mark: FileMark | None, tick: int, wave: int = 7, piece: int 
                 file.size,
                 file.mtime,
                 look.fingerprint(str(path), end),
-                None,
-                look.unfinished_line(str(path), start, end),
             )
             mark = FileMark.from_json(json.loads(json.dumps(mark.to_json())))
     return lines, mark, reading.found
@@ -126,15 +155,78 @@ def test_any_history_against_a_model(tmp_path_factory, steps):
             assert known == spark_lines(current)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    data=contents,
+    tail=words,
+    encoding=st.sampled_from(["utf-8", "latin-1", "shift_jis"]),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+def test_a_waiting_line_is_read_exactly_once(tmp_path_factory, data, tail, encoding, cuts):
+    """Whatever byte a run finds the file cut at: inside a character, or between CR and LF."""
+    text = (data + tail).encode(encoding, errors="replace")
+    path = tmp_path_factory.mktemp("p") / "f"
+    mark, seen = None, []
+    for tick, cut in enumerate(sorted([*cuts, len(text)])):
+        path.write_bytes(text[:cut])
+        lines, mark, found = run(path, mark, tick, wait=True)
+        assert found in (None, Found.NEW, Found.GROWN)
+        seen += lines
+        assert run(path, mark, tick, wait=True)[0] == []
+    assert seen == spark_lines(data.encode(encoding, errors="replace"))
+    path.write_bytes(text + b"\n")
+    lines, _, _ = run(path, mark, 99, wait=True)
+    end = [] if not tail and text.endswith(b"\r") else [tail.encode(encoding, "replace")]
+    assert lines == end
+
+
+def test_what_waits_may_be_rewritten(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb,1")
+    lines, mark, _ = run(path, None, 0, wait=True)
+    assert (lines, mark.offset) == ([b"a"], 2)
+    path.write_bytes(b"a\nc")
+    assert run(path, mark, 1, wait=True)[::2] == ([], Found.GROWN)
+    path.write_bytes(b"a\nc,2\n")
+    assert run(path, mark, 2, wait=True)[::2] == ([b"c,2"], Found.GROWN)
+
+
+def test_a_line_that_was_read_unfinished_waits_when_it_goes_on(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb")
+    _, mark, _ = run(path, None, 0)
+    path.write_bytes(b"a\nbc")
+    lines, mark, _ = run(path, mark, 1, wait=True)
+    assert lines == []
+    path.write_bytes(b"a\nbcd\n")
+    assert run(path, mark, 2, wait=True)[0] == [b"bcd"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", False),
+        (b" \n\n", False),
+        (b"#c\n", False),
+        (b"\xef\xbb\xbfh\n", True),
+        (b"\n#c\nh", True),
+    ],
+)
+def test_a_header_is_a_line_that_is_neither_blank_nor_a_comment(tmp_path, text, expected):
+    path = tmp_path / "f"
+    path.write_bytes(text)
+    assert has_line(str(path), len(text), b"#") is expected
+
+
 def test_an_unfinished_last_line_is_read_again_when_it_goes_on(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb")
     lines, mark, _ = run(path, None, 0)
-    assert (lines, mark.line_start) == ([b"a", b"b"], 2)
+    assert lines == [b"a", b"b"]
     assert run(path, mark, 1)[0] == [], "a static file without final line end is read once"
     path.write_bytes(b"a\nbc\nd\n")
     lines, mark, found = run(path, mark, 2)
-    assert (lines, found, mark.line_start) == ([b"bc", b"d"], Found.UNFINISHED, None)
+    assert (lines, found) == ([b"bc", b"d"], Found.UNFINISHED)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -163,6 +255,32 @@ def test_rewriting_with_equal_size_is_noticed(tmp_path):
     path.write_bytes(b"a\nc\n")
     lines, _, found = run(path, mark, 1)
     assert (lines, found) == ([b"a", b"c"], Found.REWRITTEN)
+
+
+def test_marks_of_files_that_are_gone_are_kept_for_a_while():
+    day = date(2026, 1, 1)
+    marks = {url: FileMark(1, 1, "0", "x") for url in "ab"}
+    gone = kept_marks(marks, {"b"}, day)
+    assert (gone["a"].gone, gone["b"].gone) == ("2026-01-01", None)
+    assert FileMark.from_json(gone["a"].to_json()) == gone["a"]
+    assert kept_marks(gone, {"a", "b"}, day + timedelta(days=99)) == marks
+    almost = kept_marks(gone, {"b"}, day + timedelta(days=FORGET_DAYS - 1))
+    assert almost == gone
+    assert set(kept_marks(almost, {"b"}, day + timedelta(days=FORGET_DAYS))) == {"b"}
+
+
+def test_a_folder_that_is_not_mounted_loses_no_mark():
+    marks = {"a": FileMark(1, 1, "0", "x", gone="2020-01-01"), "b": FileMark(1, 1, "0", "x")}
+    assert kept_marks(marks, (), date(2026, 1, 1)) == marks
+
+
+def test_marks_are_bounded_by_the_files_of_a_month():
+    marks: dict[str, FileMark] = {}
+    for number in range(200):
+        listed = {f"f{number}", f"f{number + 1}"}
+        marks = kept_marks(marks, listed, date(2026, 1, 1) + timedelta(days=number))
+        marks |= {url: FileMark(1, 1, "0", "x") for url in listed}
+    assert len(marks) == FORGET_DAYS + 2
 
 
 def test_a_run_that_stopped_inside_a_file_goes_on_there(tmp_path):
@@ -205,7 +323,12 @@ def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     "value",
-    [None, 3, {}, {"offset": 1}, {"offset": "x", "size": 1, "mtime": "", "fingerprint": ""}],
+    [
+        *(None, 3, {}, {"offset": 1}),
+        {"offset": "x", "size": 1, "mtime": "", "fingerprint": ""},
+        {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": "long ago"},
+        {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": 3},
+    ],
 )
 def test_damaged_marks_are_refused(value):
     with pytest.raises(ValueError):

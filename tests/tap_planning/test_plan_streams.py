@@ -154,6 +154,20 @@ def state_of(**mark):
         ("name", {}, "2024-01-01", None),
         ("at", {}, "2024-01-01", "2024-01-01T00:00:00.000000+00:00"),
         ("at", {}, "2024-01-01T00:00:00+01:00", "2023-12-31T23:00:00.000000+00:00"),
+        (
+            "at",
+            {"replication_key_value": "+20000-01-01"},
+            None,
+            "+20000-01-01T00:00:00.000000+00:00",
+        ),
+        # Infinite in a database, where another value may follow it.
+        ("at", {"replication_key_value": "9999-12-31T23:59:59.999999Z"}, None, None),
+        (
+            "at",
+            {"replication_key_value": "9999-12-31T00:00:00Z"},
+            "-4712-01-01",
+            "-4712-01-01T00:00:00.000000+00:00",
+        ),
         ("z", {"replication_key": "z", "replication_key_value": 5}, None, 5),
         ("z", {"replication_key_value": "5"}, None, 5),
         (

@@ -12,6 +12,7 @@ from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SourceError
 from tap_spark.discovery import catalog_for
+from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
 from tap_spark.sources.inference import decide
 
@@ -202,7 +203,10 @@ def test_json_keeps_exact_values(spark, write):
         assert first["Cost $"]["a.b"] == [1]
 
 
-NUMBERS = ["1.10", "-0", "-0.0", "1e2", "1E+400", "0.12345678901234567890", "12345678901234567890"]
+NUMBERS = [
+    *("1.10", "-0", "-0.0", "1e2", "1E+400", "1e39", "50000.0000000000000001", "7" * 32),
+    *("0.12345678901234567890", "12345678901234567890"),
+]
 
 
 @pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
@@ -318,6 +322,36 @@ def test_bounds_keep_ties_and_nulls(spark, tmp_path, kind, key, start, expected)
     assert slices[0].ordered
 
 
+def ids_from(spark, config, start):
+    catalog = catalog_for(spark, stream_config(config))
+    state = {"bookmarks": {"s": {"replication_key_value": start}}}
+    (plan,) = plan_streams(stream_config(config), catalog, state, 1)
+    (piece,) = source_for(config).slices(spark, plan)
+    return sorted(row[0] for row in piece.frame.select("id").collect())
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_bounds_of_all_years(spark, tmp_path, kind):
+    path = str(tmp_path / "p")
+    spark.sql(
+        f"select id, cast(k as {kind}) k from values (1, '-4712-01-01'), (2, '-0043-03-15'), "
+        "(3, '2026-01-01'), (4, '9999-12-31'), (5, '+20000-02-29'), (6, null) as t(id, k)"
+    ).coalesce(1).write.parquet(path)
+    config = stream("parquet", path, replication_key="k")
+    assert ids_from(spark, config, "-4712-01-01") == [1, 2, 3, 4, 5, 6]
+    assert ids_from(spark, config, "-0043-03-15") == [2, 3, 4, 5, 6]
+    assert ids_from(spark, config, "+20000-02-29") == [5, 6]
+    assert ids_from(spark, config, "9999-12-31") == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_bound_that_the_column_does_not_hold_leaves_out_nothing(spark, tmp_path):
+    path = str(tmp_path / "p")
+    spark.sql("select cast(id as byte) id from range(3)").write.parquet(path)
+    config = stream("parquet", path, replication_key="id")
+    assert ids_from(spark, config, 300) == [0, 1, 2]
+    assert ids_from(spark, config, 2) == [2]
+
+
 def test_missing_paths_are_named_without_spark(tmp_path):
     for path in ("none.csv", "no/*.csv"):
         with pytest.raises(SourceError, match="stream 's'") as caught:
@@ -353,7 +387,8 @@ def test_globs_lists_and_literal_names(spark, tmp_path, write):
         str(folder): ["1", "2", "", "3", "4"],
     }.items():
         for method in ("FULL_TABLE", "INCREMENTAL"):
-            found = rows(spark, stream("text", path, replication_method=method))
+            config = stream("text", path, replication_method=method, read_unterminated_line=True)
+            found = rows(spark, config)
             assert sorted(row["value"] for row in found) == sorted(expected), (path, method)
     both = stream("text", (f"{folder}/a1.txt", f"file://{folder}/b*"))
     assert len(rows(spark, both)) == 4

@@ -249,7 +249,9 @@ def test_fixed_width_with_a_schema(spark, write):
 )
 def test_fixed_width_files_of_all_kinds(spark, write, method, text, options):
     name = "a.txt.gz" if isinstance(text, bytes) and not options else "a.txt"
-    config = fixed(write(name, text), options=options, replication_method=method)
+    config = fixed(
+        write(name, text), options=options, replication_method=method, read_unterminated_line=True
+    )
     assert rows(spark, config) == EXPECTED
 
 

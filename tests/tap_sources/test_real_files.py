@@ -37,7 +37,8 @@ def test_csv(spark, data_dir, name, method):
     path = data_dir / f"{name}.csv"
     with path.open(newline="", encoding="utf-8") as file:
         expected = list(csv.DictReader(file))
-    found = rows(spark, stream("csv", str(path), replication_method=method))
+    config = stream("csv", str(path), replication_method=method, read_unterminated_line=True)
+    found = rows(spark, config)
     assert [{k: as_text(v) for k, v in row.items()} for row in found] == [
         {
             k: as_text(float(v)) if k in ("latitude", "longitude") and v else v

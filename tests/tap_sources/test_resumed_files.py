@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import logging
 import os
+from dataclasses import replace
+from datetime import datetime, timezone
 from decimal import Decimal
 
 import pytest
@@ -15,8 +17,12 @@ from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
 from tap_spark.sources import resume
 from tap_spark.sources.failures import source_error
+from tap_spark.stream_config import FixedColumn
 
 pytestmark = pytest.mark.spark
+
+
+UNTERMINATED = {"replication_method": "INCREMENTAL", "read_unterminated_line": True}
 
 
 class Runs:
@@ -47,13 +53,13 @@ def test_csv_lines_are_read_once(spark, tmp_path, caplog):
     assert run.slices == []
     with path.open("a") as file:
         file.write("3,three\n")
-    (path.parent / "b.csv").write_text("id,name\n10,ten")
+    (path.parent / "b.csv").write_text("id,name\n10,ten\n")
     assert run() == [{"id": 3, "name": "three"}, {"id": 10, "name": "ten"}]
     assert run.state["files"][str(path)]["lines"] == 4
     assert run() == []
-    with caplog.at_level(logging.WARNING), (path.parent / "b.csv").open("a") as file:
-        file.write("th\n11,eleven\n")
-    assert [row["name"] for row in run()] == ["tenth", "eleven"]
+    with (path.parent / "b.csv").open("a") as file:
+        file.write("11,eleven\n")
+    assert [row["name"] for row in run()] == ["eleven"]
     path.write_text("id,name\n7,seven\n")
     with caplog.at_level(logging.WARNING):
         assert run() == [{"id": 7, "name": "seven"}]
@@ -73,12 +79,114 @@ def test_half_a_json_line_waits(spark, tmp_path, caplog):
     assert run() == [{"a": 1}, {"a": 2}]
     with path.open("a") as file:
         file.write('\n{"a": 3')
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO, "tap-spark"):
         assert run() == []
-    assert "left for the next run" in caplog.text
+    assert "waits for it" in caplog.text
     with path.open("a") as file:
         file.write("4}\n")
     assert run() == [{"a": 34}]
+
+
+COLUMNS = (FixedColumn("id", 1, 2), FixedColumn("n", 4, 5))
+LATIN = {"options": {"encoding": "ISO-8859-1"}}
+LINES = [
+    ("csv", "id,n\n", "1,10\n", "2,19", "99\n3,30\n", ["2", "1999", "3", "30"], {}),
+    ("csv", "id,n\n", "1,é\n", "2", ",àü\r\n3,é\r", ["2", "àü", "3", "é"], LATIN),
+    ("text", "", "1 10\n", "2 19", "99\n3 30\n", ["2 1999", "3 30"], {}),
+    (
+        *("fixed_width", "", " 1    10\n", " 2", "  1999\n 3    30\n"),
+        *(["2", "1999", "3", "30"], {"columns": COLUMNS}),
+    ),
+    (
+        *("json", "", '{"id":1,"n":10}\n', '{"id":2,"n":19', '99}\n{"id":3,"n":30}\n'),
+        *(["2", "1999", "3", "30"], {}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "head", "first", "cut", "rest", "after", "more"), LINES)
+def test_a_line_without_end_waits(
+    spark, tmp_path, caplog, kind, head, first, cut, rest, after, more
+):
+    """Resumed or by replication key; types are inferred from the lines that are read."""
+
+    def texts(config):
+        return sorted(" ".join(map(str, row.values())) for row in read_all(spark, config)[0])
+
+    coding = more.get("options", {}).get("encoding", "utf-8")
+    path = tmp_path / "d ata" / f"a.{kind}"
+    path.parent.mkdir()
+    (path.parent / f"b.{kind}").write_bytes((head + first).encode(coding))
+    path.write_bytes((head + first + cut).encode(coding))
+    key = "value" if kind == "text" else "id"
+    resumed = stream(kind, str(path.parent), replication_method="INCREMENTAL", **more)
+    keyed = replace(resumed, replication_key=key)
+    with caplog.at_level(logging.INFO, "tap-spark"):
+        run = Runs(spark, resumed)
+        begun = run()
+        assert len(begun) == 2
+        assert caplog.text.count("waits for it") == 1
+        whole = texts(keyed)
+        assert whole == sorted(" ".join(map(str, row.values())) for row in begun)
+        assert caplog.text.count("waits for it") == 2
+        assert run() == []
+        assert "they have not changed since the last run" in caplog.text
+    with path.open("ab") as file:
+        file.write(rest.encode(coding))
+    found = run()
+    assert sorted(line for row in found for line in map(str, row.values())) == sorted(after)
+    assert run() == []
+
+
+def test_lines_that_never_end_are_read_at_once_on_demand(spark, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,n\n1,10\n2,19")
+    for settings in ({"replication_method": "FULL_TABLE"}, {"replication_key": "id"}, UNTERMINATED):
+        found, _ = read_all(spark, stream("csv", str(path), **settings))
+        assert [row["n"] for row in found] == ([10] if "replication_key" in settings else [10, 19])
+    run = Runs(spark, stream("csv", str(path), **UNTERMINATED))
+    assert len(run()) == 2
+    assert run() == []
+    path.write_text("id,n\n1,10\n2,1999\n3,30\n")
+    assert [row["n"] for row in run()] == [1999, 30]
+
+
+def test_a_header_without_end_waits(spark, tmp_path):
+    (tmp_path / "b.csv").write_text("id,name\n1,one\n")
+    run = Runs(spark, stream("csv", str(tmp_path), replication_method="INCREMENTAL"))
+    assert run() == [{"id": 1, "name": "one"}]
+    path = tmp_path / "a.csv"
+    for text in ("", "\n", "\nid,na"):
+        path.write_text(text)
+        assert catalog_for(spark, TapConfig(streams=(run.config,))) == run.catalog
+        assert run() == []
+        assert str(path) not in run.state["files"]
+    path.write_text("\nid,name\n2,two\n")
+    assert run() == [{"id": 2, "name": "two"}]
+    alone = tmp_path / "alone" / "c.csv"
+    alone.parent.mkdir()
+    alone.write_text("id,na")
+    with pytest.raises(SourceError, match="the files hold no line"):
+        read_all(spark, stream("csv", str(alone), replication_method="INCREMENTAL"))
+
+
+def test_files_that_are_read_whole_leave_out_the_line_too(spark, tmp_path, caplog):
+    """A compressed file beside makes the stream resume by file."""
+    (tmp_path / "a.csv.gz").write_bytes(gz("id,n\n1,10"))
+    path = tmp_path / "b.csv"
+    path.write_text("id,n\n2,19")
+    run = Runs(spark, stream("csv", str(tmp_path), replication_method="INCREMENTAL"))
+    assert run() == [{"id": 1, "n": 10}]
+    path.write_text("id,n\n2,1999\n")
+    assert run() == [{"id": 2, "n": 1999}]
+
+
+def test_bad_lines_before_a_waiting_one_are_told(spark, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1}\n{"a" 2}\n{"a": 3')
+    config = stream("json", str(path), replication_method="INCREMENTAL")
+    with pytest.raises(SourceError, match="a row cannot be read"):
+        read_all(spark, config)
 
 
 def test_waves_end_in_bookmarks_a_cut_run_goes_on_from(spark, tmp_path, monkeypatch):
@@ -92,6 +200,33 @@ def test_waves_end_in_bookmarks_a_cut_run_goes_on_from(spark, tmp_path, monkeypa
     read = [row["id"] for piece in run.slices[:3] for row in piece.frame.collect()]
     run.state = dict(run.slices[2].bookmark)
     assert [*read, *(row["id"] for row in run())] == list(range(100))
+
+
+def test_files_that_come_back_are_not_read_again_but_marks_do_not_stay_for_ever(
+    spark, tmp_path, caplog
+):
+    folder, away = tmp_path / "in", tmp_path / "away"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id\n1\n")
+    run = Runs(spark, stream("csv", str(folder), replication_method="INCREMENTAL"))
+    assert run() == [{"id": 1}]
+    first = str(folder / "a.csv")
+    folder.rename(away)
+    folder.mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert run() == []
+    assert "marks are kept" in caplog.text
+    assert "gone" not in run.state["files"][first]
+    (folder / "b.csv").write_text("id\n2\n")
+    assert run() == [{"id": 2}]
+    assert run.state["files"][first]["gone"] <= datetime.now(timezone.utc).date().isoformat()
+    (away / "a.csv").rename(first)
+    assert run() == []
+    assert "gone" not in run.state["files"][first]
+    (folder / "a.csv").unlink()
+    run.state["files"][first]["gone"] = "2020-01-01"
+    assert run() == []
+    assert set(run.state["files"]) == {str(folder / "b.csv")}
 
 
 def test_a_damaged_position_is_an_error(spark, tmp_path):

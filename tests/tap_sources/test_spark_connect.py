@@ -53,6 +53,7 @@ try:
         "types": types(spark, lines),
         "lines": rows(spark, lines),
         "whole": rows(spark, whole),
+        "keyed": rows(spark, stream("csv", sys.argv[1], replication_key="id")),
         "made": [row["id"] for row in rows(spark, made)],
         "documents": rows(spark, stream("json", sys.argv[2])),
         "mapped": mapped(spark, keyed, {**rule, "__filter__": "id > 1"}),
@@ -70,7 +71,7 @@ def test_sources_over_spark_connect(tmp_path):
     table, document, keyed = (tmp_path / name for name in ("a.csv", "a.json", "b.json"))
     rows = [{"id": n, "who": {"mail": "abc"}, "all": [{"mail": "abc"}, None]} for n in range(3)]
     keyed.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    table.write_text("id,day\n1,2024-01-01\n")
+    table.write_text("id,day\n1,2024-01-01\n2,2024-01-0")
     document.write_text('[{"a": 1}]')
     paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     done = subprocess.run(
@@ -94,7 +95,8 @@ def test_sources_over_spark_connect(tmp_path):
         "connect": True,
         "types": {"id": "long", "day": "date"},
         "lines": expected,
-        "whole": expected,
+        "whole": [expected[0], {"id": 2, "day": "2024-01-0"}],
+        "keyed": expected,
         "made": [0, 1, 2],
         "documents": [{"a": 1}],
         "failed": "stream 's', setting 'stream_maps': property 'n': SqlError: Spark cannot compute "

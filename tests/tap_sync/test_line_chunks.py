@@ -99,6 +99,17 @@ def test_rows_without_a_line_are_left_out() -> None:
             ),
             3,
         ),
+        # The first and the last day of the years 1 to 9999 stand for the infinities.
+        (pa.array([date(9999, 12, 31), date(1, 1, 1), date(2020, 1, 1), date(1, 1, 2)]), 2),
+        (pa.array([-719162, -719163, None, 2932896], pa.int32()).cast(pa.date32()), 1),
+        (pa.array([2932896, 2932897, 20000, None], pa.int32()).cast(pa.date32()), 1),
+        (
+            pa.array(
+                [datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(9999, 12, 30), None, None],
+                pa.timestamp("us"),
+            ),
+            1,
+        ),
         (pa.array([-5, -3, -4, None], pa.int8()), 1),
         (pa.array([b"\x01", b"\xff", b"", None]), 1),
         (pa.array([False, True, None, False]), 1),
@@ -124,6 +135,8 @@ def test_the_greatest_key_is_found_by_type(keys: pa.Array, greatest: int) -> Non
         pa.array([None, None], pa.int64()),
         pa.array([float("nan")] * 2),
         pa.array([None] * 2, pa.string()),
+        pa.array([date(9999, 12, 31), date(1, 1, 1)]),
+        pa.array([datetime(9999, 12, 31), datetime(1, 1, 1, 5)], pa.timestamp("us", "UTC")),
     ],
 )
 def test_no_key_at_all(keys: pa.Array) -> None:

@@ -164,6 +164,16 @@ def test_both_transports_give_the_same_records(spark: SparkSession, tmp_path: Pa
             "timestamp_ntz'2020-01-01 00:00:00' + id * interval '1' second",
             "2020-01-01T00:01:39.000000",
         ),
+        (
+            "if(id < 50, date'9999-12-31', cast(concat('+', 20000 + id, '-01-01') as date))",
+            "+20099-01-01",
+        ),
+        (
+            "if(id < 50, timestamp'9999-12-31 23:59:59.999999', "
+            "cast(concat('-', 4712 - id, '-01-01 00:00:00+00:00') as timestamp))",
+            "-4613-01-01T00:00:00.000000+00:00",
+        ),
+        ("date'0001-01-01'", None),
         ("if(id = 5, 5, null)", 5),
         ("cast(null as bigint)", None),
     ],

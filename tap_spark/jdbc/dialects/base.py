@@ -15,7 +15,8 @@ Row = Mapping[str, Any]
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 TEMPORAL = ("date", "timestamp", "timestamp_ntz")
 _MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?))?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
+    r"([+-]?\d{4,7}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?))?"
+    r"\s*(Z|[+-]\d\d(?::?\d\d)?)?"
 )
 _MAX_DIGITS = 38
 
@@ -63,10 +64,20 @@ class SqlDialect:
             return number(value)
         if kind in TEMPORAL:
             day, clock, zone = moment(value)
-            return self.moment(kind, day, clock, zone, column)
+            return self.moment(kind, self.day(day), clock, zone, column)
         if not isinstance(value, str):
             raise ValueError(f"{json.dumps(value)} is no text")
         return self.text(value)
+
+    def day(self, day: str) -> str:
+        """Write a day of any year.
+
+        Raises:
+            ValueError: Such years are not known to work in the database.
+        """
+        if day[0] in "+-":
+            raise ValueError(f"{day} is beyond the years that can be asked for")
+        return day
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
         """Write a date or timestamp (in UTC where it has a zone) as SQL."""
@@ -139,6 +150,12 @@ class MetadataDialect(SqlDialect):
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its row of the metadata."""
         raise NotImplementedError
+
+
+def with_era(day: str, mark: str) -> str:
+    """Write an ISO day with its year before Christ marked, and without a sign."""
+    year = int(day[:-6])
+    return f"{1 - year:04}{day[-6:]} {mark}" if year <= 0 else day.lstrip("+")
 
 
 def number(value: Any) -> str:

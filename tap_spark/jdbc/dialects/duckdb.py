@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tap_spark.jdbc.dialects.base import MetadataDialect, Row, decimal
+from tap_spark.jdbc.dialects.base import MetadataDialect, Row, decimal, with_era
 from tap_spark.jdbc.tables import ColumnInfo
 
 _DATE = (
@@ -66,6 +66,10 @@ FROM duckdb_columns() WHERE NOT internal AND {wanted}"""
         "database_name = current_database() AND schema_name = {schema} AND table_name = {name}"
     )
     this_schema = "current_schema()"
+
+    def day(self, day: str) -> str:
+        """Write a day of any year."""
+        return with_era(day, "(BC)")
 
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its type in words."""

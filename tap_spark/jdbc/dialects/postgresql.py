@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from tap_spark.jdbc.dialects import Ask, Only
-from tap_spark.jdbc.dialects.base import Row, SqlDialect, grouped, in_order, is_ordered
+from tap_spark.jdbc.dialects.base import (
+    Row,
+    SqlDialect,
+    grouped,
+    in_order,
+    is_ordered,
+    with_era,
+)
 from tap_spark.jdbc.dialects.postgresql_types import TEXT_KEYS, column_type
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
@@ -165,6 +172,10 @@ class PostgreSql(SqlDialect):
         """
         written = super().literal(value, column)
         return f"{written}::uuid" if column.sql_type == "uuid" else written
+
+    def day(self, day: str) -> str:
+        """Write a day of any year."""
+        return with_era(day, "BC")
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
         """Write a date or timestamp as SQL."""

@@ -1,0 +1,102 @@
+"""Dates and timestamps of every year as whole numbers; Python's own end at the years 1 and 9999.
+
+Imports nothing of this project, so that it can be sent to workers by value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date, datetime, time, timedelta
+
+DAY = 86_400_000_000
+"""Microseconds."""
+MINUS_INFINITY, INFINITY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31, as days since 1970: what infinite dates and timestamps are read as."""
+
+_TEXT = re.compile(
+    r"([+-]?\d{4,7})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?(?:\.(\d{1,9}))?)?"
+    r"\s*(?:[Zz]|([+-])(\d\d)(?::?(\d\d))?)?"
+)
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+"""The calendar repeats: Python's dates do the arithmetic within the first cycle."""
+_EPOCH = date(1970, 1, 1).toordinal()
+_DATES, _TIMESTAMPS = range(-(2**31), 2**31), range(-(2**63), 2**63)
+"""What Spark's types hold."""
+_LAST_YEAR = 9999
+
+
+def parse_moment(value: object, kind: str) -> int:
+    """Read a date or timestamp as days or microseconds since 1970, of the years that Spark has.
+
+    A `timestamp` is an instant, in UTC if it names no offset. A `date` or `timestamp_ntz` has no
+    time zone, so that a text with an offset names two: the one it shows and the one in UTC. The
+    earlier counts, as rows at or above it are read.
+
+    Args:
+        value: An ISO 8601 text; years beyond 9999 have a sign, and the year 0 is 1 BC.
+        kind: `date`, `timestamp` or `timestamp_ntz`.
+
+    Raises:
+        ValueError: It is none, or Spark's type does not hold it.
+    """
+    match = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
+    try:
+        if match is None:
+            raise ValueError
+        shown, in_utc = _micros(*match.groups())
+    except ValueError:
+        raise ValueError(f"{json.dumps(value)} is no date or timestamp") from None
+    micros = in_utc if kind == "timestamp" else min(shown, in_utc)
+    number, known = (micros // DAY, _DATES) if kind == "date" else (micros, _TIMESTAMPS)
+    if number not in known:
+        raise ValueError(f"{json.dumps(value)} is beyond what a {kind} holds")
+    return number
+
+
+def moment_text(number: int, kind: str) -> str:
+    """Write days or microseconds since 1970 as ISO 8601, as Spark and STATE have it."""
+    days, micros = (number, 0) if kind == "date" else divmod(number, DAY)
+    cycles, rest = divmod(days + _EPOCH - 1, _CYCLE_DAYS)
+    day = date.fromordinal(rest + 1)
+    year = day.year + cycles * _CYCLE_YEARS
+    sign = "-" if year < 0 else "+" if year > _LAST_YEAR else ""
+    written = f"{sign}{abs(year):04}-{day:%m-%d}"
+    if kind == "date":
+        return written
+    clock = (datetime.min + timedelta(microseconds=micros)).time()
+    zone = "+00:00" if kind == "timestamp" else ""
+    return f"{written}T{clock.isoformat(timespec='microseconds')}{zone}"
+
+
+def is_infinite(number: int, kind: str) -> bool:
+    """Whether days or microseconds since 1970 stand for a date or timestamp without end."""
+    return (number if kind == "date" else number // DAY) in (MINUS_INFINITY, INFINITY)
+
+
+def _micros(
+    year: str,
+    month: str,
+    day: str,
+    hour: str | None,
+    minute: str | None,
+    second: str | None,
+    fraction: str | None,
+    sign: str | None,
+    hours: str | None,
+    minutes: str | None,
+) -> tuple[int, int]:
+    """Microseconds since 1970 of the clock that is shown, and of the one in UTC."""
+    cycles, place = divmod(int(year) - 1, _CYCLE_YEARS)
+    ordinal = date(place + 1, int(month), int(day)).toordinal() + cycles * _CYCLE_DAYS
+    micros = int((fraction or "")[:6].ljust(6, "0"))
+    clock = time(int(hour or 0), int(minute or 0), int(second or 0), micros)
+    offset = time(int(hours or 0), int(minutes or 0))
+    shown = (ordinal - _EPOCH) * DAY + _since_midnight(clock)
+    ahead = _since_midnight(offset)
+    return shown, shown + (ahead if sign == "-" else -ahead)
+
+
+def _since_midnight(clock: time) -> int:
+    seconds = (clock.hour * 60 + clock.minute) * 60 + clock.second
+    return seconds * 1_000_000 + clock.microsecond
