@@ -19,6 +19,7 @@ from target_spark.flushes import (
     Flush,
     Piece,
     Recollection,
+    StagedPiece,
     Step,
     Stream,
 )

@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.class_archive import cache_folder
 from shared.naming import folder_name
 from shared.storage import StorageOptions, join, local_path, make_durable, remote
 from target_spark.destinations.lakes import Place
@@ -70,8 +69,11 @@ def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
 
 
 def _root(config: TargetConfig) -> str:
-    """Folder for the notes of tables whose own folder only the catalog knows; no tap names it."""
-    return join(config.staging.root or str(cache_folder(os.environ)), "notes")
+    """Folder for the notes of tables whose own folder only the catalog knows."""
+    if config.staging.root is not None:
+        return join(config.staging.root, "notes")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    return join(state, "singer-spark", "notes")
 
 
 class LocalNoteFile:
@@ -176,7 +178,7 @@ def _locked(path: Path) -> int | None:
     """The file, open and locked; None if another run holds it or the disk knows no locks."""
     while True:
         made = not path.exists()
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
