@@ -15,7 +15,7 @@ help:
 	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
 	@echo "make test   every test"
 	@echo "make lint   ruff, mypy, generated documentation"
-	@echo "make soak   the tests with random seeds, 50 each (34 for each destination)"
+	@echo "make soak   the tests with random seeds, 50 each (34 for each destination, 100 kills)"
 	@echo "make bench  the benchmarks"
 	@echo "make audit  known vulnerabilities of the installed packages (asks PyPI)"
 	@echo "make clean  remove .venv and everything generated"
@@ -50,7 +50,7 @@ lint: $(STAMP)
 	$(BIN)/python -m shared.batch_docs --check
 
 soak: install
-	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)
 
 bench: install
 	$(BIN)/python -m benchmarks.startup

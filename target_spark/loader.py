@@ -158,17 +158,17 @@ class Loader:
             MessageError: Two messages of the batch list the same file.
         """
         refuse_repeated(batch.files, batch.stream.stream)
-        flush, stream = self._flush(batch, results), batch.stream.stream
-        segments = tuple(segment for result in results for segment in result.segments)
-        # What holds no rows needs no commit that must be there.
-        token = batch.token if flush.parts else ""
-        journal = self._journals.get(stream)
+        flush, journal = self._flush(batch, results), self._journals.get(batch.stream.stream)
         if journal is not None:
-            note = journal.with_flush(token, segments, self._anchor(stream, journal))
-            flush = replace(flush, note=note)
+            segments = tuple(segment for result in results for segment in result.segments)
+            # What holds no rows needs no commit that must be there.
+            token = batch.token if flush.parts else ""
+            with journal.lock:
+                if journal.begin(token, segments):
+                    self._keep(batch.stream.stream, journal)
         self._destination.commit(flush)
         if journal is not None:
-            journal.add(token, segments)
+            journal.committed()
         self._writes.pop(_key(batch), None)
         self.delete_rejects(results)
 
@@ -281,11 +281,10 @@ class Loader:
             DestinationError: The note of a table cannot be changed: the STATE must not go out.
         """
         self._state = state
-        destination = self._destination
         for name, journal in tuple(self._journals.items()):
-            bookmark = bookmark_digest(state, self._sources[name]) if journal.is_open else None
-            if journal.cover(position, bookmark) and isinstance(destination, Replayable):
-                destination.keep(self._requests[name][1], journal.note(bookmark))
+            with journal.lock:
+                if journal.is_open and journal.cover(position, self._bookmark(name, journal)):
+                    self._keep(name, journal)
 
     def close(self) -> None:
         """End the run: later ones may take over what it has left."""
@@ -348,8 +347,15 @@ class Loader:
             )
         return is_replay
 
-    def _anchor(self, stream: str, journal: Journal) -> str | None:
-        """The bookmark behind which the note of a stream begins, if it is known."""
+    def _keep(self, stream: str, journal: Journal) -> None:
+        """Store the note of a stream, while its journal is locked."""
+        destination = self._destination
+        if isinstance(destination, Replayable):
+            note = journal.note(self._bookmark(stream, journal))
+            destination.keep(self._requests[stream][1], note)
+
+    def _bookmark(self, stream: str, journal: Journal) -> str | None:
+        """The bookmark of the last STATE that went out, if it is known."""
         if self._state is None:
             return journal.anchor
         return bookmark_digest(self._state, self._sources[stream])

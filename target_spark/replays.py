@@ -133,23 +133,26 @@ class Journal:
 
     Attributes:
         anchor: See `Note`: of the note that was inherited.
+        lock: Held while the journal changes and its note is stored, so that notes are stored in
+            their order.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._entries: list[Entry] = []
+        self._durable: list[Entry] = []
+        self._pending: list[Entry] = []
         self._inherited: list[Entry] = []
         self._matched = 0
-        self._overflow: int | None = None
+        self._unknown_until: int | None = None
         self._is_stale = False
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
         self.anchor: str | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether a STATE can change anything."""
-        kept = self._entries or self._inherited or self._is_stale
-        return bool(kept or self._overflow is not None)
+        kept = self._durable or self._inherited or self._is_stale
+        return bool(kept or self._unknown_until is not None)
 
     def inherit(self, note: Note) -> tuple[int, ...]:
         """Take the note of a run that has ended.
@@ -171,7 +174,7 @@ class Journal:
         Returns:
             Whether the piece is a replay. Its parts take the place of the segment then.
         """
-        with self._lock:
+        with self.lock:
             if index < self._matched:
                 return True
             first = self._inherited[0] if self._inherited and index == self._matched else None
@@ -180,25 +183,28 @@ class Journal:
                 return False
             del self._inherited[0]
             self._matched += 1
-            self._add(first.token, parts)
+            self._add([Entry(first.token, part) for part in parts])
             return True
 
-    def with_flush(self, token: str, segments: Sequence[Segment], anchor: str | None) -> Note:
-        """Return the note to keep with a flush that is about to be committed."""
-        with self._lock:
-            if self._overflow is not None or len(self._entries) + len(segments) > self._most:
-                return Note()
-            new = tuple(Entry(token, segment) for segment in segments)
-            rest = () if segments else tuple(self._inherited)
-            return Note((*self._entries, *new, *rest), anchor)
+    def begin(self, token: str, segments: Sequence[Segment]) -> bool:
+        """Note that a flush is about to be committed; its records end the replay.
 
-    def add(self, token: str, segments: Sequence[Segment]) -> None:
-        """Note that a flush is durable. Records that are new end the replay."""
-        with self._lock:
-            self._is_stale = False
+        Returns:
+            Whether the note has changed, and must be stored before the commit.
+        """
+        with self.lock:
+            self._pending = [Entry(token, segment) for segment in segments]
             if segments:
                 self._inherited = []
-                self._add(token, segments)
+            has_changed = bool(segments) or self._is_stale
+            self._is_stale = False
+            return has_changed
+
+    def committed(self) -> None:
+        """Note that the flush is durable."""
+        with self.lock:
+            entries, self._pending = self._pending, []
+            self._add(entries)
 
     def cover(self, position: int, bookmark: str | None) -> bool:
         """Forget what a STATE covers.
@@ -208,13 +214,13 @@ class Journal:
             bookmark: See `bookmark_digest`: of the STATE.
 
         Returns:
-            Whether the note has changed.
+            Whether the note has changed, and must be stored before the STATE goes out.
         """
-        with self._lock:
+        with self.lock:
             was_stale, self._is_stale = self._is_stale, False
-            if self._overflow is not None:
-                if self._overflow < position:
-                    self._overflow = None
+            if self._unknown_until is not None:
+                if self._unknown_until < position:
+                    self._unknown_until = None
                 return was_stale
             if self._inherited and not self._matched:
                 # The tap may have gone past these records without sending them.
@@ -222,27 +228,35 @@ class Journal:
                     self._inherited = []
                     return True
                 return was_stale
-            kept = [entry for entry in self._entries if entry.segment.until >= position]
-            is_within = any(entry.segment.since < position for entry in kept)
-            if is_within:
+            count = len(self._durable)
+            kept = [entry for entry in self._durable if entry.segment.until >= position]
+            if any(entry.segment.since < position for entry in kept):
                 # The next run begins within a segment: nothing of the rest can be compared.
-                kept, self._inherited = [], []
-            has_changed = was_stale or len(kept) < len(self._entries)
-            self._entries = kept
-            return has_changed
+                self._give_up()
+                self._is_stale = False
+                return True
+            self._durable = kept
+            return was_stale or len(kept) < count
 
     def note(self, anchor: str | None) -> Note:
-        """Return the note now: what is durable in this run, then what may still come again."""
-        with self._lock:
-            return Note((*self._entries, *self._inherited), anchor)
+        """Return the note: what is durable, or about to be, then what may still come again."""
+        with self.lock:
+            entries = (*self._durable, *self._pending, *self._inherited)
+            if self._unknown_until is not None or len(entries) > self._most:
+                return Note()
+            return Note(entries, anchor)
 
-    def _add(self, token: str, segments: Sequence[Segment]) -> None:
-        if self._overflow is None and len(self._entries) + len(segments) <= self._most:
-            self._entries += [Entry(token, segment) for segment in segments]
-        elif segments:
-            self._entries = []
-            self._end_replay()
-            self._overflow = max(self._overflow or 0, *(s.until for s in segments))
+    def _add(self, entries: Sequence[Entry]) -> None:
+        self._durable += entries
+        if self._unknown_until is not None or len(self._durable) > self._most:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Detect nothing of what has come until a STATE covers all of it."""
+        last = max((entry.segment.until for entry in self._durable), default=0)
+        self._unknown_until = max(last, self._unknown_until or 0)
+        self._durable = []
+        self._end_replay()
 
     def _end_replay(self) -> None:
         """Expect nothing more; the note that is stored says otherwise until it is replaced."""

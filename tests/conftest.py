@@ -49,6 +49,7 @@ PIPE_FILES = (
     "tests/pipes/",
     "tests/jdbc/test_database_pipe.py",
     "tests/model_out/test_destinations_killed.py",
+    "tests/model_out/test_keyless_kills.py",
     "tests/session/test_dockerfile.py",
     "tests/session/test_session.py",
     "tests/tap_sync/test_tap_ends_pipe.py",
@@ -68,6 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=1,
         help="the same for tests that load into every destination (`make soak` uses 34)",
     )
+    parser.addoption(
+        "--kills",
+        type=int,
+        default=2,
+        help="how often a chain of runs is killed (default: %(default)s; `make soak` uses 100)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,6 +90,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with an argument `seed` or `kill_seed` runs once per seed."""
     if "kill_seed" in metafunc.fixturenames:
         metafunc.parametrize("kill_seed", range(metafunc.config.getoption("--kill-seeds")))
+    if "kills" in metafunc.fixturenames:
+        metafunc.parametrize("kills", [metafunc.config.getoption("--kills")])
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
 

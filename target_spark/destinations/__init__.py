@@ -69,7 +69,6 @@ class Flush:
         write: What its parts were written with.
         request: What the stream asks of its table.
         parts: All of them, in arrival order; may be none.
-        note: Kept with the flush by a `Replayable` destination; None for none.
     """
 
     stream: str
@@ -77,7 +76,6 @@ class Flush:
     write: TableWrite
     request: TableRequest
     parts: tuple[Part, ...] = ()
-    note: Note | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class Versioned(Protocol):
 class Replayable(Protocol):
     """What a destination may do besides: keep a note of what is durable and not covered by STATE.
 
-    The note of a flush is stored before or with its commit, never after it.
+    A note may tell of a flush that is about to be committed.
     """
 
     keeps_notes: bool

@@ -196,14 +196,12 @@ class JdbcDestination:
                 plan = work.alter(request, work.plan(request))
                 self._view(work, request, plan)
                 work.connection.commit()
-                if flush.note is not None:
-                    self._replace_note(work, request, flush.note)
+                has_note = work.ledger.has_note(work.cursor, request.stream)
+                self._check_note(work, request, has_note)
                 work.key(request, plan)
                 work.insert(request, plan, flush.parts)
                 self._tell(work, flush)
             work.connection.commit()
-            if flush.note is not None:
-                self._has_note(request, flush.note)
             self._tidy(work, parts_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
@@ -231,10 +229,8 @@ class JdbcDestination:
             self._views[work.place] = request.view
 
     def _tell(self, work: Work, flush: Flush) -> None:
-        proof = ""
-        if flush.note is not None:
-            rows = sum(part.rows for part in flush.parts)
-            proof = self._database.sql.proof(work.cursor, rows)
+        rows = sum(part.rows for part in flush.parts)
+        proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
     def _tidy(self, work: Work, parts: Sequence[str]) -> None:
@@ -261,20 +257,19 @@ class JdbcDestination:
         return note
 
     def _keep(self, request: TableRequest, note: Note) -> None:
+        # Without the table's lock, which a commit may hold for long.
         with self._work(request) as work:
-            work.lock()
-            self._replace_note(work, request, note)
+            self._check_note(work, request, work.ledger.keep(work.cursor, request.stream, note))
             work.connection.commit()
         self._has_note(request, note)
 
-    def _replace_note(self, work: Work, request: TableRequest, note: Note) -> None:
-        """Put a note in the place of this run's, which must be there if it was.
+    def _check_note(self, work: Work, request: TableRequest, is_there: bool) -> None:
+        """Refuse to go on beside a run that has taken this one's note over.
 
         Raises:
             DestinationError: A later run has taken this one for dead and goes on in its place.
         """
-        was_there = work.ledger.keep(work.cursor, request.stream, note)
-        if request.stream in self._noted and not was_there:
+        if request.stream in self._noted and not is_there:
             raise DestinationError(
                 f"another run has taken over the table '{work.place.table}': this one had lost "
                 "its connection to the database",

@@ -104,12 +104,11 @@ class Loads:
                 assert row["kind"] == "part"
                 found.append(Part(row["url"], row["rows"], row["size"]))
         token = f"{self._run}-{next(self._numbers)}"
-        note = None
         if noted:
             self.noted.append(token)
             entries = (Entry(one, Segment(1, f"dígest%s'\"\\ of {one}")) for one in self.noted)
-            note = Note(tuple(entries))
-        return Flush(request.stream, token, write, request, tuple(found), note)
+            self.destination.keep(request, Note(tuple(entries)))
+        return Flush(request.stream, token, write, request, tuple(found))
 
     def load(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
         """A whole flush, with a note of all noted flushes of the run."""

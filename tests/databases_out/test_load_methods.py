@@ -325,7 +325,7 @@ def test_a_run_that_lost_its_connection_does_not_go_on_beside_its_successor(
     late = zombie.stage(PLAIN, [(2, "b")], noted=True)
     zombie.kill()
     successor = new_loads(pg)
-    assert successor.recall(PLAIN) == zombie.noted[:1]
+    assert successor.recall(PLAIN) == zombie.noted[:1], "the second is not there"
     successor.load(PLAIN, [(2, "b")])
     before = pg.table("select token, note from _singer_ledger order by id")
     with pytest.raises(DestinationError, match="taken over"):

@@ -91,11 +91,10 @@ class Load:
         self.number += 1
         made = [self._part(write, rows) for rows in parts]
         token = token or f"{self.run}-{self.number:06d}"
-        note = None
         if noted:
             self.noted.append(token)
-            note = note_of(*self.noted)
-        return Flush(self.stream, token, write, self.request, tuple(made), note)
+            self.destination.keep(self.request, note_of(*self.noted))
+        return Flush(self.stream, token, write, self.request, tuple(made))
 
     def load(self, *parts: Rows, noted: bool = False) -> Flush:
         """Commits the parts as one flush, with a note of all noted flushes of the run."""

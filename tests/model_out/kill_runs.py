@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from model_source import line_of
 
 COUNT, STEP, KEYS = 4_000, 300, 500
-ADDED, KEPT, REPLACED = "added", "kept", "replaced"
+ADDED, KEPT, REPLACED, PLAIN = "added", "kept", "replaced", "plain"
 LONGEST = 240.0
 Seen = Mapping[str, Callable[[], int]]
 AFTER = ("commit", "state", "commit", "start")

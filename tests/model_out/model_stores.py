@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from kill_runs import ADDED, KEPT, REPLACED
+from kill_runs import ADDED, KEPT, PLAIN, REPLACED
 from postgres_server import PASSWORD, Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = (ADDED, KEPT, REPLACED)
+TABLES = (ADDED, KEPT, REPLACED, PLAIN)
 Rows = list[dict[str, Any]]
 
 

@@ -147,22 +147,46 @@ def segment(name: str, since: int = 1, until: int = 1) -> Segment:
     return Segment(len(name), name, since, until)
 
 
+def flushed(journal: Journal, token: str, *segments: Segment) -> None:
+    journal.begin(token, segments)
+    journal.committed()
+
+
+def digests(journal: Journal) -> list[str]:
+    return [entry.segment.digest for entry in journal.note(None).entries]
+
+
 class TestJournal:
     def test_what_a_state_covers_is_forgotten(self) -> None:
         journal = Journal(10)
-        journal.add("r-1", [segment("a", 1, 1), segment("b", 2, 2)])
-        journal.add("r-2", [segment("c", 5, 7)])
+        flushed(journal, "r-1", segment("a", 1, 1), segment("b", 2, 2))
+        flushed(journal, "r-2", segment("c", 5, 7))
         assert journal.cover(2, None)
-        assert [entry.segment.digest for entry in journal.note(None).entries] == ["b", "c"]
+        assert digests(journal) == ["b", "c"]
         assert not journal.cover(2, None)
         assert journal.cover(8, None)
         assert journal.note(None) == Note()
 
+    def test_a_flush_about_to_be_committed_stays_in_the_note(self) -> None:
+        """A STATE goes out while the commit runs: the note may not forget what will be durable."""
+        journal = Journal(10)
+        flushed(journal, "r-1", segment("a", 1, 1))
+        assert journal.begin("r-2", [segment("b", 2, 2)])
+        assert journal.cover(2, None)
+        assert digests(journal) == ["b"]
+        journal.committed()
+        assert digests(journal) == ["b"]
+
     def test_a_state_within_a_segment_ends_the_note(self) -> None:
         journal = Journal(10)
-        journal.add("r-1", [segment("a", 1, 4), segment("b", 5, 5)])
+        flushed(journal, "r-1", segment("a", 1, 4), segment("b", 5, 5))
         assert journal.cover(3, None)
         assert journal.note(None) == Note()
+        flushed(journal, "r-2", segment("c", 6, 6))
+        assert journal.note(None) == Note(), "the next run begins before it"
+        journal.cover(7, None)
+        flushed(journal, "r-3", segment("d", 8, 8))
+        assert digests(journal) == ["d"]
 
     def test_a_replay_in_order(self) -> None:
         journal = Journal(10)
@@ -176,7 +200,7 @@ class TestJournal:
         )
         assert not journal.match(1, segment("x"), [segment("x", 4, 4)])
         assert not journal.match(2, segment("c"), [segment("c", 5, 5)]), "over for good"
-        assert [entry.segment.digest for entry in journal.note(None).entries] == ["a"]
+        assert digests(journal) == ["a"]
 
     def test_a_piece_that_was_left_out_ends_the_replay(self) -> None:
         journal = Journal(10)
@@ -187,9 +211,18 @@ class TestJournal:
     def test_new_records_end_the_replay(self) -> None:
         journal = Journal(10)
         journal.inherit(Note((Entry("r-1", segment("a")),)))
-        assert journal.with_flush("r-2", [segment("z")], None).entries[0].token == "r-2"
-        journal.add("r-2", [segment("z")])
+        assert journal.begin("r-2", [segment("z")])
+        assert digests(journal) == ["z"]
         assert not journal.match(0, segment("a"), [])
+
+    def test_a_flush_of_replays_alone_changes_nothing(self) -> None:
+        journal = Journal(10)
+        journal.inherit(Note(tuple(Entry("r-1", segment(name)) for name in "ab")))
+        assert journal.match(0, segment("a"), [segment("a", 3, 3)])
+        assert not journal.begin("", [])
+        journal.committed()
+        assert journal.match(1, segment("b"), [segment("b", 4, 4)])
+        assert digests(journal) == ["a", "b"]
 
     def test_the_stored_note_goes_before_a_state_once_the_replay_is_over(self) -> None:
         journal = Journal(10)
@@ -208,12 +241,15 @@ class TestJournal:
 
     def test_with_too_many_segments_nothing_is_kept_until_a_state_covers_all(self) -> None:
         journal = Journal(2)
-        journal.add("r-1", [segment("a", 1, 1)])
-        many = [segment("b", 2, 2), segment("c", 3, 3)]
-        assert journal.with_flush("r-2", many, None) == Note()
-        journal.add("r-2", many)
-        assert journal.with_flush("r-3", [segment("d", 4, 4)], None) == Note()
-        assert journal.cover(3, None), "what is stored goes"
+        flushed(journal, "r-1", segment("a", 1, 1))
+        assert journal.begin("r-2", [segment("b", 2, 2), segment("c", 3, 3)])
+        assert journal.note(None) == Note(), "what is stored goes"
+        journal.committed()
+        flushed(journal, "r-3", segment("d", 4, 4))
         assert journal.note(None) == Note()
         journal.cover(4, None)
-        assert len(journal.with_flush("r-4", [segment("e", 5, 5)], None).entries) == 1
+        flushed(journal, "r-4", segment("e", 5, 5))
+        assert journal.note(None) == Note(), "the fourth is not covered"
+        journal.cover(6, None)
+        flushed(journal, "r-5", segment("f", 7, 7))
+        assert digests(journal) == ["f"]

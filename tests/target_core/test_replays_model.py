@@ -133,17 +133,18 @@ class Run:
     def commit(self, token: str, pieces: list[tuple[list[str], list[Segment]]]) -> None:
         segments = [segment for _, found in pieces for segment in found]
         rows = [row for found, _ in pieces for row in found]
-        token = token if rows else ""
-        anchor = self.journal.anchor
-        if self.last is not None:
-            anchor = bookmark_digest(self.last, "s")
-        self.table.note = self.journal.with_flush(token, segments, anchor).to_text()
+        if self.journal.begin(token if rows else "", segments):
+            self.table.note = self.journal.note(self.bookmark).to_text()
         self.step()
         if rows:
             self.table.rows += rows
             self.table.commits.append(token)
         self.step()
-        self.journal.add(token, segments)
+        self.journal.committed()
+
+    @property
+    def bookmark(self) -> str | None:
+        return self.journal.anchor if self.last is None else bookmark_digest(self.last, "s")
 
 
 Feed = list[tuple[str, int]]

@@ -70,13 +70,10 @@ class Ledger:
         """Put a note in the place of the one that this run keeps for a stream.
 
         Returns:
-            Whether there was one: without, another run has taken it over.
+            Whether there was one.
         """
-        delete = (
-            f"DELETE FROM {self._ledger} WHERE table_name = %s AND stream = %s AND run = %s "
-            "AND token = %s"
-        )
-        cursor.execute(delete, (self._table, stream, self.run, self._note_token(stream)))
+        delete = f"DELETE FROM {self._ledger} WHERE table_name = %s AND token = %s"
+        cursor.execute(delete, (self._table, self._note_token(stream)))
         was_there = cursor.rowcount > 0
         if note.entries:
             insert = (
@@ -86,6 +83,12 @@ class Ledger:
             token = self._note_token(stream)
             cursor.execute(insert, (self._table, stream, self.run, token, note.to_text()))
         return was_there
+
+    def has_note(self, cursor: Cursor, stream: str) -> bool:
+        """Whether a note of this run is there: no other run has taken it over."""
+        query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
+        cursor.execute(query, (self._table, self._note_token(stream)))
+        return cursor.fetchone() is not None
 
     def take(self, cursor: Cursor, stream: str) -> Note:
         """Take over the note that a run which has ended left of a stream.

@@ -111,8 +111,6 @@ class LakeDestination:
         table = self._open(flush.request)
         with table.lock:
             if flush.request.method != "overwrite":
-                if flush.note is not None:
-                    self.keep(flush.request, flush.note)
                 self._repeat(table, flush.request, lambda _: self._load(table, flush))
                 _settle(table)
                 self.abort(flush)

@@ -1,0 +1,90 @@
+"""The target killed (SIGKILL) again and again while it appends records without keys.
+
+One chain of runs over one table: each begins at the last STATE that went out. Records are equal in
+their thousands, so that only their number tells whether one was lost or loaded twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kill_runs import PLAIN, Moment, Seen, run
+from model_source import line_of
+from model_stores import Store
+from table_files import check_data_files
+
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
+STEP, MOST = 300, 6_000
+SCHEMA = {"properties": {"status": {"type": "string"}, "block": {"type": "integer"}}}
+
+
+def record(number: int) -> dict[str, Any]:
+    return {"status": "ok", "block": number // 1_000}
+
+
+def messages(folder: Path, first: int, count: int) -> bytes:
+    """Records from a STATE on, a STATE after every 300; every third lot comes as a BATCH."""
+    schema = {"type": "SCHEMA", "stream": PLAIN, "schema": SCHEMA, "key_properties": []}
+    sent: list[dict[str, Any]] = [schema]
+    for start in range(first, first + count, STEP):
+        numbers = range(start, start + STEP)
+        if start // STEP % 3 == 2:
+            file = folder / f"{start}.parquet"
+            pq.write_table(pa.Table.from_pylist([record(n) for n in numbers]), file)
+            kind = {"format": "parquet", "compression": "none"}
+            sent.append(
+                {"type": "BATCH", "stream": PLAIN, "encoding": kind, "manifest": [str(file)]}
+            )
+        else:
+            sent += ({"type": "RECORD", "stream": PLAIN, "record": record(n)} for n in numbers)
+        at = numbers[-1] + 1
+        sent.append({"type": "STATE", "value": {"at": at, "bookmarks": {PLAIN: {"at": at}}}})
+    return b"".join(map(line_of, sent))
+
+
+def moment(chance: random.Random) -> Moment:
+    """Around a commit or a STATE, mostly; some while Spark still starts."""
+    after = chance.choice(["commit", "commit", "commit", "state", "state", "start"])
+    if after == "start":
+        return Moment(after, 0, chance.uniform(2, 14))
+    seconds = chance.choice([0.0, chance.uniform(0, 0.01), chance.uniform(0, 0.3)])
+    return Moment(after, chance.randint(1, 5), seconds)
+
+
+def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
+    programs: Any, store: Store, tmp_path: Path, kills: int
+) -> None:
+    chance = random.Random(f"{store.name} {kills}")
+    files = tmp_path / "batches"
+    files.mkdir()
+    staging = {"root": str(tmp_path / "staging")}
+    command = programs.target_command(
+        {**store.settings(0), "staging": staging, "batch_size_rows": 500}
+    )
+    seen: Seen = {"commit": lambda: store.commits(0), "file": lambda: store.files(0)}
+    at, killed, told, skipped = 0, 0, [], 0
+    for kill in [*(moment(chance) for _ in range(kills)), None]:
+        ended = run(command, messages(files, at, MOST), tmp_path, kill, seen)
+        assert list(ended.states) == sorted(ended.states)
+        assert ended.code in {None, 0}, ended.log
+        at = max([at, *ended.states])
+        killed += ended.code is None
+        skipped += "skipped" in ended.log
+        loaded = len(store.rows(0, PLAIN) or [])
+        told.append(f"{kill} -> STATE {at}, {loaded} rows")
+        assert loaded >= at, told
+    assert killed > kills // 2, told
+    assert at >= MOST * (1 + kills // 10), told
+    assert skipped or kills < 10, told
+    found = Counter(row["block"] for row in store.rows(0, PLAIN) or [])
+    assert found == Counter(number // 1_000 for number in range(at)), told
+    assert store.leftovers(0) == []
+    assert list((tmp_path / "staging").iterdir()) == []
+    if store.name != "postgresql":
+        assert check_data_files(tmp_path)
