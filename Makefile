@@ -62,6 +62,7 @@ bench: install
 	$(BIN)/python -m benchmarks.database_load
 	$(BIN)/python -m benchmarks.maps_path
 	$(BIN)/python -m benchmarks.validation_path
+	$(BIN)/python -m benchmarks.two_streams
 
 # In an environment of its own: the one of the project holds what is audited, and nothing else.
 audit: install

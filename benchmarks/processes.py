@@ -22,10 +22,17 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: wall seconds, and for each command the peak of its process tree in MiB."""
+    """One run.
+
+    Attributes:
+        seconds: Wall time.
+        peak_mib: For each command the peak memory of its process tree.
+        own_mib: The same for its first process alone: the driver, without Java and workers.
+    """
 
     seconds: float
     peak_mib: tuple[float, ...]
+    own_mib: tuple[float, ...] = ()
 
 
 def tree_mib(pid: int) -> float:
@@ -39,6 +46,14 @@ def tree_mib(pid: int) -> float:
     return total / 2**20
 
 
+def own_mib(pid: int) -> float:
+    """Memory of one process in MiB."""
+    try:
+        return float(psutil.Process(pid).memory_info().rss) / 2**20
+    except psutil.Error:
+        return 0.0
+
+
 class PeakWatch(threading.Thread):
     """Samples the memory of process trees until told to stop."""
 
@@ -46,12 +61,16 @@ class PeakWatch(threading.Thread):
         super().__init__(daemon=True)
         self.pids = pids
         self.peaks = [0.0] * len(pids)
+        self.own = [0.0] * len(pids)
         self.done = threading.Event()
 
     def run(self) -> None:
         while not self.done.wait(SAMPLE_SECONDS):
             self.peaks = [
                 max(peak, tree_mib(pid)) for peak, pid in zip(self.peaks, self.pids, strict=True)
+            ]
+            self.own = [
+                max(peak, own_mib(pid)) for peak, pid in zip(self.own, self.pids, strict=True)
             ]
 
 
@@ -88,7 +107,7 @@ def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] 
     if any(codes):
         tails = "\n".join(log.read_text()[-2000:] for log in logs)
         raise RuntimeError(f"exit codes {codes} of {commands}\n{tails}")
-    return Measured(seconds, tuple(watch.peaks))
+    return Measured(seconds, tuple(watch.peaks), tuple(watch.own))
 
 
 def module(name: str, *arguments: str) -> list[str]:

@@ -8,7 +8,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from shared.errors import (
 )
 from shared.spark_settings import SparkSettings
 from shared.stdout import MessageOutput
+from target_spark.plans import Batch, LoadResult, StreamSchema
 from target_spark.run import run, run_with
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {}}, "key_properties": []}
@@ -407,3 +409,62 @@ def test_flushes_too_small_for_a_commit_are_warned_of_once(tmp_path, caplog):
     [warning] = [text for text in caplog.messages if text.startswith("commits take")]
     assert "of the time since the first one, 0.0" in warning
     assert "config['batch']['size']: 2 rows a flush load at most" in warning
+
+
+class EachStepFailsOnce(FakeLoader):
+    """Everything that is asked of it fails the first time, as if a network had been away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: set[object] = set()
+        self.compared: dict[str, list[int]] = defaultdict(list)
+
+    def _fail(self, *key: object) -> None:
+        with self._lock:
+            is_first = key not in self.failed
+            self.failed.add(key)
+        if is_first:
+            raise DestinationError("away") from ConnectionResetError(104, "reset")
+
+    def can_detect_replays(self, stream: str) -> bool:
+        return True
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        self._fail("recall", stream.stream)
+        return (2, 2, 2)
+
+    def convert(self, batch: Batch) -> LoadResult:
+        self._fail("convert", batch.files[0].url)
+        if batch.replay in {0, 1}:
+            self.compared[batch.source].append(batch.replay)
+            return LoadResult()
+        return super().convert(batch)
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        self._fail("commit", batch.token)
+        super().commit(batch, results)
+
+    def finish(self, stream: str) -> None:
+        self._fail("finish", stream)
+        super().finish(stream)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_a_run_in_which_each_step_fails_once_ends_well(tmp_path, rows):
+    result = Result(
+        tmp_path,
+        batch_size_rows=rows,
+        failure={"policy": "RetryWithBackoff", "max_retries": 3, "retry_backoff": "1ms"},
+    )
+    result.loader = EachStepFailsOnce()
+    other = {**SCHEMA, "stream": "t"}
+    sent = [(record(n), record(n, "t"), state(n)) for n in range(12)]
+    data = lines(SCHEMA, other, *(message for messages in sent for message in messages))
+    thread = threading.Thread(target=result.load, args=(data,), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "something waits for work that has no slot"
+    assert result.ids() == result.ids("t") == list(range(4, 12)), "the first four are replays"
+    assert result.loader.compared == {"s": [0, 1], "t": [0, 1]}, "in their order"
+    assert result.output.states[-1] == 11
+    assert {key[0] for key in result.loader.failed} == {"recall", "convert", "commit", "finish"}
