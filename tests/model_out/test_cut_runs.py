@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -12,11 +10,11 @@ from typing import Any
 
 import pytest
 from model_stores import Store
+from whole_runs import run_target
 
 from shared.errors import MessageError
 from target_spark.config import target_config
 from target_spark.loader import Loader
-from target_spark.run import run_with
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 # A database is one for all tests.
@@ -39,20 +37,6 @@ def state(number: int) -> dict[str, Any]:
     return {"type": "STATE", "value": {"bookmarks": {"s": number}}}
 
 
-class _Output:
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-
-class _Spark:
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class Target:
     """Runs of the target in the tests' session, over one table."""
 
@@ -65,18 +49,13 @@ class Target:
     def run(self, *messages: dict[str, Any] | str, alive: bool = False, **settings: Any) -> Loader:
         """One run; with `alive` it does not let go of what it owns."""
         config = target_config({**self._settings, **settings})
-        path = self._folder / "input.jsonl"
-        texts = (m if isinstance(m, str) else json.dumps(m) for m in (SCHEMA, *messages))
-        path.write_text("".join(f"{text}\n" for text in texts))
         loader = Loader(config, lambda: self._spark)
         release = loader.close
         if alive:
             loader.close = lambda: None  # type: ignore[method-assign]
-        fd = os.open(path, os.O_RDONLY)
         try:
-            run_with(config, fd, _Output(), loader, _Spark())  # type: ignore[arg-type]
+            run_target(config, loader, self._folder, (SCHEMA, *messages))
         finally:
-            os.close(fd)
             loader.close = release  # type: ignore[method-assign]
         return loader
 

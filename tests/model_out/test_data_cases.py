@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,11 @@ from mariadb_server import PASSWORD as MARIADB_PASSWORD
 from mariadb_server import MariaDbServer
 from model_stores import DeltaStore, IcebergStore, PostgresStore, Store
 from table_files import check_data_files
+from whole_runs import run_target
 
 from target_spark.config import target_config
 from target_spark.destinations.delta_ddl import FORBIDDEN
 from target_spark.loader import Loader
-from target_spark.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,20 +83,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, lake_spark: SparkSessi
     return PostgresStore(database)
 
 
-class _Output:
-    def __init__(self) -> None:
-        self.states: list[Any] = []
-
-    def write(self, data: bytes) -> None:
-        self.states.append(json.loads(data))
-
-
-class _Spark:
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 @pytest.fixture
 def run(place: Store, tmp_path: Path, lake_spark: SparkSession) -> Callable[..., None]:
     """Runs the target once over messages, all of which are one flush if nothing cuts it."""
@@ -105,13 +90,8 @@ def run(place: Store, tmp_path: Path, lake_spark: SparkSession) -> Callable[...,
     def run(*messages: dict[str, Any], **settings: Any) -> None:
         config = target_config({**place.settings(0), **settings})
         lines = [*messages, {"type": "STATE", "value": 1}]
-        (tmp_path / "input").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        fd, output = os.open(tmp_path / "input", os.O_RDONLY), _Output()
-        try:
-            run_with(config, fd, output, Loader(config, lambda: lake_spark), _Spark())  # type: ignore[arg-type]
-        finally:
-            os.close(fd)
-        assert output.states == [1]
+        written = run_target(config, Loader(config, lambda: lake_spark), tmp_path, lines)
+        assert written == [b"1\n"]
         if place.name in {"delta", "iceberg"}:
             check_data_files(tmp_path)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from postgres_server import PASSWORD, Database
+from whole_runs import run_target
 
 from shared.errors import SettingsError
 from shared.spark_session import SessionStarter
@@ -18,7 +17,6 @@ from target_spark.config import target_config
 from target_spark.loader import Loader
 from target_spark.mapped_loader import MappedLoader
 from target_spark.plans import StreamSchema
-from target_spark.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,20 +164,6 @@ def test_a_version_concerns_the_rows_of_one_stream() -> None:
     unversioned.activate(StreamSchema("a", SCHEMA), 1)
 
 
-class _Output:
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-
-class _Spark:
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 @pytest.mark.spark
 @pytest.mark.server
 @pytest.mark.parametrize("place", ["parquet", "delta", "iceberg", "postgresql"])
@@ -202,13 +186,7 @@ def test_the_table_of_before_stays(
             lines.append({"type": "SCHEMA", "stream": stream, "schema": SCHEMA})
             lines.append({"type": "RECORD", "stream": stream, "record": {"id": number}})
         lines.append({"type": "STATE", "value": 1})
-        (tmp_path / "input").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        fd, output = os.open(tmp_path / "input", os.O_RDONLY), _Output()
-        try:
-            run_with(config, fd, output, Loader(config, lambda: lake_spark), _Spark())  # type: ignore[arg-type]
-        finally:
-            os.close(fd)
-        return output.written
+        return run_target(config, Loader(config, lambda: lake_spark), tmp_path, lines)
 
     def rows() -> list[int]:
         if place == "postgresql":
