@@ -52,7 +52,7 @@ def test_appended_parts_are_files_of_the_table(
 ) -> None:
     load = delta_load(DDL)
     load.load(rows(1, 2), rows(3))
-    load.load(rows(4), note="kept")
+    load.load(rows(4), noted=True)
     assert engines(load)[:2] == ["delta-rs", "delta-rs"]
     frame = lake_spark.newSession().table(load.name)
     assert sorted(row["id"] for row in frame.collect()) == [1, 2, 3, 4]

@@ -153,21 +153,26 @@ def ids(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("messages", "code", "parts"),
+    ("messages", "code", "parts", "loaded"),
     [
-        ((record(1),), 4, ("stream 's'", "line 1", "SCHEMA")),
-        ((SCHEMA, record(1), record("x")), 5, ("stream 's'", "line 3", "id")),
-        ((SCHEMA, record(1), '{"type":"RECORD","stream":"s","record":{"id":1,}}'), 5, ("line 3",)),
-        ((SCHEMA, {"type": "RECORD", "stream": "s"}), 4, ("line 2",)),
-        ((SCHEMA, {"type": "NONSENSE"}), 4, ("line 2", "NONSENSE")),
+        ((record(1),), 4, ("stream 's'", "line 1", "SCHEMA"), []),
+        ((SCHEMA, record(1), record("x")), 5, ("stream 's'", "line 3", "id"), [1]),
+        (
+            (SCHEMA, record(1), '{"type":"RECORD","stream":"s","record":{"id":1,}}'),
+            5,
+            ("line 3",),
+            [1],
+        ),
+        ((SCHEMA, {"type": "RECORD", "stream": "s"}), 4, ("line 2",), []),
+        ((SCHEMA, {"type": "NONSENSE"}), 4, ("line 2", "NONSENSE"), []),
     ],
 )
-def test_target_refuses(programs, tmp_path, messages, code, parts):
+def test_target_refuses(programs, tmp_path, messages, code, parts, loaded):
     target = programs.target_command({"path": str(tmp_path / "out")})
     result = programs.run(target, stdin=lines(*messages, state(1)))
     assert (result.returncode, result.stdout) == (code, b""), result.stderr.decode()
     one_error(result.stderr, *parts)
-    assert not list((tmp_path / "out").rglob("[!_.]*.parquet"))
+    assert [number for path in parquet_files(tmp_path / "out") for number in ids(path)] == loaded
 
 
 def test_an_unwritable_path_is_named(programs, tmp_path):
