@@ -275,6 +275,18 @@ def test_a_run_takes_over_the_note_of_a_killed_one(lake_load: Make, in_catalog: 
     assert load.config.path == "" or len(left_behind) == 1, "the living run's own"
 
 
+def test_a_table_of_a_catalog_loads_where_no_note_can_be_kept(
+    lake_load: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "below"))
+    load = lake_load("id long, name string", in_catalog=True, table="without_notes")
+    load.load([row(1, "a")], noted=True)
+    assert load.rows() == [(1, "a")]
+    load.begin()
+    assert load.recall() == frozenset()
+
+
 def test_the_note_of_a_living_run_is_its_own(lake_load: Make) -> None:
     load = lake_load("id long, name string")
     load.load([row(1, "a")], noted=True)

@@ -159,7 +159,14 @@ class LakeDestination:
         with self._lock:
             key = request.stream, place.table
             notes = self._notes.setdefault(key, self._note_files(place, request.stream))
-        left = notes.take()
+        try:
+            left = notes.take()
+        except DestinationError as error:
+            if place.folder is not None:
+                raise
+            # A table of a catalog does not need the folder of its note.
+            _log.warning("stream '%s': replays are not detected: %s", request.stream, error)
+            return Note()
         if not left.entries:
             return left
         table = self._open(request)
