@@ -158,6 +158,14 @@ def settings_with_packages(warehouse: str) -> SparkSettings:
     return with_needs(replace(TEST_SETTINGS, conf=conf), TEST_FORMATS, databases)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_home() -> Iterator[None]:
+    """What programs keep in the user's own folder goes with the tests."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", folder)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local session, started the way both programs start theirs."""
