@@ -53,7 +53,7 @@ from target_spark.plans import (
     TableRequest,
 )
 from target_spark.read_rows import Piece, ReadPlan
-from target_spark.replays import Journal, bookmark_digest, segments_of, whole_segment
+from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
 from target_spark.rewrite_tasks import RewritePlan, rewrite
 from target_spark.schema_check import SlowKeywords
 from target_spark.stream_settings import key_properties, load_method, table_name, table_request
@@ -92,7 +92,7 @@ class Loader:
         self._writes: dict[tuple[str, str], TableWrite] = {}
         self._journals: dict[str, Journal] = {}
         self._sources: dict[str, str] = {}
-        self._state: bytes | None = None
+        self._bookmarks: Bookmarks | None = None
         self._owners = TableOwners()
         self._slow = SlowKeywords()
         self._lock = threading.Lock()
@@ -280,7 +280,7 @@ class Loader:
         Raises:
             DestinationError: The note of a table cannot be changed: the STATE must not go out.
         """
-        self._state = state
+        self._bookmarks = Bookmarks(state)
         for name, journal in tuple(self._journals.items()):
             with journal.lock:
                 if journal.is_open and journal.cover(position, self._bookmark(name, journal)):
@@ -356,9 +356,9 @@ class Loader:
 
     def _bookmark(self, stream: str, journal: Journal) -> str | None:
         """The bookmark of the last STATE that went out, if it is known."""
-        if self._state is None:
+        if self._bookmarks is None:
             return journal.anchor
-        return bookmark_digest(self._state, self._sources[stream])
+        return self._bookmarks.digest(self._sources[stream])
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """The files of a batch as parts, where nothing in them needs to change."""

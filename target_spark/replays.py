@@ -21,6 +21,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -60,7 +61,7 @@ class Note:
 
     Attributes:
         entries: The records.
-        anchor: See `bookmark_digest`: of the last STATE that went out before them, if known.
+        anchor: See `Bookmarks`: of the last STATE that went out before them, if known.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -104,25 +105,40 @@ def read_note(text: str | None) -> Note:
     return Note(entries, None if anchor is None else str(anchor))
 
 
-def bookmark_digest(state: bytes, stream: str) -> str | None:
-    """Return what identifies the bookmark of a stream in a STATE; None if it has no bookmarks.
-
-    A stream without a bookmark of its own is identified by all of them.
+class Bookmarks:
+    """The bookmarks of a STATE, parsed when first asked for.
 
     Args:
         state: The value of the STATE message.
-        stream: Name of the stream as the tap has it.
     """
-    try:
-        bookmarks = orjson.loads(state)["bookmarks"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    if not isinstance(bookmarks, dict):
-        return None
-    own = bookmarks.get(stream, bookmarks)
-    digest = _digest()
-    digest.update(orjson.dumps(own, option=orjson.OPT_SORT_KEYS))
-    return str(digest.hexdigest())
+
+    def __init__(self, state: bytes) -> None:
+        self._state = state
+
+    def digest(self, stream: str) -> str | None:
+        """Return what identifies the bookmark of a stream; None if the STATE has no bookmarks.
+
+        A stream without a bookmark of its own is identified by all of them.
+
+        Args:
+            stream: Its name as the tap has it.
+        """
+        found = self._found
+        if found is None:
+            return None
+        return _digest_of(found[stream]) if stream in found else self._whole
+
+    @cached_property
+    def _found(self) -> dict[str, Any] | None:
+        try:
+            found = orjson.loads(self._state)["bookmarks"]
+        except (ValueError, TypeError, KeyError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    @cached_property
+    def _whole(self) -> str:
+        return _digest_of(self._found)
 
 
 class Journal:
@@ -211,7 +227,7 @@ class Journal:
 
         Args:
             position: Of the STATE, as the tracker counts.
-            bookmark: See `bookmark_digest`: of the STATE.
+            bookmark: See `Bookmarks`: of the STATE.
 
         Returns:
             Whether the note has changed, and must be stored before the STATE goes out.
@@ -342,6 +358,12 @@ def _normal(block: bytes) -> bytes:
 
 def _content(segment: Segment) -> tuple[int, str]:
     return segment.lines, segment.digest
+
+
+def _digest_of(value: Any) -> str:
+    digest = _digest()
+    digest.update(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+    return str(digest.hexdigest())
 
 
 def _digest() -> Any:

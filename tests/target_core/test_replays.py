@@ -14,10 +14,10 @@ from shared.storage import NO_OPTIONS
 from target_spark.manifests import STAGED
 from target_spark.plans import InputFile, Segment
 from target_spark.replays import (
+    Bookmarks,
     Entry,
     Journal,
     Note,
-    bookmark_digest,
     line_segments,
     read_note,
     segments_of,
@@ -134,13 +134,13 @@ class TestNotes:
         assert note.held(set()) == Note()
 
     def test_bookmarks(self) -> None:
-        own = bookmark_digest(b'{"bookmarks":{"s":{"b":1,"a":2},"t":1}}', "s")
-        assert own == bookmark_digest(b'{"x":1,"bookmarks":{"t":2,"s":{"a":2,"b":1}}}', "s")
-        assert own != bookmark_digest(b'{"bookmarks":{"s":{"a":3,"b":1}}}', "s")
-        one, other = (bookmark_digest(b'{"bookmarks":{"t":%d}}' % n, "s") for n in (1, 2))
+        own = Bookmarks(b'{"bookmarks":{"s":{"b":1,"a":2},"t":1}}').digest("s")
+        assert own == Bookmarks(b'{"x":1,"bookmarks":{"t":2,"s":{"a":2,"b":1}}}').digest("s")
+        assert own != Bookmarks(b'{"bookmarks":{"s":{"a":3,"b":1}}}').digest("s")
+        one, other = (Bookmarks(b'{"bookmarks":{"t":%d}}' % n).digest("s") for n in (1, 2))
         assert one != other, "it may be listed under another name"
         for value in (b"3", b"{}", b'{"bookmarks":[]}', b"[1]"):
-            assert bookmark_digest(value, "s") is None
+            assert Bookmarks(value).digest("s") is None
 
 
 def segment(name: str, since: int = 1, until: int = 1) -> Segment:

@@ -15,7 +15,7 @@ from target_spark import events as ev
 from target_spark.pipeline import Limits, Pipeline
 from target_spark.plans import InputFile, Segment
 from target_spark.policies import SizeAndAge
-from target_spark.replays import Journal, Note, bookmark_digest, line_segments, read_note
+from target_spark.replays import Bookmarks, Journal, Note, line_segments, read_note
 
 PLENTY = 10**9
 FILE = Encoding("parquet")
@@ -102,7 +102,7 @@ class Run:
 
     def emit(self, action: ev.EmitState) -> None:
         self.step()
-        bookmark = bookmark_digest(action.value, "s")
+        bookmark = Bookmarks(action.value).digest("s")
         if self.journal.cover(action.position, bookmark):
             self.table.note = self.journal.note(bookmark).to_text()
         self.is_between = True
@@ -144,7 +144,7 @@ class Run:
 
     @property
     def bookmark(self) -> str | None:
-        return self.journal.anchor if self.last is None else bookmark_digest(self.last, "s")
+        return self.journal.anchor if self.last is None else Bookmarks(self.last).digest("s")
 
 
 Feed = list[tuple[str, int]]
