@@ -72,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kills",
         type=int,
-        default=2,
+        default=1,
         help="how often a chain of runs is killed (default: %(default)s; `make soak` uses 100)",
     )
 

@@ -69,7 +69,7 @@ class Load:
 
     def other(self, **changes: Any) -> Load:
         """A run of another process on the same table."""
-        return replace(self, destination=None, **changes)
+        return replace(self, **{"destination": None, **changes})
 
     @property
     def request(self) -> TableRequest:
