@@ -9,6 +9,7 @@ import pytest
 from database_loads import PG, Loads, MariaDb, request, tables_of
 
 from shared.errors import DestinationError
+from target_spark.destinations.databases.ledger import Ledger
 from target_spark.replays import Note
 
 pytestmark = pytest.mark.server
@@ -369,6 +370,19 @@ def test_a_run_keeps_its_lock_when_its_connection_is_cut(db: Db, new_loads: NewL
     loads.kill()
     loads.destination.commit(flush)
     assert new_loads(db).recall(PLAIN) == [], "it lives"
+    assert ids(db) == [("1", "a")]
+
+
+def test_a_commit_that_a_stale_ledger_does_not_show_is_not_made_twice(
+    db: Db, new_loads: NewLoads, monkeypatch: pytest.MonkeyPatch
+):
+    loads = new_loads(db)
+    flush = loads.stage(PLAIN, [(1, "a")])
+    monkeypatch.setattr(loads.destination, "_tidy", lambda *_: None)
+    loads.destination.commit(flush)
+    monkeypatch.setattr(Ledger, "has", lambda *_: False)
+    with pytest.raises(DestinationError):
+        loads.destination.commit(flush)
     assert ids(db) == [("1", "a")]
 
 
