@@ -48,11 +48,13 @@ def messages(folder: Path, first: int, count: int) -> bytes:
     return b"".join(map(line_of, sent))
 
 
-def moment(chance: random.Random) -> Moment:
-    """Around a commit or a STATE, mostly; some while Spark still starts."""
+def moment(chance: random.Random, nth: int) -> Moment:
+    """Around a commit or a STATE, mostly; some while Spark still starts. The first is certain."""
     after = chance.choice(["commit", "commit", "commit", "state", "state", "start"])
+    if not nth:
+        return Moment("commit", 3, 0.0)
     if after == "start":
-        return Moment(after, 0, chance.uniform(2, 14))
+        return Moment(after, 0, chance.uniform(2, 9))
     seconds = chance.choice([0.0, chance.uniform(0, 0.01), chance.uniform(0, 0.3)])
     return Moment(after, chance.randint(1, 5), seconds)
 
@@ -69,7 +71,7 @@ def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
     )
     seen: Seen = {"commit": lambda: store.commits(0), "file": lambda: store.files(0)}
     at, killed, told, skipped = 0, 0, [], 0
-    for kill in [*(moment(chance) for _ in range(kills)), None]:
+    for kill in [*(moment(chance, nth) for nth in range(kills)), None]:
         ended = run(command, messages(files, at, MOST), tmp_path, kill, seen)
         assert list(ended.states) == sorted(ended.states)
         assert ended.code in {None, 0}, ended.log
@@ -79,7 +81,7 @@ def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
         loaded = len(store.rows(0, PLAIN) or [])
         told.append(f"{kill} -> STATE {at}, {loaded} rows")
         assert loaded >= at, told
-    assert killed > kills // 2, told
+    assert killed >= (kills + 1) // 2, told
     assert at >= MOST * (1 + kills // 10), told
     assert skipped or kills < 10, told
     found = Counter(row["block"] for row in store.rows(0, PLAIN) or [])
