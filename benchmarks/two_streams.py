@@ -59,7 +59,7 @@ def load(folder: Path, rows: int) -> Measured:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--generate", type=int)
     arguments = parser.parse_args()
