@@ -352,7 +352,11 @@ class Loader:
         destination = self._destination
         if isinstance(destination, Replayable):
             note = journal.note(self._bookmark(stream, journal))
-            destination.keep(self._requests[stream][1], note)
+            try:
+                destination.keep(self._requests[stream][1], note)
+            except BaseException:
+                journal.not_stored()
+                raise
 
     def _bookmark(self, stream: str, journal: Journal) -> str | None:
         """The bookmark of the last STATE that went out, if it is known."""

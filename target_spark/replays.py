@@ -254,6 +254,11 @@ class Journal:
             self._durable = kept
             return was_stale or len(kept) < count
 
+    def not_stored(self) -> None:
+        """Note that the note could not be stored: it must be before anything else is."""
+        with self.lock:
+            self._is_stale = True
+
     def note(self, anchor: str | None) -> Note:
         """Return the note: what is durable, or about to be, then what may still come again."""
         with self.lock:

@@ -232,6 +232,15 @@ class TestJournal:
         assert journal.cover(1, None)
         assert not journal.cover(2, None)
 
+    def test_a_note_that_could_not_be_stored_is_stored_by_the_next_attempt(self) -> None:
+        journal = Journal(10)
+        journal.inherit(Note((Entry("r-1", segment("a")),)))
+        assert not journal.match(0, segment("x"), [])
+        assert journal.begin("", [])
+        journal.not_stored()
+        assert journal.begin("", []), "the commit is tried again"
+        assert not journal.begin("", [])
+
     def test_a_state_before_the_first_record(self) -> None:
         for bookmark, stays in ((None, False), ("other", False), ("same", True)):
             journal = Journal(10)
