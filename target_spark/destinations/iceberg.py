@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shared.errors import SettingsError, Where
 from shared.iceberg_transaction import open_transaction
 from shared.storage import local_path
+from target_spark.destinations import attempts
 from target_spark.destinations.lakes import LakeTable, Place
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import properties_sql
@@ -133,7 +134,7 @@ class IcebergFormat:
         around = _PART.findall(place.table)[:-1]
         with one_writer(place.folder):
             if len(around) > 1:
-                spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(around)}")
+                _create_namespace(spark, ".".join(around))
             spark.sql(creation(place.table, change, request))
             self._complete(spark, place, change, request)
 
@@ -304,6 +305,15 @@ class IcebergFormat:
         conf = {_MARK_CONF: mark.to_text()}
         with one_writer(place.folder), configured(spark, conf), hive_refusals():
             yield
+
+
+def _create_namespace(spark: SparkSession, namespace: str) -> None:
+    """Create a namespace that other streams and programs may create at the same moment.
+
+    Catalogs look first and create then, and each fails in its own way if another was faster.
+    """
+    statement = f"CREATE NAMESPACE IF NOT EXISTS {namespace}"
+    attempts.repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, longest=1.0)
 
 
 def _replace_unseen(

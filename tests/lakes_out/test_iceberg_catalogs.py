@@ -45,11 +45,11 @@ def catalog_load(lake_spark: SparkSession, catalog: CatalogServer) -> Iterator[M
     """Makes loads into tables of the catalog."""
     made: list[IcebergLoad] = []
 
-    def make(ddl: str, **changes: Any) -> IcebergLoad:
+    def make(ddl: str, namespace: str = "loads", **changes: Any) -> IcebergLoad:
         config = TargetConfig(
             format="iceberg",
             catalog=catalog.kind,
-            default_target_schema="loads",
+            default_target_schema=namespace,
             spark=SparkSettings(app_name="tests", conf=catalog.conf),
         )
         made.append(IcebergLoad(lake_spark, config, struct(ddl), **changes))
@@ -102,6 +102,16 @@ def test_two_writers_lose_no_row(catalog_load: Make) -> None:
 
     run_together(lambda: write(one, 1), lambda: write(other, 2, more=5))
     assert [number for (number,) in one.rows("id")] == list(range(5))
+
+
+def test_streams_that_make_one_namespace_together_all_load(catalog_load: Make) -> None:
+    for turn in range(3):
+        loads = [
+            catalog_load("id long", namespace=f"fresh{turn}", table=f"t{number}")
+            for number in range(4)
+        ]
+        run_together(*(lambda load=load: load.load([{"id": 1}]) for load in loads))
+        assert [load.rows() for load in loads] == [[(1,)]] * 4
 
 
 def test_columns_layout_and_rows_change_in_one_commit(catalog_load: Make) -> None:
