@@ -6,9 +6,10 @@ commits or aborts them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.encodings import Encoding
 from shared.storage import NO_OPTIONS, StorageOptions
@@ -94,59 +95,59 @@ class TableId:
     shared: bool = False
 
 
-class Destination(Protocol):
-    """One place to load into, for all streams of a run. Methods may be called from any thread."""
+class Destination(ABC):
+    """One place to load into, for all streams of a run. Methods may be called from any thread.
 
+    `prepare`, `commit` and `abort` are what every destination needs; the rest has a default.
+
+    Attributes:
+        knows_versions: `activate` works.
+        keeps_notes: `recall` and `keep` work: it can show that a table still holds what a note
+            says.
+    """
+
+    knows_versions: bool = False
+    keeps_notes: bool = False
+
+    @abstractmethod
     def table(self, name: TableName) -> TableId:
-        """Which table a name stands for; asks nobody."""
+        """Return which table a name stands for; asks nobody."""
 
+    @abstractmethod
     def prepare(self, request: TableRequest) -> TableWrite:
-        """Says how the rows of a stream are to be written.
+        """Return how the rows of a stream are to be written.
 
         Raises:
             DestinationError: The table cannot take them, or the place cannot be written.
         """
 
+    @abstractmethod
     def commit(self, flush: Flush) -> None:
-        """Makes a flush durable, and visible in one step (with `overwrite`: at `finish`).
+        """Make a flush durable, and visible in one step (with `overwrite`: at `finish`).
 
         Raises:
             DestinationError: It failed; nothing of the flush is visible. May be repeated.
         """
 
+    @abstractmethod
     def abort(self, flush: Flush) -> None:
-        """Removes the parts of a flush that will not be committed."""
+        """Remove the parts of a flush that will not be committed."""
 
-    def finish(self, request: TableRequest) -> None:
-        """The input has ended well: `overwrite` makes its rows visible; then tidies up.
+    def finish(self, request: TableRequest) -> None:  # noqa: B027
+        """Make the rows of `overwrite` visible, then tidy up: the input has ended well.
 
         Otherwise this comes when STATE for all rows has gone out.
         """
 
-
-@runtime_checkable
-class Versioned(Protocol):
-    """What a destination may do besides: honour ACTIVATE_VERSION."""
-
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """Applies `edit` to all rows of a table, durably and visible in one step.
+        """Apply `edit` to all rows of a table, durably and visible in one step.
 
-        A table that does not exist, or whose rows tell no version, is left alone.
+        A table that does not exist, or whose rows have no version, is left alone.
 
         Raises:
             DestinationError: It failed; nothing has changed. May be repeated.
         """
-
-
-@runtime_checkable
-class Replayable(Protocol):
-    """What a destination may do besides: keep a note of what is durable and not covered by STATE.
-
-    A note may tell of a flush that is about to be committed.
-    """
-
-    keeps_notes: bool
-    """Whether it can show that a table still holds what a note says."""
+        raise NotImplementedError
 
     def recall(self, request: TableRequest) -> Note:
         """Take over the note that a run which has ended left of a stream.
@@ -157,15 +158,19 @@ class Replayable(Protocol):
         Raises:
             DestinationError: The table cannot be read.
         """
+        raise NotImplementedError
 
     def keep(self, request: TableRequest, note: Note) -> None:
         """Put another note in the place of the stream's note, durably.
 
+        A note may contain a flush that is about to be committed.
+
         Raises:
             DestinationError: It cannot be stored.
         """
+        raise NotImplementedError
 
-    def release(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of all notes: the run has ended, whether well or not."""
 
 

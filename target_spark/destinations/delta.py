@@ -182,7 +182,7 @@ class DeltaFormat:
     def adopt(
         self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
     ) -> bool:
-        """See `Adopting`."""
+        """See `LakeFormat`."""
         folder = place.folder
         if folder is None or not self._adopts:
             return False

@@ -17,7 +17,7 @@ from shared.errors import SettingsError, SingerSparkError, Where
 from shared.naming import folder_name
 from shared.storage import NO_OPTIONS, StorageOptions, delete, join, local_path, make_durable, shown
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, Rewrite, TableId, TableWrite
+from target_spark.destinations import Destination, Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.evolution import (
     TableSchema,
     arrow_schema,
@@ -89,8 +89,10 @@ def file_settings(config: TargetConfig) -> FileSettings:
     )
 
 
-class FileDestination:
+class FileDestination(Destination):
     """See `Destination`."""
+
+    knows_versions = True
 
     def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
         self._settings = settings
@@ -144,7 +146,7 @@ class FileDestination:
                 folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        """See `Destination`. With `overwrite` nothing is older than the run."""
         if request.method == OVERWRITE:
             return
         with self._lock:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
+    from target_spark.destinations import Flush
     from target_spark.plans import TableName, TableRequest
     from target_spark.tables.evolution import TableChange
 
@@ -187,6 +188,17 @@ class IcebergFormat:
                 writer = writer.option("validate-from-snapshot-id", base)
             # It removes nothing; unlike an append it is checked against what came since.
             writer.option("isolation-level", "serializable").overwrite(F.lit(False))
+
+    def adopt(
+        self,
+        place: Place,  # noqa: ARG002
+        flush: Flush,  # noqa: ARG002
+        now: LakeTable,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+    ) -> bool:
+        """See `LakeFormat`. Iceberg files must carry the field identifiers of their table."""
+        return False
 
     def head(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`; empty for a table that nobody has written to."""

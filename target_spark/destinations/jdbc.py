@@ -19,7 +19,7 @@ from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.owned_folders import OwnedFolder, remove_stale
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableId, TableWrite
+from target_spark.destinations import Destination, Flush, TableId, TableWrite
 from target_spark.destinations.attempts import repeated
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
@@ -94,8 +94,10 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
     return OwnedFolder(root, REJECTS)
 
 
-class JdbcDestination:
-    """See `Destination`, `Versioned` and `Replayable`."""
+class JdbcDestination(Destination):
+    """See `Destination`."""
+
+    knows_versions = True
 
     def __init__(self, target: JdbcTarget) -> None:
         self._target = target
@@ -165,24 +167,20 @@ class JdbcDestination:
         _repeated(lambda: self._end(request))
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        """See `Destination`. With `overwrite` nothing is older than the run."""
         if request.method != "overwrite":
             _repeated(lambda: self._activate(request, edit))
 
     def recall(self, request: TableRequest) -> Note:
-        """See `Replayable`."""
+        """See `Destination`."""
         return _repeated(lambda: self._recall(request)) if self.keeps_notes else Note()
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """See `Replayable`."""
+        """See `Destination`."""
         _repeated(lambda: self._keep(request, note))
 
-    def release(self) -> None:
-        """See `Replayable`."""
-        self.close()
-
     def close(self) -> None:
-        """Removes what the run has staged and not loaded; for the end of the process."""
+        """See `Destination`. Remove what the run has staged and not loaded, too."""
         atexit.unregister(self.close)
         self._keeper.close()
         if self._target.pending:

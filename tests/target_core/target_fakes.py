@@ -48,6 +48,12 @@ class FakeLoader:
         self._rows: dict[str, list[Any]] = {}
         self._lock = threading.Lock()
 
+    def plan(self, stream: StreamSchema) -> bool:
+        return True
+
+    def overwrites(self, stream: str) -> bool:
+        return False
+
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)
         (file,) = batch.files

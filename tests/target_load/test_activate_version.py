@@ -15,7 +15,7 @@ from test_file_destination import Table, struct
 from test_loader import Bench
 
 from shared.encodings import FORMATS
-from target_spark.destinations import Versioned, local_folder
+from target_spark.destinations import Destination, local_folder
 from target_spark.plans import StreamSchema
 from target_spark.table_settings import FILE_FORMATS
 from target_spark.version_edit import VersionEdit
@@ -177,8 +177,8 @@ def test_lines_of_another_program(tmp_path: Path) -> None:
 
 
 def test_only_destinations_that_can(table: Any) -> None:
-    assert isinstance(table().destination, Versioned)
-    assert not isinstance(object(), Versioned)
+    assert table().destination.knows_versions
+    assert not Destination.knows_versions
 
 
 @pytest.mark.spark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from target_spark.destinations.lakes.marks import Mark
 
@@ -151,16 +151,11 @@ class LakeFormat(Protocol):
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
         """Joins small files, sorted or clustered as the layout says."""
 
-
-@runtime_checkable
-class Adopting(Protocol):
-    """What a format may do besides: take parts over as files of the table."""
-
     def adopt(
         self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
     ) -> bool:
-        """Adds the parts of a flush in one commit with the mark, as they are; they stay.
+        """Take the parts of a flush over as files of the table, in one commit with the mark.
 
         Returns:
-            Whether it was done; where not, nothing has happened.
+            Whether it was done; if not, nothing has happened. The parts stay as they are.
         """

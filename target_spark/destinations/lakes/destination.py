@@ -16,9 +16,9 @@ from shared.encodings import Encoding
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.storage import delete
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableId, TableWrite
+from target_spark.destinations import Destination, Flush, TableId, TableWrite
 from target_spark.destinations.folders import TableFolder
-from target_spark.destinations.lakes import Adopting, LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import repeated
 from target_spark.destinations.lakes.marks import Mark, held, run_of
 from target_spark.destinations.lakes.merge import activate_sql
@@ -72,8 +72,8 @@ class OpenTable:
     view: StructType | None = None
 
 
-class LakeDestination:
-    """See `Destination`, `Versioned` and `Replayable`.
+class LakeDestination(Destination):
+    """See `Destination`.
 
     Args:
         form: The table format.
@@ -81,6 +81,7 @@ class LakeDestination:
         spark: Gives the session.
     """
 
+    knows_versions = True
     keeps_notes = True
 
     def __init__(
@@ -113,13 +114,17 @@ class LakeDestination:
             if flush.request.method != "overwrite":
                 self._repeat(table, flush.request, lambda _: self._load(table, flush))
                 _settle(table)
-                self.abort(flush)
+                self._remove_parts(flush)
             elif flush.token not in table.tried:
                 table.tried.add(flush.token)
                 table.held.append(flush)
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`."""
+        self._remove_parts(flush)
+
+    def _remove_parts(self, flush: Flush) -> None:
+        """Delete parts whose rows are in the table, or are not to go there."""
         for part in flush.parts:
             with contextlib.suppress(OSError):
                 delete(part.url, flush.write.options)
@@ -145,7 +150,7 @@ class LakeDestination:
             table.folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        """See `Destination`. With `overwrite` nothing is older than the run."""
         if request.method == "overwrite":
             return
         table = self._open(request)
@@ -154,7 +159,7 @@ class LakeDestination:
             _settle(table)
 
     def recall(self, request: TableRequest) -> Note:
-        """See `Replayable`."""
+        """See `Destination`."""
         place = self._form.place(request.name)
         with self._lock:
             key = request.stream, place.table
@@ -176,13 +181,13 @@ class LakeDestination:
         return found
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """See `Replayable`."""
+        """See `Destination`."""
         notes = self._notes.get((request.stream, self._form.place(request.name).table))
         if notes is not None:
             notes.write(note)
 
-    def release(self) -> None:
-        """See `Replayable`."""
+    def close(self) -> None:
+        """See `Destination`."""
         for notes in self._notes.values():
             with contextlib.suppress(SingerSparkError):
                 notes.close(remove=False)
@@ -205,17 +210,9 @@ class LakeDestination:
         mark = Mark(run, flush.stream, flush.token)
         if request.method == "upsert" and request.keys:
             upserted(form, table.spark, table.place, flush, request, now, change, mark)
-        elif not self._adopted(table, flush, now, change, mark):
+        elif not form.adopt(table.place, flush, now, change, mark):
             frame = appended(table.spark, flush, change)
             form.append(table.spark, frame, table.place, mark, base)
-
-    def _adopted(
-        self, table: OpenTable, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
-    ) -> bool:
-        form = self._form
-        if not flush.parts or not isinstance(form, Adopting):
-            return False
-        return form.adopt(table.place, flush, now, change, mark)
 
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
@@ -322,7 +319,7 @@ class LakeDestination:
 
     def _close(self) -> None:
         """Removes what is hidden and belongs to this run, when the process ends; notes stay."""
-        self.release()
+        self.close()
         for table in self._tables.values():
             with contextlib.suppress(SingerSparkError):
                 table.folder.close()
