@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.iceberg_transaction import open_transaction
+from shared.retries import Pauses, repeated
 from shared.storage import local_path
-from target_spark.destinations import attempts
 from target_spark.destinations.lakes import LakeTable, Place
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import properties_sql
@@ -325,7 +325,7 @@ def _create_namespace(spark: SparkSession, namespace: str) -> None:
     Catalogs look first and create then, and each fails in its own way if another was faster.
     """
     statement = f"CREATE NAMESPACE IF NOT EXISTS {namespace}"
-    attempts.repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, longest=1.0)
+    repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, pauses=Pauses(longest=1.0))
 
 
 def _replace_unseen(

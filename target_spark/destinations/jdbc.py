@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.owned_folders import OwnedFolder, remove_stale
+from shared.retries import Pauses, repeated
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations import Destination, Flush, TableId, TableWrite
-from target_spark.destinations.attempts import repeated
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
 from target_spark.destinations.databases.keeper import Keeper
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 8
-_LONGEST_PAUSE = 2.0
+_PAUSES = Pauses(longest=2.0)
 REJECTS = "target-spark-rejects-"
 Result = TypeVar("Result")
 
@@ -339,5 +339,5 @@ def _repeated(action: Callable[[], Result]) -> Result:
         lambda _: action(),
         lambda error: number_of(error) in {CONFLICT, LOST},
         attempts=_ATTEMPTS,
-        longest=_LONGEST_PAUSE,
+        pauses=_PAUSES,
     )
