@@ -25,7 +25,7 @@ from target_spark.destinations.evolution import (
     must_rewrite,
     read_table_schema,
 )
-from target_spark.destinations.folders import Change, TableFolder, table_path
+from target_spark.destinations.folders import FolderChange, TableFolder, table_path
 from target_spark.destinations.local_folder import LocalFolder
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.destinations.trouble import writing
@@ -169,7 +169,7 @@ class FileDestination(Destination):
         drop = frozenset(pending[url] for url in rows)
         if drop and self._wants_schema_part(known, write, bool(add), len(drop) < len(there)):
             add |= self._schema_part(write)
-        folder.publish(Change(add, drop))
+        folder.publish(FolderChange(add, drop))
 
     def _close(self) -> None:
         """Removes what is hidden and belongs to this run, when the process ends."""
@@ -225,7 +225,7 @@ class FileDestination(Destination):
                 add |= self._schema_part(write)
             table = TableSchema(self._settings.encoding.format, columns)
             side = None if old == table and folder.side() else table.to_bytes()
-            folder.publish(Change(add, drop, side))
+            folder.publish(FolderChange(add, drop, side))
 
     def _renewed(
         self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite

@@ -16,7 +16,7 @@ SIDE_FILE = "_schema.json"
 
 
 @dataclass(frozen=True)
-class Change:
+class FolderChange:
     """What one commit does to a table folder, in one step where the storage allows it.
 
     Attributes:
@@ -49,7 +49,7 @@ class TableFolder(Protocol):
     def side(self) -> bytes | None:
         """Contents of the side file, or None where there is none."""
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: FolderChange) -> None:
         """Makes a change visible and durable."""
 
     def swap(self, replacement: TableFolder) -> None:

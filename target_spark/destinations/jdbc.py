@@ -25,7 +25,7 @@ from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
 from target_spark.destinations.databases.keeper import Keeper
 from target_spark.destinations.databases.ledger import Ledger
-from target_spark.destinations.databases.place import Place, place_of
+from target_spark.destinations.databases.place import DatabaseAddress, place_of
 from target_spark.destinations.databases.replacing import emptied, put_in_place, spares
 from target_spark.destinations.databases.sink import StagingSink
 from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
@@ -58,7 +58,7 @@ class JdbcTarget:
         pending: Folder for files of rejected records, or None where none are kept.
     """
 
-    place: Place
+    place: DatabaseAddress
     conflicts: str = "fail"
     style: str = "keep"
     pending: OwnedFolder | None = None

@@ -32,7 +32,10 @@ class FakeSpark:
 class FakeLoader:
     """Keeps committed rows in `tables`, or as lines of files in `folder`."""
 
-    def __init__(self, folder: Path | None = None, delay: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path | None = None, delay: float = 0.0, load_method: str = "append-only"
+    ) -> None:
+        self.load_method = load_method
         self.policy = "FailBatch"
         self.rejects_folder: Path | None = None
         self.passing_failures: list[BaseException] = []
@@ -52,7 +55,7 @@ class FakeLoader:
         return True
 
     def overwrites(self, stream: str) -> bool:
-        return False
+        return self.load_method == "overwrite"
 
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)

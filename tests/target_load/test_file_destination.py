@@ -20,7 +20,7 @@ from target_spark import load_tasks
 from target_spark.destinations import Flush, TableWrite, local_folder
 from target_spark.destinations.evolution import TableSchema, arrow_schema, merge_columns
 from target_spark.destinations.files import FileDestination, FileSettings, file_settings
-from target_spark.destinations.folders import Change
+from target_spark.destinations.folders import FolderChange
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.plans import Part, TableName, TableRequest
 from target_spark.rewrite_tasks import RewritePlan, rewrite
@@ -389,4 +389,4 @@ def test_failures_that_are_no_os_errors_name_the_url(monkeypatch: pytest.MonkeyP
     folder = RemoteFolder("memory://odd/out/s", "look")
     monkeypatch.setattr(type(folder._place[0]), "pipe_file", missing)
     with pytest.raises(DestinationError, match="memory://odd/out/s': RuntimeError: no credentials"):
-        folder.publish(Change({}, side=b"{}"))
+        folder.publish(FolderChange({}, side=b"{}"))

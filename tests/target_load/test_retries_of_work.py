@@ -7,7 +7,6 @@ import pytest
 from shared import retries
 from shared.retries import Pauses, repeated
 
-
 QUICK = Pauses(longest=0.5)
 
 

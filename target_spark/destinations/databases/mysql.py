@@ -24,8 +24,8 @@ from target_spark.destinations.databases import (
 from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.mysql_sql import MySqlSql
-from target_spark.destinations.databases.place import Place
-from target_spark.destinations.databases.sql import NULL, Sql
+from target_spark.destinations.databases.place import DatabaseAddress
+from target_spark.destinations.databases.sql import NULL, SqlDialect
 from target_spark.destinations.databases.staging import (
     StagedColumn,
     chunks,
@@ -99,9 +99,9 @@ class MySql:
 
     def __init__(self) -> None:
         self._sql = MySqlSql()
-        self.sql: Sql = self._sql
+        self.sql: SqlDialect = self._sql
 
-    def connect(self, place: Place) -> Connection:
+    def connect(self, place: DatabaseAddress) -> Connection:
         """See `Database`. The server can ask for no file but those that `stage` offers."""
         try:
             from target_spark.destinations.databases.mysql_client import connect  # noqa: PLC0415

@@ -20,7 +20,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]*)(?::(?P<port>\d{1,
 
 
 @dataclass(frozen=True)
-class Place:
+class DatabaseAddress:
     """A database and the login; picklable, and silent about secrets.
 
     Attributes:
@@ -125,7 +125,7 @@ PROPERTIES: Mapping[str, Properties] = {
 """What URLs may say, by the kind of database."""
 
 
-def place_of(settings: JdbcSettings) -> Place:
+def place_of(settings: JdbcSettings) -> DatabaseAddress:
     """The place that settings lead to.
 
     Args:
@@ -158,7 +158,7 @@ def place_of(settings: JdbcSettings) -> Place:
     name = unquote(found["name"]).strip("/")
     if not name:
         raise _wrong("url", "names no database: it must end in /<name of the database>")
-    return Place(
+    return DatabaseAddress(
         kind=found["kind"],
         hosts=hosts,
         ports=ports,

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases import Cursor, Rows, TablePlace
-from target_spark.destinations.databases.sql import LEDGER, NAMES, Sql
+from target_spark.destinations.databases.sql import LEDGER, NAMES, SqlDialect
 
 if TYPE_CHECKING:
     from target_spark.plans import TableRequest
@@ -64,7 +64,7 @@ _SPARK: Mapping[str, T.DataType] = {
 }
 
 
-class PostgreSqlSql(Sql):
+class PostgreSqlSql(SqlDialect):
     """PostgreSQL's statements."""
 
     unlogged = "UNLOGGED "
@@ -77,7 +77,7 @@ class PostgreSqlSql(Sql):
     )
 
     def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:  # noqa: ARG002
-        """See `Sql`."""
+        """See `SqlDialect`."""
         if isinstance(data_type, T.DecimalType):
             return f"numeric({data_type.precision},{data_type.scale})"
         return TYPES.get(type(data_type), "text")
@@ -113,7 +113,7 @@ class PostgreSqlSql(Sql):
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         made = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
         nullable = {c.name for c in columns if c.nullable}
         if keys and not nullable & set(keys):
@@ -124,13 +124,13 @@ class PostgreSqlSql(Sql):
         return [*statements, *(s for c in columns for s in self._comment(place, c))]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         kind = self.type_of(column.dtype)
         add = f"ALTER TABLE {self.table(place)} ADD COLUMN {self.name(column.name)} {kind}"
         return [add, *self._comment(place, column)]
 
     def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         column, kind = self.name(name), self.type_of(data_type)
         return [
             f"ALTER TABLE {self.table(place)} ALTER COLUMN {column} TYPE {kind} "
@@ -138,7 +138,7 @@ class PostgreSqlSql(Sql):
         ]
 
     def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
-        """See `Sql`: a primary key that has the column goes; rows stay unique by an index."""
+        """See `SqlDialect`: a primary key with the column goes; an index keeps rows unique."""
         table = self.table(place)
         body = (
             f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
@@ -151,16 +151,16 @@ class PostgreSqlSql(Sql):
         return [f"DO {literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         nulls = " NULLS NOT DISTINCT" if nullable else ""
         return f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
 
     def on_conflict(self, place: TablePlace, rows: Rows) -> str:  # noqa: ARG002
-        """See `Sql`."""
+        """See `SqlDialect`."""
         others = [name for name in rows.values if name not in rows.keys]
         target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
         if not others:
@@ -169,7 +169,7 @@ class PostgreSqlSql(Sql):
         return f"{target}UPDATE SET {', '.join(sets)}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
-        """See `Sql`: keys with a null are compared apart, as no index or hash helps there."""
+        """See `SqlDialect`: keys with a null are compared apart: no index or hash helps there."""
         pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
         equal = " AND ".join(
@@ -185,7 +185,7 @@ class PostgreSqlSql(Sql):
         return [delete + equal, f"{delete}({null}) AND {' AND '.join(same)}"]
 
     def instant(self, text: str) -> str:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         return f"TIMESTAMPTZ '{text}+00'"
 
     def view(
@@ -195,7 +195,7 @@ class PostgreSqlSql(Sql):
         names: Mapping[str, str],
         rules: NameRules,
     ) -> list[str]:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         from target_spark.destinations.databases.postgresql_view import (  # noqa: PLC0415
             view_statements,
         )
@@ -203,7 +203,7 @@ class PostgreSqlSql(Sql):
         return view_statements(place, request, names, rules)
 
     def create_ledger(self, schema: str) -> list[str]:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
         return [
             f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
@@ -216,12 +216,12 @@ class PostgreSqlSql(Sql):
         ]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
-        """See `Sql`: the transaction, which each row version names, and how many rows it adds."""
+        """See `SqlDialect`: the transaction, which each row version names, and its rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
         return f"{cursor.fetchone()[0]} {rows}"
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
-        """See `Sql`. Row versions that were changed or restored name another transaction."""
+        """See `SqlDialect`. Row versions that were changed or restored name another transaction."""
         cursor.execute("SELECT to_regclass(%s)", (self.table(place),))
         if not proofs or cursor.fetchone()[0] is None:
             return set()
@@ -235,15 +235,15 @@ class PostgreSqlSql(Sql):
         return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
 
     def unlock(self, cursor: Cursor, name: str) -> None:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        """See `Sql`."""
+        """See `SqlDialect`."""
         cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
         taken = bool(cursor.fetchone()[0])
         if taken:

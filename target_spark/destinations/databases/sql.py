@@ -26,7 +26,7 @@ NAMES = "_singer_columns"
 NULL = "NULL"
 
 
-class Sql:
+class SqlDialect:
     """Statements in the words of the SQL standard."""
 
     mark = '"'
