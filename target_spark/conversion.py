@@ -20,7 +20,7 @@ from shared.transforms.validation.keys import Key
 from target_spark import load_frames, load_tasks, mapped_frames
 from target_spark.adoption import adoption
 from target_spark.batch_files import BatchFiles
-from target_spark.destinations import TableWrite
+from target_spark.destinations.contract import TableWrite
 from target_spark.destinations.evolution import arrow_schema
 from target_spark.destinations.trouble import writing
 from target_spark.documents import DOCUMENT

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from shared.storage import StorageOptions, delete
 from target_spark.batch_files import BatchFiles
+from target_spark.config import REGISTRY
 from target_spark.conversion import Converter, Rewriter
-from target_spark.destinations import DESTINATIONS, Destination, Tools
+from target_spark.destinations.contract import Destination, Tools
 from target_spark.load_results import record_error
 from target_spark.manifests import refuse_repeated
 from target_spark.plans import Batch, InputFile, LoadResult, StreamSchema
@@ -47,9 +48,9 @@ class Loader:
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
         self._told_of_versions = False
-        self._destination: Destination = DESTINATIONS[config.format](
-            config, Tools(spark, Rewriter(spark))
-        )
+        declared = REGISTRY.get(config.format)
+        self._supports = declared.supports
+        self._destination: Destination = declared.open(config, Tools(spark, Rewriter(spark)))
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)
         self._converter = Converter(config, spark, self._files, self._tables)
@@ -187,7 +188,7 @@ class Loader:
         config = self._config
         if not config.activate_version:
             return
-        if not config.add_record_metadata or not self._destination.knows_versions:
+        if not config.add_record_metadata or not self._supports.versions:
             with self._lock:
                 told, self._told_of_versions = self._told_of_versions, True
             if not told:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from target_spark.batch_files import BatchFiles
-from target_spark.destinations import Destination
+from target_spark.destinations.contract import Destination
 from target_spark.plans import Batch, LoadResult, Segment, StreamSchema
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
 from target_spark.stream_settings import load_method

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shared.transforms.record_metadata import COLUMNS, stored_columns
-from target_spark.destinations import Destination, Flush, TableWrite
+from target_spark.destinations.contract import Destination, Flush, TableWrite
 from target_spark.documents import as_document
 from target_spark.plans import Batch, LoadResult, StreamSchema, TableRequest
 from target_spark.stream_settings import key_properties, load_method, table_name, table_request

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from shared.encodings import FORMATS, Encoding
 from shared.errors import SettingsError, SingerSparkError, Where
 from shared.naming import folder_name
-from shared.storage import NO_OPTIONS, StorageOptions, delete, join, local_path, make_durable, shown
+from shared.storage import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Destination, Flush, Rewrite, TableId, TableWrite
+from target_spark.destinations.contract import Destination, Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.evolution import (
     TableSchema,
     arrow_schema,
@@ -92,8 +92,6 @@ def file_settings(config: TargetConfig) -> FileSettings:
 class FileDestination(Destination):
     """See `Destination`."""
 
-    knows_versions = True
-
     def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
         self._settings = settings
         self._options = settings.options
@@ -128,11 +126,6 @@ class FileDestination(Destination):
                 self._hold(flush)
             else:
                 self._publish(flush.request, [flush])
-
-    def abort(self, flush: Flush) -> None:
-        """See `Destination`."""
-        for part in flush.parts:
-            delete(part.url, self._options)
 
     def finish(self, request: TableRequest) -> None:
         """See `Destination`."""

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.destinations import Flush
+    from target_spark.destinations.contract import Flush
     from target_spark.plans import TableName, TableRequest
     from target_spark.tables.evolution import TableChange
 

@@ -20,8 +20,9 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.owned_folders import OwnedFolder, remove_stale
 from shared.retries import Pauses, repeated
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Destination, Flush, TableId, TableWrite
+from target_spark.destinations.contract import Destination, Flush, TableId, TableWrite
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
+from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
 from target_spark.destinations.databases.keeper import Keeper
 from target_spark.destinations.databases.ledger import Ledger
@@ -73,10 +74,10 @@ def jdbc_destination(
         SettingsError: The database is not known, or a property of the connection is refused.
     """
     del spark
-    if config.jdbc is None:
+    if not isinstance(config.block, JdbcSettings):
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
     target = JdbcTarget(
-        place=place_of(config.jdbc),
+        place=place_of(config.block),
         conflicts=config.type_conflicts,
         style=config.column_names,
         pending=_rejects_folder(config),
@@ -96,8 +97,6 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
 
 class JdbcDestination(Destination):
     """See `Destination`."""
-
-    knows_versions = True
 
     def __init__(self, target: JdbcTarget) -> None:
         self._target = target

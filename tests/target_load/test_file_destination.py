@@ -17,17 +17,18 @@ from pyspark.sql.types import StructType
 from shared.encodings import FORMATS, Encoding
 from shared.errors import DestinationError, SettingsError
 from target_spark import load_tasks
-from target_spark.destinations import Flush, TableWrite, local_folder
+from target_spark.destinations import local_folder
+from target_spark.destinations.contract import Flush, TableWrite
 from target_spark.destinations.evolution import TableSchema, arrow_schema, merge_columns
+from target_spark.destinations.file_formats import FILE_FORMATS as DECLARED
 from target_spark.destinations.files import FileDestination, FileSettings, file_settings
 from target_spark.destinations.folders import FolderChange
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.plans import Part, TableName, TableRequest
 from target_spark.rewrite_tasks import RewritePlan, rewrite
-from target_spark.table_settings import FILE_FORMATS
 from target_spark.version_edit import VersionEdit
 
-ALL = FILE_FORMATS
+ALL = tuple(declared.format for declared in DECLARED)
 
 
 def struct(ddl: str) -> StructType:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from target_spark.destinations.lakes.marks import Mark
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.destinations import Flush
+    from target_spark.destinations.contract import Flush
+    from target_spark.destinations.lakes.marks import Mark
     from target_spark.plans import TableName, TableRequest
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.names import NameRules

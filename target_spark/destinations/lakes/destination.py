@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any
 from shared.arrow_types import as_nullable
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SingerSparkError, Where
-from shared.storage import delete
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Destination, Flush, TableId, TableWrite
+from target_spark.destinations.contract import (
+    Destination,
+    Flush,
+    TableId,
+    TableWrite,
+    remove_parts,
+)
 from target_spark.destinations.folders import TableFolder
 from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import repeated
@@ -81,7 +86,6 @@ class LakeDestination(Destination):
         spark: Gives the session.
     """
 
-    knows_versions = True
     keeps_notes = True
 
     def __init__(
@@ -114,20 +118,10 @@ class LakeDestination(Destination):
             if flush.request.method != "overwrite":
                 self._repeat(table, flush.request, lambda _: self._load(table, flush))
                 _settle(table)
-                self._remove_parts(flush)
+                remove_parts(flush)
             elif flush.token not in table.tried:
                 table.tried.add(flush.token)
                 table.held.append(flush)
-
-    def abort(self, flush: Flush) -> None:
-        """See `Destination`."""
-        self._remove_parts(flush)
-
-    def _remove_parts(self, flush: Flush) -> None:
-        """Delete parts whose rows are in the table, or are not to go there."""
-        for part in flush.parts:
-            with contextlib.suppress(OSError):
-                delete(part.url, flush.write.options)
 
     def finish(self, request: TableRequest) -> None:
         """See `Destination`. Compaction that fails is logged: every row is in the table."""
