@@ -38,7 +38,6 @@ class Supports:
         exactly_once: A flush whose commit is repeated has its rows once.
         replays: It can keep notes, so that records of a killed run that come again are detected.
         versions: ACTIVATE_VERSION removes or marks rows.
-        partitions: `partition_by` divides new tables.
         views: `generate_view` makes views.
     """
 
@@ -48,7 +47,6 @@ class Supports:
     exactly_once: bool = False
     replays: bool = False
     versions: bool = False
-    partitions: bool = False
     views: bool = False
 
 

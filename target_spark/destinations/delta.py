@@ -28,7 +28,7 @@ from target_spark.destinations.delta_ddl import (
     table_clauses,
 )
 from target_spark.destinations.delta_files import can_register, register
-from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import column_sql, properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
@@ -67,7 +67,7 @@ def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -
     return LakeDestination(DeltaFormat(config), config, spark)
 
 
-class DeltaFormat:
+class DeltaFormat(LakeFormat):
     """See `LakeFormat`.
 
     Exactly once: a commit carries the run as Delta's application identifier and the number of
@@ -174,10 +174,6 @@ class DeltaFormat:
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).append()
         self._remember(mark)
-
-    def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
-        """See `LakeFormat`."""
-        return None
 
     def adopt(
         self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark

@@ -14,7 +14,7 @@ from shared.errors import SettingsError, Where
 from shared.iceberg_transaction import open_transaction
 from shared.retries import Pauses, repeated
 from shared.storage import local_path
-from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.destinations.contract import Flush
     from target_spark.plans import TableName, TableRequest
     from target_spark.tables.evolution import TableChange
 
@@ -83,7 +82,7 @@ def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession])
     return LakeDestination(IcebergFormat(config), config, spark)
 
 
-class IcebergFormat:
+class IcebergFormat(LakeFormat):
     """See `LakeFormat`.
 
     Exactly once: the mark of a commit is a property of its snapshot. Iceberg checks MERGE, UPDATE
@@ -188,17 +187,6 @@ class IcebergFormat:
                 writer = writer.option("validate-from-snapshot-id", base)
             # It removes nothing; unlike an append it is checked against what came since.
             writer.option("isolation-level", "serializable").overwrite(F.lit(False))
-
-    def adopt(
-        self,
-        place: Place,  # noqa: ARG002
-        flush: Flush,  # noqa: ARG002
-        now: LakeTable,  # noqa: ARG002
-        change: TableChange,  # noqa: ARG002
-        mark: Mark,  # noqa: ARG002
-    ) -> bool:
-        """See `LakeFormat`. Iceberg files must carry the field identifiers of their table."""
-        return False
 
     def head(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`; empty for a table that nobody has written to."""

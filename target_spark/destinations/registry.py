@@ -137,7 +137,6 @@ LABELS: Mapping[str, str] = {
     "exactly_once": "a repeated commit adds nothing",
     "replays": "detects replays",
     "versions": "ACTIVATE_VERSION",
-    "partitions": "partitions",
     "views": "`generate_view`",
 }
 """Words of the documentation for each name in `Supports`."""

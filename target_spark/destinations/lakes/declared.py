@@ -30,7 +30,6 @@ _SUPPORTS = Supports(
     exactly_once=True,
     replays=True,
     versions=True,
-    partitions=True,
     views=True,
 )
 
