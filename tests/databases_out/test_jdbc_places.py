@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
+from shared.merge_types import holds_all
 from target_spark.destinations.databases import DATABASES
 from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.json_text import json_text
-from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.place import DatabaseAddress, place_of
 from target_spark.destinations.databases.staging import hex_text, numbers
 

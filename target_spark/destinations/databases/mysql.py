@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
+from shared.merge_types import holds_all
 from target_spark.destinations.databases import (
     Connection,
     Cursor,
@@ -22,7 +23,6 @@ from target_spark.destinations.databases import (
     TablePlace,
 )
 from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
-from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.mysql_sql import MySqlSql
 from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.sql import NULL, SqlDialect

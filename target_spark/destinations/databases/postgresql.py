@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import DestinationError, SettingsError, Where
+from shared.merge_types import holds_all
 from target_spark.destinations.databases import (
     Connection,
     Cursor,
@@ -19,7 +20,6 @@ from target_spark.destinations.databases import (
     TablePlace,
 )
 from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
-from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql_sql import PostgreSqlSql
