@@ -123,7 +123,7 @@ class TargetConfig:
     path: str = ""
     format: str = "parquet"
     catalog: str | None = None
-    block: Any = None
+    block: Any = field(default=None, repr=False)
     load_method: str = "append-only"
     default_target_schema: str | None = None
     table_prefix: str = ""
