@@ -237,7 +237,10 @@ class DestinationSuite:
         """Records that an earlier run has committed, without STATE, are not loaded again."""
         self.needs("replays")
         config = self.config(tmp_path)
-        if not Loader(config, lambda: self.session(config)).can_detect_replays(TABLE):
+        loader = Loader(config, lambda: self.session(config))
+        can_detect = loader.can_detect_replays(TABLE)
+        loader.close()
+        if not can_detect:
             pytest.skip("replays cannot be detected with these settings")
         rows = [schema(), record(1), record(2)]
         with pytest.raises(MessageError):

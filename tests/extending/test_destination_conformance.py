@@ -32,7 +32,8 @@ class Suite(DestinationSuite):
         path = folder / "out" / table
         if not self.is_table(path):
             return []
-        frame = self.spark.read.format(self.format).load(str(path))
+        # Of a new session, as catalogs keep tables for a while.
+        frame = self.spark.newSession().read.format(self.format).load(str(path))
         return [row.asDict() for row in frame.collect()]
 
     def is_table(self, path: Path) -> bool:
