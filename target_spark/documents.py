@@ -33,7 +33,7 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
 
     if DOCUMENT in request.keys:
         raise MessageError(
-            f"a key property named '{DOCUMENT}' does not go with `denormalized: false`",
+            f"a key property named '{DOCUMENT}' cannot be combined with `denormalized: false`",
             where=Where(stream=request.stream),
             hint="the record itself is stored under this name; set `denormalized: true`",
         )

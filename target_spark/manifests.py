@@ -67,16 +67,16 @@ def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
     where = Where(stream=stream, file=shown(file.url))
     if file.encoding.format not in BATCH_FORMATS:
         raise MessageError(
-            f"batch files of the format '{file.encoding.format}' are unknown",
+            f"unknown batch file format '{file.encoding.format}'",
             where=where,
             hint=f"known are {', '.join(BATCH_FORMATS)}",
         )
     found = place(file.url)
     if roots is not None and not roots.hold(file.url):
         raise MessageError(
-            "the file does not lie in one of batch_config.allowed_roots",
+            "the file is outside of batch_config.allowed_roots",
             where=where,
-            hint=f"it is {shown(found)} once `..` and links are followed",
+            hint=f"its path with `..` and links resolved is {shown(found)}",
         )
     return replace(file, url=found if local_path(file.url) is not None else file.url)
 

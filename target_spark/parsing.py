@@ -53,7 +53,7 @@ def _stream(message: dict[str, Any]) -> str:
 def _integer(message: dict[str, Any], key: str) -> int | None:
     value = message.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise MalformedError(f"with a '{key}' that is no integer")
+        raise MalformedError(f"with a '{key}' that is not an integer")
     return value
 
 
@@ -61,7 +61,7 @@ def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
     value = message.get(key)
     values = [] if value is None else value
     if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
-        raise MalformedError(f"with a '{key}' that is no list of strings")
+        raise MalformedError(f"with a '{key}' that is not a list of strings")
     return tuple(values)
 
 
@@ -89,7 +89,7 @@ def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  
         raise MalformedError("without an 'encoding' object with a 'format'")
     compression = encoding.get("compression") or "none"
     if not isinstance(compression, str):
-        raise MalformedError("with a 'compression' that is no string")
+        raise MalformedError("with a 'compression' that is not a string")
     if "manifest" not in message:
         raise MalformedError("without a 'manifest'")
     manifest, version = _strings(message, "manifest"), _integer(message, "version")

@@ -225,10 +225,10 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
     for table, refused in tables_of(piece, read.options):
         names = table.column_names
         if not (reader.fits(names) if known is None else not names or known.intersection(names)):
-            raise ContentError("none of its columns is one of the stream's")
+            raise ContentError("it has none of the stream's columns")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ContentError(f"two of its columns have the name '{twice}'")
+            raise ContentError(f"two of its columns are named '{twice}'")
         found = reader.read(table)
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)

@@ -50,16 +50,16 @@ class Rejections:
         kept = f"; they are kept in '{shown(self._kept_in)}'" if self._kept_in else ""
         for stream, counter in self._counters.items():
             what = "lines" if stream is None else f"stream '{stream}': records"
-            _logger.warning("%s left out: %d%s", what, counter.total, kept)
+            _logger.warning("%s rejected: %d%s", what, counter.total, kept)
             counter.close()
         self._counters.clear()
 
     def _name(self, stream: str | None, where: Where, reason: str) -> None:
         named = self._named[stream] = self._named.get(stream, 0) + 1
         if named <= FIRST:
-            _logger.warning("%s: left out: %s", where, reason)
+            _logger.warning("%s: rejected: %s", where, reason)
         elif named == FIRST + 1:
-            _logger.warning("%s: left out; further ones are only counted", where)
+            _logger.warning("%s: rejected; further ones are only counted", where)
 
     def _count(self, stream: str | None, count: int) -> None:
         if not count:

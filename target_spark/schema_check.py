@@ -25,10 +25,9 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
         problem = schema_problem(stream.schema)
         if problem is not None:
             raise MessageError(
-                f"the SCHEMA is no valid JSON Schema (draft 2020-12): {problem}",
+                f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
                 where=Where(stream=stream.stream),
-                hint="records cannot be validated by it; mend the tap, or set "
-                "`validate_records: false`",
+                hint="records cannot be validated; fix the tap, or set `validate_records: false`",
             )
         return plan(stream)
 
@@ -54,7 +53,7 @@ class SlowKeywords:
         words = RecordValidator(schema, files=files).told()
         if words and self._told.get(stream) != words:
             _log.info(
-                "stream '%s': every record goes through the jsonschema library, which is slow, "
+                "stream '%s': every record is validated by the jsonschema library, which is slow, "
                 "because of %s",
                 stream,
                 ", ".join(words),

@@ -191,7 +191,7 @@ def _local_path(root: str) -> Path:
         return Path(unquote(parts.path))
     if "://" in root:
         raise SettingsError(
-            f"'{root}' is no folder",
+            f"'{root}' is not a local folder",
             where=Where(setting="staging.root"),
             hint="give a local folder, or one that all executors share",
         )
@@ -209,5 +209,5 @@ def _named(path: Path) -> Iterator[None]:
         raise DestinationError(
             f"staging: {what}",
             where=Where(file=str(path)),
-            hint="free some space, or set staging.root to a folder that can be written",
+            hint="free some space, or set staging.root to a writable folder",
         ) from error

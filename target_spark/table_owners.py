@@ -71,7 +71,7 @@ def _refusal(first: _Claim, second: _Claim) -> SettingsError:
     one, two = first.table, second.table
     shared = f"the table {one.shown}"
     if one.shown != two.shown:
-        how = "may be one table" if one.key == two.key else "lie one inside the other"
+        how = "may be one table" if one.key == two.key else "are nested in each other"
         shared = f"{one.shown} and {two.shown}, which {how}"
     is_lost = _OVERWRITE in (first.method, second.method)
     why = ": with `load_method` 'overwrite', rows of one of them would be lost" if is_lost else ""

@@ -125,7 +125,7 @@ def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRu
     return MapRules(tuple(rules), others_removed)
 
 
-_ONLY_NULL = "takes only null, to leave out what has no entry of its own"
+_ONLY_NULL = "must be null, which drops everything without an entry of its own"
 
 
 def _is_null(value: Json) -> bool:
@@ -152,7 +152,10 @@ def _rule(key: str, value: Mapping[str, Json], complain: Complain) -> MapRule:
             made = _definition(path, definition, complain)
             properties += [Property(name, made)] if made is not None else []
     if found.get("source") is not None and found.get("alias") is not None:
-        complain((key, "__alias__"), "does not go with '__source__': the key is the copy's name")
+        complain(
+            (key, "__alias__"),
+            "cannot be combined with '__source__': the key is the name of the copy",
+        )
     return MapRule(key, properties=tuple(properties), **found)
 
 
@@ -238,10 +241,10 @@ def alias_of(text: str, stream: str, where: Where) -> str:
         return text
     except Exception as error:
         raise SettingsError(
-            f"cannot be evaluated ({type(error).__name__}: {error}); a name that is no expression "
-            "stands in quotes inside the text",
+            f"cannot be evaluated ({type(error).__name__}: {error}); put a literal name in "
+            "quotes inside the text",
             where=where,
         ) from None
     if not isinstance(found, str) or not found:
-        raise SettingsError(f"gives {found!r}, which is no name", where=where)
+        raise SettingsError(f"gives {found!r}, which is not a name", where=where)
     return found

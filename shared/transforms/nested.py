@@ -80,7 +80,7 @@ def like_a_path(name: str, struct: T.StructType, where: Where) -> list[str]:
     if name not in (".".join(place.path) for place in inside):
         return []
     pattern = f"[{name[0]}]{name[1:]}"
-    told = f"is about a property of this name; the field inside {top!r} is named by {pattern!r}"
+    told = f"names a top-level property; to name the field inside {top!r}, write {pattern!r}"
     return [f"{where.setting}: {told}"]
 
 
@@ -109,7 +109,7 @@ def retyped(kind: T.DataType, tree: Tree) -> T.DataType:
         elif below.planned is not None:
             fields.append(T.StructField(item.name, below.planned.result, True))
     if not fields:
-        raise ValueError("nothing would be left of it")
+        raise ValueError("every field would be dropped")
     return T.StructType(fields)
 
 

@@ -17,8 +17,8 @@ PROPERTIES: dict[str, Any] = {
         "additionalProperties": True,
         KEEP: True,
         "default": {},
-        "description": "What happens to streams and their properties, by names or patterns of "
-        "streams: expressions for new and changed properties, null to drop, and the options "
+        "description": "Changes to streams and their properties, by stream name or pattern: "
+        "expressions for new and changed properties, null to drop, and the options "
         "`__filter__`, `__alias__`, `__source__`, `__else__` and `__key_properties__`; see "
         "docs/stream-maps.md.",
         "examples": [{"orders": {"total": "price * quantity", "note": None}}],
@@ -34,11 +34,11 @@ PROPERTIES: dict[str, Any] = {
     "faker_config": {
         "type": "object",
         "additionalProperties": False,
-        "description": "For `fake` in expressions (needs the extra `faker`).",
+        "description": "Settings of `fake` in expressions (needs the extra `faker`).",
         "properties": {
             "seed": {
                 "type": ["number", "string", "boolean"],
-                "description": "Makes the results the same in every run.",
+                "description": "Seed that makes results the same in every run.",
             },
             "locale": {
                 "type": ["string", "array"],
@@ -50,25 +50,25 @@ PROPERTIES: dict[str, Any] = {
     "flattening_enabled": {
         "type": "boolean",
         "default": False,
-        "description": "Make columns of the fields of nested objects, and JSON text of arrays and "
-        "of objects with any keys; see docs/flattening.md.",
+        "description": "Turn the fields of nested objects into columns, and arrays and objects "
+        "with arbitrary keys into JSON text; see docs/flattening.md.",
     },
     "flattening_max_depth": {
         "type": "integer",
         "minimum": 0,
-        "description": "How many levels of objects are taken apart; deeper ones become JSON text. "
+        "description": "Levels of nested objects to flatten; deeper ones become JSON text. "
         "Required with `flattening_enabled`.",
     },
     "flattening_max_key_length": {
         "type": "integer",
         "minimum": 1,
         "default": 255,
-        "description": "Names this long or longer are shortened.",
+        "description": "Shorten names that have at least this many characters.",
     },
     "flattening_separator": {
         "type": "string",
         "default": "__",
-        "description": "Stands between the names that make up a flattened name.",
+        "description": "Separator between the parts of a flattened name.",
     },
 }
 """For the settings schema of a program."""
@@ -119,7 +119,7 @@ def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         map_rules(maps, problems)
     yield from problems
     if settings.get("flattening_enabled") is True and "flattening_max_depth" not in settings:
-        yield Problem((), "'flattening_max_depth' is required where 'flattening_enabled' is true")
+        yield Problem((), "'flattening_max_depth' is required if 'flattening_enabled' is true")
 
 
 def transform_settings(values: Mapping[str, Any]) -> TransformSettings:

@@ -51,19 +51,19 @@ _GRAMMAR = frozenset(
 )  # fmt: skip
 # The parser's names of what has no place in an expression over one record.
 _REFUSED_NODES = {
-    "Query": "it asks a table",
-    "Subquery": "it asks a table",
-    "Table": "it asks a table",
-    "Window": "it looks at other rows",
-    "AggFunc": "it counts over rows",
-    "Star": "'*' stands for all columns; name them",
-    "Placeholder": "it has a parameter",
-    "Parameter": "it has a parameter",
-    "CurrentUser": "it asks the session",
-    "SessionUser": "it asks the session",
-    "CurrentSchema": "it asks the session",
-    "CurrentCatalog": "it asks the session",
-    "CurrentDatabase": "it asks the session",
+    "Query": "it reads a table",
+    "Subquery": "it reads a table",
+    "Table": "it reads a table",
+    "Window": "it reads other rows",
+    "AggFunc": "it aggregates rows",
+    "Star": "'*' is not allowed; name the columns",
+    "Placeholder": "it has a parameter marker",
+    "Parameter": "it has a parameter marker",
+    "CurrentUser": "it reads the session",
+    "SessionUser": "it reads the session",
+    "CurrentSchema": "it reads the session",
+    "CurrentCatalog": "it reads the session",
+    "CurrentDatabase": "it reads the session",
 }
 
 
@@ -98,12 +98,12 @@ def sql_expression(text: str, where: Where) -> Sql:
     except _RefusedError as error:
         raise SettingsError(str(error), where=where) from None
     except TokenError:
-        reason = "a quote or comment in it does not end"
+        reason = "a quote or comment is not closed"
     except ParseError as error:
         reason = _told(error)
     except RecursionError:
         reason = "it is nested too deeply"
-    raise SettingsError(f"the SQL expression is not understood: {reason}", where=where)
+    raise SettingsError(f"the SQL expression is invalid: {reason}", where=where)
 
 
 class _RefusedError(Exception):
@@ -111,7 +111,7 @@ class _RefusedError(Exception):
 
     def __init__(self, text: str, place: int | None = None) -> None:
         at = "" if place is None else f"at column {place + 1}: "
-        super().__init__(f"the SQL expression is refused: {at}{text}")
+        super().__init__(f"the SQL expression is rejected: {at}{text}")
 
 
 def _check_text(text: str) -> None:
@@ -121,7 +121,7 @@ def _check_text(text: str) -> None:
     if found:
         raise _RefusedError(f"the function {found[1]!r} is not allowed", found.start())
     if "${" in text:
-        raise _RefusedError("Spark would put a variable in place of '${'", text.index("${"))
+        raise _RefusedError("Spark would substitute a variable for '${'", text.index("${"))
 
 
 def _tokens(text: str) -> list[Token]:
@@ -130,7 +130,7 @@ def _tokens(text: str) -> list[Token]:
     tokens = list(sqlglot.tokenize(text, dialect="spark"))
     for token in tokens:
         if token.comments:
-            raise _RefusedError("it holds a comment", token.start)
+            raise _RefusedError("it contains a comment", token.start)
     return tokens
 
 
@@ -145,7 +145,7 @@ def _functions(tokens: list[Token]) -> Iterator[tuple[str, int]]:
         if not quoted and (name in _GRAMMAR or not _CALLED.fullmatch(name)):
             continue
         if before == ".":
-            raise _RefusedError("functions are called by their bare name", token.start)
+            raise _RefusedError("call functions by their plain names", token.start)
         if name in _REFUSED_FUNCTIONS:
             raise _RefusedError(f"the function {name!r} is not allowed", token.start)
         yield name, token.start
@@ -162,14 +162,14 @@ def _tree(text: str) -> exp.Expr:
     statements = sqlglot.parse(f"{_HEAD}{text}{_TAIL}", dialect="spark")
     select = statements[0]
     if len(statements) != 1 or not isinstance(select, exp.Select) or _is_more(select):
-        raise _RefusedError("it is not one expression")
+        raise _RefusedError("it is not a single expression")
     for tree in select.expressions:
         for name, reason in _REFUSED_NODES.items():
             kind = getattr(exp, name, None)
             if kind is not None and any(tree.find_all(kind)):
                 raise _RefusedError(reason)
     if len(select.expressions) != 1 or not isinstance(select.expressions[0], exp.Paren):
-        raise _RefusedError("it is not one expression")
+        raise _RefusedError("it is not a single expression")
     return select.expressions[0]
 
 
@@ -304,7 +304,7 @@ def _type_of(
         frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
         kind: Any = frame.schema["one"].dataType
     except PySparkException as error:
-        reason = f"Spark refuses the SQL expression: {_first_line(error)}"
+        reason = f"Spark rejects the SQL expression: {_first_line(error)}"
         raise SettingsError(reason, where=where) from None
     found: DataType = kind["value"].dataType
     return found

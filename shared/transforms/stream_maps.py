@@ -206,7 +206,7 @@ class _Output:
 
     def _free_form(self, has_lines: bool) -> StreamOutput:
         if has_lines:
-            text = f"the schema of stream {self.source.stream!r} names no properties to map"
+            text = f"the schema of stream {self.source.stream!r} has no properties to map"
             self._complain(place_of(self.rule.key), text)
         return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
 
@@ -272,7 +272,7 @@ class _Output:
         try:
             made = changed(name, leaf.cell.data_type, tree)
         except ValueError as error:
-            self._complain(place_of(self.rule.key), f"patterns that reach into {name!r}: {error}")
+            self._complain(place_of(self.rule.key), f"patterns for fields inside {name!r}: {error}")
             return leaf
         node = described(self.source.schema, leaf.node, leaf.cell.data_type, tree)
         cell = Cell(name, made.data_type, leaf.cell.nullable, made=made)
@@ -305,13 +305,13 @@ class _Output:
     def _drop(self, name: str, where: Where) -> None:
         if name in self.keys:
             text = f"{name!r} is a key property of {self.name!r} and cannot be dropped"
-            hint = "name the keys that stay in '__key_properties__', null for none"
+            hint = "list the remaining keys in '__key_properties__', or set it to null"
             self.problems.append(str(SettingsError(text, where=where, hint=hint)))
             self.failed.add(name)
         elif name not in self.properties:
             match = nearest(name, self.properties)
             hint = f"; did you mean {match!r}?" if match else ""
-            self.maker.notes.append(f"{where.setting}: there is no such property to drop{hint}")
+            self.maker.notes.append(f"{where.setting}: cannot drop an unknown property{hint}")
 
     def _made(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
         try:
@@ -367,7 +367,7 @@ class _Output:
             if name not in names and name not in self.failed:
                 match = nearest(name, names)
                 hint = f"did you mean {match!r}?" if match else ""
-                text = f"the key property {name!r} is not among what leaves of the stream"
+                text = f"the key property {name!r} is not a property of the mapped stream"
                 self.problems.append(str(SettingsError(text, where=where, hint=hint)))
         return found
 

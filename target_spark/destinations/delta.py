@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from target_spark.plans import TableName, TableRequest
 
 _log = logging.getLogger(__name__)
-_ONE_PROGRAM = "Delta tables on S3 have no lock: let one program at a time write to a table"
+_ONE_PROGRAM = "Delta tables on S3 are not locked: let only one program at a time write to a table"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"

@@ -40,13 +40,13 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
     for part in partition_fields(request):
         if part.transform != "identity":
             raise SettingsError(
-                f"Delta tables are partitioned by columns, not by {part.transform} of one",
+                f"Delta tables can be partitioned only by columns, not by {part.transform} of one",
                 where=Where(stream=request.stream, setting="partition_by"),
             )
     for name in layout.cluster_by:
         if name not in request.struct.names:
             raise DestinationError(
-                f"the stream has no column '{name}' to keep its rows together by",
+                f"the stream has no column '{name}' to cluster its table by",
                 where=Where(stream=request.stream, setting="cluster_by"),
                 hint="name another column for this stream under `streams`",
             )

@@ -75,7 +75,7 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
     merged: StructType = as_nullable(new if old is None else merge_structs(old, new))
     for names in case_collisions(merged.names):
         raise DestinationError(
-            f"columns {', '.join(map(repr, names))} of '{shown(path)}' differ by case only",
+            f"columns {', '.join(map(repr, names))} of '{shown(path)}' differ only in case",
             hint="rename or deselect one of them; most readers ignore case",
         )
     if not merged.names:

@@ -67,7 +67,7 @@ def file_settings(config: TargetConfig) -> FileSettings:
         SettingsError: No path, or an option that files do not know.
     """
     if not config.path:
-        raise SettingsError("files need a folder to go to", where=Where(setting="path"))
+        raise SettingsError("is required: the folder for the files", where=Where(setting="path"))
     allowed = FORMATS[config.format].compressions
     options = {name.lower(): value for name, value in (config.options or {}).items()}
     compression = str(options.pop("compression", allowed[0])).lower()

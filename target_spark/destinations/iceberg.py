@@ -76,8 +76,8 @@ def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession])
     """The destination for Iceberg tables."""
     if config.catalog is None and local_path(config.path) is None:
         _log.warning(
-            "Iceberg tables by path have no lock on object storages: let one program at a time "
-            "write to a table, or use a catalog"
+            "Iceberg tables by path are not locked on object stores: let only one program at a "
+            "time write to a table, or use a catalog"
         )
     return LakeDestination(IcebergFormat(config), config, spark)
 
@@ -295,9 +295,9 @@ class IcebergFormat:
             return
         if spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
             raise SettingsError(
-                f"Spark has no catalog '{name}'",
+                f"the Spark catalog '{name}' is not configured",
                 where=Where(setting="catalog"),
-                hint=f"describe it by spark.conf: spark.sql.catalog.{name} and what belongs to it",
+                hint=f"configure spark.sql.catalog.{name} and its options in spark.conf",
             )
 
     @contextmanager

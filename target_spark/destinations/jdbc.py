@@ -122,9 +122,9 @@ class JdbcDestination:
         """See `Destination`."""
         if request.layout.partition_by:
             raise SettingsError(
-                "tables of a database cannot be partitioned",
+                "database tables cannot be partitioned by target-spark",
                 where=Where(stream=request.stream, setting="partition_by"),
-                hint="make the table by hand; rows go into the partitions of one that exists",
+                hint="create the partitioned table yourself; rows go into its partitions",
             )
         with self._work(request) as work:
             if request.method != "overwrite":
@@ -239,7 +239,7 @@ class JdbcDestination:
             with explained(self._database, self._target.place):
                 work.drop(work.place.schema, parts)
         except DestinationError as error:
-            _log.debug("staging tables stay for now: %s", error)
+            _log.debug("staging tables are removed at the end of the run: %s", error)
 
     def _end(self, request: TableRequest) -> None:
         with self._work(request) as work:
@@ -271,7 +271,7 @@ class JdbcDestination:
         """
         if request.stream in self._noted and not is_there:
             raise DestinationError(
-                f"another run has taken over the table '{work.place.table}': this one had lost "
+                f"another run has taken over the table '{work.place.table}': this run lost "
                 "its connection to the database",
                 where=Where(stream=request.stream),
                 hint="run again; what was committed is not loaded twice",

@@ -17,8 +17,8 @@ HINTS = {
     errno.EACCES: "check the permissions of the path",
     errno.EPERM: "check the permissions of the path",
     errno.EROFS: "the file system is read-only; set another `path`",
-    errno.ENOTDIR: "a file is in the way; set another `path`",
-    errno.EEXIST: "a file is in the way; set another `path`",
+    errno.ENOTDIR: "a file exists where a folder is needed; set another `path`",
+    errno.EEXIST: "a file exists where a folder is needed; set another `path`",
     errno.ENAMETOOLONG: "shorten `path`",
 }
 

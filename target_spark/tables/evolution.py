@@ -143,7 +143,7 @@ class _Planner:
         return self._error(
             f"the {self.fixed[column.name]} '{column.name}' is {_shown(old)} in the table "
             f"and {_shown(column.dataType)} in the stream",
-            "it cannot change: load the stream into another table, or cast it in the tap",
+            "its type cannot change: load the stream into another table, or cast it in the tap",
         )
 
     def _error(self, text: str, hint: str) -> DestinationError:
@@ -190,7 +190,7 @@ class _Planner:
                 names.append(name)
         if names and not self.can.drop_not_null:
             raise DestinationError(
-                f"column '{names[0]}' of the table is NOT NULL, and the stream may have no value",
+                f"column '{names[0]}' of the table is NOT NULL, and the stream may lack a value",
                 where=Where(stream=self.request.stream),
                 hint="make it nullable in the table, or load the stream into another one",
             )
@@ -225,7 +225,8 @@ def plan_change(
     """
     if not request.struct.names:
         raise DestinationError(
-            "a table needs columns, and the stream has none", where=Where(stream=request.stream)
+            "the stream has no columns, and a table needs at least one",
+            where=Where(stream=request.stream),
         )
     return _Planner(table, request, rules, conflicts, can, known).change()
 

@@ -48,7 +48,7 @@ def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
     field = PartitionField(text) if found is None else _transform(found)
     if field is None:
         raise DestinationError(
-            f"'{text}' is no way to partition a table",
+            f"'{text}' is not a column or a partition transform",
             where=Where(stream=stream, setting="partition_by"),
             hint="give a column, or years, months, days, hours(column), bucket(16, column) or "
             "truncate(4, column)",

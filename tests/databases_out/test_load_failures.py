@@ -65,7 +65,7 @@ def test_a_user_who_may_not_create(pg: PG, new_loads: NewLoads):
 
 def test_a_view_in_the_place_of_the_table(db: Db, new_loads: NewLoads):
     db.run("create view t as select 1 as id")
-    assert "is no table that can be loaded into" in message(new_loads(db))
+    assert "is not a table that can be loaded into" in message(new_loads(db))
 
 
 def test_a_table_with_several_rows_of_a_key(db: Db, new_loads: NewLoads):

@@ -291,32 +291,32 @@ class TestProblems:
     def test_dropping_a_key(self) -> None:
         assert problems({"orders": {"id": None}}) == [
             "setting 'stream_maps.orders.id': 'id' is a key property of 'orders' and cannot be "
-            "dropped (name the keys that stay in '__key_properties__', null for none)"
+            "dropped (list the remaining keys in '__key_properties__', or set it to null)"
         ]
         assert len(problems({"*": {"i*": None}})) == 1
 
     def test_keys_that_are_not_there(self) -> None:
         assert problems({"orders": {"__key_properties__": ["emial"]}}) == [
             "setting 'stream_maps.orders.__key_properties__': the key property 'emial' is not "
-            "among what leaves of the stream (did you mean 'email'?)"
+            "a property of the mapped stream (did you mean 'email'?)"
         ]
 
     def test_flattening_takes_a_key_apart(self) -> None:
         [line] = problems({}, keys=("customer",), flattening_enabled=True, flattening_max_depth=1)
-        assert "the key property 'customer' is not among" in line
+        assert "the key property 'customer' is not a property of the mapped stream" in line
 
     def test_a_drop_of_nothing_is_told_only(self) -> None:
         """The SDK takes it: a map may serve streams that do not all have the property."""
         [output] = planned({"orders": {"emial": None}})
         assert output.notes == (
-            "stream_maps.orders.emial: there is no such property to drop; did you mean 'email'?",
+            "stream_maps.orders.emial: cannot drop an unknown property; did you mean 'email'?",
         )
 
     @pytest.mark.parametrize("schema", [{}, {"type": "object"}])
     def test_streams_without_properties_cannot_be_mapped(self, schema: dict[str, Any]) -> None:
         [line] = problems({"orders": {"a": "b"}}, schema=schema, keys=())
         assert line == (
-            "setting 'stream_maps.orders': the schema of stream 'orders' names no properties to map"
+            "setting 'stream_maps.orders': the schema of stream 'orders' has no properties to map"
         )
         [output] = planned({"orders": {"__alias__": "x"}}, schema=schema, keys=())
         assert (output.stream, output.transform) == ("x", None)

@@ -53,8 +53,7 @@ class SlowPatternError(Exception):
     def __init__(self, pattern: str, text: str) -> None:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…"
         super().__init__(
-            f"the search for the pattern '{shown}' does not end within {SECONDS} s in "
-            f"{len(text)} characters"
+            f"matching the pattern '{shown}' takes more than {SECONDS} s for {len(text)} characters"
         )
         self.text = text
 

@@ -106,7 +106,7 @@ class Keeper:
                         self._drop_stages(connection, schema, run)
                 except DestinationError as error:
                     connection.rollback()
-                    _log.debug("staging tables of a killed run stay: %s", error)
+                    _log.debug("staging tables of a killed run cannot be removed: %s", error)
         connection.commit()
 
     def _drop_stages(self, connection: Connection, schema: str, run: str) -> None:

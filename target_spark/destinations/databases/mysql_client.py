@@ -26,7 +26,7 @@ _MODES = {
 }  # fmt: skip
 """Words of both drivers for `sslMode`."""
 
-_NO_TLS = "the server offers no TLS, which 'jdbc' asks for"
+_NO_TLS = "the server does not offer TLS, which 'jdbc' requires"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
         if begins and packet.is_load_local_packet():
             if packet.get_all_data()[1:] != (self.offered or "").encode():
                 self.close()
-                raise pymysql.OperationalError(0, "the server asked for a file it was not offered")
+                raise pymysql.OperationalError(
+                    0, "the server requested a file that was not offered to it"
+                )
             self.offered = None
         return packet
 
@@ -135,7 +137,7 @@ def _mode(kind: str, properties: Mapping[str, str]) -> str:
     if found is None:
         name = "sslMode" if "sslmode" in properties else "useSSL"
         raise SettingsError(
-            f"'{given}' is no {name}",
+            f"'{given}' is not a valid {name}",
             where=Where(setting="jdbc.url"),
             hint="sslMode is one of DISABLED, PREFERRED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY",
         )

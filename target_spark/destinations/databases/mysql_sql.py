@@ -126,7 +126,7 @@ class MySqlSql(Sql):
         cursor.execute("SELECT GET_LOCK(%s, %s)", (_digest(name), _LOCK_SECONDS))
         if cursor.fetchone()[0] != 1:
             raise DestinationError(
-                "the server gave no lock", hint="other runs on the table may be stuck"
+                "the server did not grant a lock", hint="other runs on the table may be stuck"
             )
 
     def unlock(self, cursor: Cursor, name: str) -> None:
@@ -176,7 +176,8 @@ class MySqlSql(Sql):
         """See `Sql`."""
         if properties:
             raise SettingsError(
-                "tables of MySQL have no properties here", where=Where(setting="table_properties")
+                "table properties are not supported for MySQL and MariaDB",
+                where=Where(setting="table_properties"),
             )
         made = []
         for column in columns:

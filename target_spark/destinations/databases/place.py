@@ -138,7 +138,7 @@ def place_of(settings: JdbcSettings) -> Place:
     found = _URL.fullmatch(settings.url.strip())
     if found is None or found["kind"] not in PROPERTIES:
         kinds = ", ".join(f"jdbc:{kind}://" for kind in PROPERTIES)
-        raise _wrong("url", f"is not the URL of a database that can be loaded into ({kinds})")
+        raise _wrong("url", f"is not a JDBC URL of a supported database ({kinds})")
     rules = PROPERTIES[found["kind"]]
     login: dict[str, str] = {}
     properties: dict[str, str] = {}
@@ -153,11 +153,11 @@ def place_of(settings: JdbcSettings) -> Place:
             elif key not in rules.ignored:
                 raise _unknown(setting, name, rules.allowed)
     if "@" in (found["hosts"] or ""):
-        raise _wrong("url", "holds a user or password; give them as 'jdbc.user', 'jdbc.password'")
+        raise _wrong("url", "contains a user or password; set 'jdbc.user' and 'jdbc.password'")
     hosts, ports = zip(*_hosts(found["hosts"] or "localhost", rules.port), strict=True)
     name = unquote(found["name"]).strip("/")
     if not name:
-        raise _wrong("url", "names no database: it must end in /<name of the database>")
+        raise _wrong("url", "does not name a database: it must end in /<database>")
     return Place(
         kind=found["kind"],
         hosts=hosts,
@@ -173,7 +173,7 @@ def _hosts(text: str, port: int) -> Iterator[tuple[str, int]]:
     for part in text.split(","):
         found = _HOST.fullmatch(part)
         if found is None:
-            raise _wrong("url", "its host and port cannot be read")
+            raise _wrong("url", "its host and port cannot be parsed")
         yield found["host"].strip("[]") or "localhost", int(found["port"] or port)
 
 
@@ -181,7 +181,7 @@ def _unknown(setting: str, name: str, allowed: Iterable[str]) -> SettingsError:
     shown = name if re.fullmatch(r"[\w.-]{1,60}", name) else "…"
     return _wrong(
         setting,
-        f"the property '{shown}' of the connection is not allowed",
+        f"the connection property '{shown}' is not allowed",
         f"allowed: {', '.join(sorted(allowed))}",
     )
 

@@ -279,7 +279,7 @@ def _with(properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         if not re.fullmatch(r"[a-z_.]+", name) or not re.fullmatch(r"[\w.+-]+", value):
             raise SettingsError(
-                f"'{name}' is no storage parameter of PostgreSQL",
+                f"'{name}' is not a storage parameter of PostgreSQL",
                 where=Where(setting="table_properties"),
             )
     return f" WITH ({', '.join(f'{n} = {v}' for n, v in properties.items())})" if properties else ""

@@ -221,7 +221,7 @@ class Sql:
             SettingsError: The database has none.
         """
         raise SettingsError(
-            "views over one column for the record are for PostgreSQL",
+            "this database does not support `generate_view`; PostgreSQL does",
             where=Where(stream=request.stream, setting="generate_view"),
         )
 

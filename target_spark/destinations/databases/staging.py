@@ -98,6 +98,6 @@ def refuse_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
             continue
         if pc.any(found, min_count=0).as_py():
             raise DestinationError(
-                f"column '{column.source}' holds a NUL character, which the database cannot store"
-                " (take it out by a stream map, or at the source)"
+                f"column '{column.source}' contains a NUL character, which the database cannot "
+                "store (remove it with a stream map, or at the source)"
             )

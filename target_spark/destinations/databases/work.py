@@ -159,8 +159,8 @@ class Work:
             self.cursor.execute(sql.append(self.place, rows, part.url))
             if self.cursor.rowcount != part.rows:
                 raise DestinationError(
-                    f"a staging table held {self.cursor.rowcount} of {part.rows} rows",
-                    hint="the database has been restarted meanwhile; run again",
+                    f"a staging table has {self.cursor.rowcount} of {part.rows} rows",
+                    hint="the database was restarted during the run; run again",
                 )
 
     def _upsert(self, rows: Rows) -> None:
@@ -174,8 +174,8 @@ class Work:
             if f"'{rows.keys[0]}'" not in failure.message:
                 raise
             raise DestinationError(
-                f"a record has what a row of another key has in a unique index of the table "
-                f"'{self.place.table}' (the key: {', '.join(rows.keys)})",
+                f"a record duplicates the row of another key in a unique index of the table "
+                f"'{self.place.table}' (key: {', '.join(rows.keys)})",
                 hint="drop that index, or set its columns as `key_properties` in 'streams'",
             ) from error
 
@@ -287,14 +287,14 @@ class Work:
             if self.cursor.fetchone() is None:
                 raise DestinationError(
                     "a staging table has lost its rows",
-                    hint="the database has been restarted meanwhile; run again",
+                    hint="the database was restarted during the run; run again",
                 )
         if rows.keys and not self.database.null_keys:
             self.cursor.execute(sql.null_key(rows))
             if self.cursor.fetchone() is not None:
                 raise DestinationError(
-                    f"a record has no value for the key ({', '.join(rows.keys)})",
-                    hint="this database cannot tell such rows apart; load it with 'append-only'",
+                    f"a record has a null in its key ({', '.join(rows.keys)})",
+                    hint="this database cannot match null keys; load the stream with 'append-only'",
                 )
 
 

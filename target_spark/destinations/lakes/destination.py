@@ -233,7 +233,9 @@ class LakeDestination:
                 form.alter(spark, place, change, request, mark)
             else:
                 return now, change
-        raise DestinationError(f"the columns of {place.shown} do not become what the rows need")
+        raise DestinationError(
+            f"{place.shown} still lacks columns for the rows after it was altered"
+        )
 
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
@@ -288,7 +290,7 @@ class LakeDestination:
                 self._form.compact(table.spark, table.place, request)
         except Exception as error:
             text = " ".join(str(error).split())[:300]
-            _log.warning("%s keeps its small files: %s", table.place.shown, text)
+            _log.warning("%s was not compacted: %s", table.place.shown, text)
 
     def _is_stored(self, table: OpenTable, token: str) -> bool:
         if self._form.describe(table.spark, table.place) is None:

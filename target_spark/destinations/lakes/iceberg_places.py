@@ -82,7 +82,7 @@ def check_empty(folder: str | None) -> None:
     found = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
     if found and "metadata" not in found:
         raise DestinationError(
-            f"'{path}' is no Iceberg table, and holds '{found[0]}'",
+            f"'{path}' is not an Iceberg table: it contains '{found[0]}'",
             hint="use another path, table_prefix or default_target_schema",
         )
 
@@ -100,7 +100,7 @@ def hive_refusals() -> Iterator[None]:
         if _HIVE_REFUSES not in str(error):
             raise
         raise DestinationError(
-            "Hive's metastore refuses columns of other types in the place of those that it knows",
+            "the Hive metastore rejects a column of another type in the position of a known one",
             hint=f"set {_HIVE_SETTING} to false in the metastore's hive-site.xml",
         ) from error
 

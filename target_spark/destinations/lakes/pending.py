@@ -56,7 +56,7 @@ def _root(config: TargetConfig) -> str:
         return join(config.staging.root, "parts")
     if not executors_share_disk(config.spark):
         raise SettingsError(
-            "tables of a catalog need a folder that all executors share",
+            "is required with a catalog: a folder that all executors share",
             where=Where(setting="staging.root"),
         )
     # Private, as others use the temporary folder too. Staging removes those of killed runs.

@@ -29,7 +29,7 @@ def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> s
     """
     if place.folder is not None or not place.table.endswith("`"):
         raise SettingsError(
-            "a view needs a catalog to be kept in",
+            "a view needs a catalog",
             where=Where(stream=request.stream, setting="generate_view"),
             hint="set `catalog` instead of `path`, or `generate_view` to false",
         )
