@@ -76,7 +76,7 @@ PROPERTIES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Flattening:
-    """How nested objects are taken apart.
+    """How nested objects are flattened.
 
     Attributes:
         max_depth: Levels; at least 1.
@@ -91,13 +91,13 @@ class Flattening:
 
 @dataclass(frozen=True)
 class TransformSettings:
-    """What happens to records between reading and writing.
+    """The transforms of records between reading and writing.
 
     Attributes:
         maps: `stream_maps`.
         config: `stream_map_config`; may hold secrets.
         faker: `faker_config`.
-        flattening: None where nothing is flattened.
+        flattening: None if records are not flattened.
     """
 
     maps: MapRules = field(default_factory=MapRules)
@@ -107,12 +107,12 @@ class TransformSettings:
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to do for any stream."""
+        """Whether any stream is changed."""
         return self.maps != MapRules() or self.flattening is not None
 
 
 def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check the maps, as far as that can be done without a stream, and the fields' relations."""
+    """Check the maps, as far as possible without a stream, and the rules between fields."""
     maps = settings.get("stream_maps")
     problems: list[Problem] = []
     if isinstance(maps, Mapping):
@@ -123,7 +123,7 @@ def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def transform_settings(values: Mapping[str, Any]) -> TransformSettings:
-    """Take the settings of this module out of checked settings with their defaults."""
+    """Return the settings of this module from validated settings with their defaults."""
     depth = int(values.get("flattening_max_depth") or 0)
     flattening = None
     if values.get("flattening_enabled") and depth > 0:

@@ -1,7 +1,7 @@
 """Spark SQL expressions of stream maps: checked by their text, typed by Spark.
 
-An expression sees one record. It cannot ask tables, count over rows or give several, call Java,
-read files, the environment or the session, and calls only functions that come with Spark.
+An expression sees one record. It cannot read tables, aggregate rows, return several rows, call
+Java, read files, the environment or the session, and calls only functions that come with Spark.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _REFUSED_NODES = {
 
 @dataclass(frozen=True)
 class Sql:
-    """An SQL expression whose syntax is right.
+    """An SQL expression with valid syntax.
 
     Attributes:
         text: As the user wrote it.
-        names: Every name of a column in it, with the place (from 0) where it stands.
-        functions: Every function that it calls, with the place.
+        names: Every column name in it, with its offset.
+        functions: Every function that it calls, with its offset.
     """
 
     text: str
@@ -86,7 +86,7 @@ def sql_expression(text: str, where: Where) -> Sql:
     """Check an SQL expression, without Spark or a schema.
 
     Raises:
-        SettingsError: It cannot be understood, or does what an expression must not.
+        SettingsError: It cannot be parsed, or does what an expression must not do.
     """
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def sql_expression(text: str, where: Where) -> Sql:
 
 
 class _RefusedError(Exception):
-    """Why an expression is refused."""
+    """An expression is rejected; the text says why."""
 
     def __init__(self, text: str, place: int | None = None) -> None:
         at = "" if place is None else f"at column {place + 1}: "
@@ -135,7 +135,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _functions(tokens: list[Token]) -> Iterator[tuple[str, int]]:
-    """Every name in front of a bracket, quoted or not, that is no word of the grammar."""
+    """Yield every name before a bracket, quoted or not, that is not a grammar word."""
     for number, token in enumerate(tokens[:-1]):
         name = str(token.text).lower()
         before = tokens[number - 1].text if number else ""
@@ -178,7 +178,7 @@ def _is_more(select: exp.Select) -> bool:
 
 
 def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
-    """The names of columns: the first part of each path, which may lead into a struct."""
+    """Yield the column names: the first part of each path, which may lead into a struct."""
     from sqlglot import exp  # noqa: PLC0415
 
     places: dict[str, int] = {}
@@ -189,7 +189,7 @@ def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
 
 
 def _told(error: Any) -> str:
-    """What the parser says, with the place in the expression."""
+    """Return the parser's message, with the position in the expression."""
     first = error.errors[0] if error.errors else {}
     description = str(first.get("description") or "syntax error").rstrip(".")
     line, column = first.get("line"), first.get("col")
@@ -212,12 +212,12 @@ def sql_made(
     Args:
         sql: The expression.
         struct: The columns that it can name.
-        own: The property that it makes, which it can name `self`.
-        where: Where it stands.
-        spark: Gives the session that tells the type; None for the active one.
+        own: The property that it makes; the expression can call it `self`.
+        where: Its place in the settings.
+        spark: Returns the session that determines the type; None for the active one.
 
     Raises:
-        SettingsError: It names what is not there, or Spark refuses it.
+        SettingsError: It names an unknown column, or Spark rejects it.
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -250,7 +250,7 @@ def _check_functions(sql: Sql) -> None:
 
 @cache
 def _known_functions() -> frozenset[str]:
-    """Functions that come with Spark: neither a user's nor a catalog's."""
+    """Return the functions that come with Spark: neither a user's nor a catalog's."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     more = "int len mod left right if nvl date timestamp string sum_distinct bigint float double"
@@ -258,7 +258,7 @@ def _known_functions() -> frozenset[str]:
 
 
 def _spelled(name: str, columns: list[str]) -> str | None:
-    """The column that Spark takes a name for: by its exact spelling, else by any."""
+    """Return the column that a name refers to in Spark: an exact match first, then any case."""
     if name in columns:
         return name
     return next((column for column in columns if column.lower() == name.lower()), None)
@@ -277,7 +277,7 @@ def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
 
 
 def _with_own(text: str, own: str) -> str:
-    """Put the property's own name in place of `self`."""
+    """Replace `self` by the property's name."""
     from shared.singer_columns import quoted  # noqa: PLC0415
 
     tokens = _tokens(text)
@@ -292,7 +292,7 @@ def _with_own(text: str, own: str) -> str:
 def _type_of(
     text: str, struct: StructType, where: Where, spark: Callable[[], SparkSession] | None
 ) -> DataType:
-    """Ask Spark for the type; inside a struct, where it refuses what gives several rows."""
+    """Return the type from Spark; inside a struct, so that it rejects row generators."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: N812, PLC0415

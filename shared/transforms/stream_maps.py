@@ -1,4 +1,4 @@
-"""Applies the rules of `stream_maps` and flattening to one stream."""
+"""The rules of `stream_maps` and flattening, applied to one stream."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from shared.transforms.transform import Cell, Condition, Transform
 
 @dataclass(frozen=True)
 class StreamOutput:
-    """What leaves of a stream under one name.
+    """A mapped stream under one name.
 
     Attributes:
         stream: The name.
         schema: JSON Schema of its records.
         key_properties: Its keys.
-        transform: What happens to rows; None where they go as they are.
-        notes: What the log should tell.
+        transform: The transform of rows; None if rows are unchanged.
+        notes: Lines for the log.
     """
 
     stream: str
@@ -44,7 +44,7 @@ class StreamOutput:
 
 @dataclass(frozen=True)
 class _Source:
-    """A stream as it comes."""
+    """A source stream."""
 
     settings: TransformSettings
     stream: str
@@ -66,23 +66,22 @@ def outputs(
     key_properties: Sequence[str],
     spark: Spark | None = None,
 ) -> tuple[StreamOutput, ...]:
-    """Say what leaves of a stream.
+    """Return the mapped streams of a stream.
 
     Args:
         settings: The maps and flattening.
-        stream: Name of the stream as it comes.
+        stream: Name of the source stream.
         schema: Its JSON Schema.
-        struct: The columns of its rows, in Spark's types. Properties that are no columns of it
-            stay in the schema, and rows have to get them by `keep`.
+        struct: The columns of its rows, in Spark's types. Properties that are not columns of it
+            stay in the schema; rows must get them by `keep`.
         key_properties: Its keys.
-        spark: Gives the session, which is asked for only where a map holds SQL; None for the
-            active one.
+        spark: Returns the session, called only if a map contains SQL; None for the active one.
 
     Returns:
-        One for each name under which it leaves; none for a stream that is removed.
+        One for each output name; empty for a stream that is removed.
 
     Raises:
-        InvalidSettingsError: The maps do not fit the stream, with every problem.
+        InvalidSettingsError: The maps do not fit the stream; lists every problem.
     """
     source = _Source(settings, stream, schema, struct, tuple(key_properties), spark)
     matching = [rule for rule in settings.maps.rules if rule.matches(stream)]
@@ -102,13 +101,13 @@ def outputs(
 
 
 def refuse_shared_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
-    """Check that no two outputs of a run have one name.
+    """Reject two outputs of a run with the same name.
 
     Args:
         found: The outputs of each stream, by the stream's name.
 
     Raises:
-        SettingsError: Two have.
+        SettingsError: Two outputs have the same name.
     """
     sources: dict[str, str] = {}
     for stream, its_outputs in found.items():
@@ -126,7 +125,7 @@ def refuse_shared_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
 
 @dataclass(frozen=True)
 class _Line:
-    """How a property is made, and where that is said."""
+    """How a property is made, and its place in the settings."""
 
     definition: Definition
     where: Where
@@ -157,7 +156,7 @@ class _Output:
         self.failed: set[str] = set()
 
     def plan(self) -> StreamOutput:
-        """Plan it; whatever is wrong is added to the problems."""
+        """Plan the output; add whatever is wrong to the problems."""
         source, rule = self.source, self.rule
         lines = self._lines()
         if is_free_form(source.schema):
@@ -211,7 +210,7 @@ class _Output:
         return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
 
     def _lines(self) -> dict[str, _Line]:
-        """The lines that apply, by property: those with its name, else the last pattern."""
+        """Return the entry that applies to each property: its own, else the last pattern."""
         literal = {
             line.name: _Line(line.definition, place_of(self.rule.key, line.name))
             for line in self.rule.properties
@@ -227,7 +226,7 @@ class _Output:
         return {**{n: line for n, line in found.items() if n not in literal}, **literal}
 
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
-        """Properties that a pattern is about; none that the stream's own rule leaves out."""
+        """Yield the properties that match a pattern, without those that the own rule drops."""
         # A property may be called as a pattern is written; it then stands for itself alone.
         candidates = (pattern,) if pattern in self.properties else self.properties
         for name in candidates:
@@ -248,7 +247,7 @@ class _Output:
             return None
 
     def _leaves(self, lines: Mapping[str, _Line]) -> list[Leaf]:
-        """The properties of the result: those of the stream in their order, then new ones."""
+        """Return the properties of the result: those of the stream in order, then new ones."""
         found = []
         always = {*self.keys, DELETED_AT}
         for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
@@ -279,7 +278,7 @@ class _Output:
         return Leaf(cell, node, leaf.required)
 
     def _inside(self, name: str, kind: T.DataType) -> Tree:
-        """What the patterns of paths change inside a property."""
+        """Return the changes that patterns of paths make inside a property."""
         tree, done = Tree(), set[tuple[str, ...]]()
         for place in places(name, kind) if name not in COLUMNS else ():
             line = self._line_of(".".join(place.path))
@@ -294,7 +293,7 @@ class _Output:
         return tree
 
     def _line_of(self, path: str) -> _Line | None:
-        """The last line whose pattern, which has a dot, matches a path."""
+        """Return the last entry whose pattern has a dot and matches a path."""
         found = None
         for rule in self.adding:
             for line in rule.properties:
@@ -327,7 +326,7 @@ class _Output:
         return Leaf(cell, spark_type_to_json_schema(result.data_type))
 
     def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
-        """A property that is a column of the stream, or a field inside one."""
+        """Return a property that is a column of the stream, or a field inside one."""
         document = self.source.schema
         node: Mapping[str, Any] | None = self.source.root
         kind: T.DataType = self.source.struct
@@ -358,7 +357,7 @@ class _Output:
         return {**kept, "required": required} if required else kept
 
     def _checked_keys(self, leaves: Sequence[Leaf], keys: Mapping[str, str]) -> tuple[str, ...]:
-        """The keys under the names that they have then."""
+        """Return the keys under their new names."""
         names = {leaf.cell.name for leaf in leaves}
         found = tuple(keys.get(name, name) for name in self.keys)
         given = self.rule.keys is not None
@@ -385,7 +384,7 @@ def _transform(
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _Source) -> bool:
-    """Whether flattening has left everything as it was."""
+    """Return whether flattening has changed nothing."""
     plain = all(leaf.cell.path == (leaf.cell.name,) for leaf in leaves if leaf.cell.path)
     same = [leaf.node for leaf in leaves] == list(source.root.get("properties", {}).values())
     return plain and same and not any(leaf.cell.finish for leaf in leaves)

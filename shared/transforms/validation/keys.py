@@ -26,14 +26,14 @@ class Key:
 
 
 def no_value(name: str) -> str:
-    """Return the reason why a record is refused."""
+    """Return the reason why a record is rejected."""
     return f"key property {name!r} is null or missing"
 
 
 class KeyCheck:
     """Finds the records in which a key property has no value.
 
-    A key that is no column, as the schema does not name it, is looked up in each record.
+    A key that the schema does not name is not a column, and is looked up in each record.
 
     Args:
         schema: The stream's JSON Schema.
@@ -52,7 +52,7 @@ class KeyCheck:
 
         Args:
             table: Records that have been accepted so far.
-            record: Gives one of them, decoded, by its row.
+            record: Returns one of them, decoded, by its row.
         """
         found: dict[int, str] = {}
         for key in self._columns:

@@ -21,7 +21,7 @@ _WORDS = (b'NaN"', b'Infinity"')
 
 
 class LineChecker:
-    """Refuses the records of JSON lines that do not fit their schema.
+    """Rejects the records of JSON lines that do not fit their schema.
 
     Args:
         schema: The stream's JSON Schema.
@@ -35,15 +35,15 @@ class LineChecker:
 
     @property
     def closed(self) -> bool:
-        """Whether the reader has to tell of properties that the schema does not name."""
+        """Whether the reader must report properties that the schema does not name."""
         return self._validator.closed
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:
-        """What is left of the records, with the refused ones among the rejects.
+        """Return the accepted records, with the refused ones added to the rejects.
 
         Args:
-            found: From the reader.
-            data: What the reader was given.
+            found: The result of the reader.
+            data: The input of the reader.
         """
         if self._validator.idle or not found.table.num_rows:
             return found
@@ -65,7 +65,7 @@ class LineChecker:
 
 
 class LineKeys:
-    """Refuses the records of JSON lines in which a key property has no value.
+    """Rejects the records of JSON lines without a value for a key property.
 
     Args:
         schema: The stream's JSON Schema.
@@ -78,7 +78,7 @@ class LineKeys:
         self._envelope = envelope
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:
-        """Return what is left of the records; see `LineChecker.check`."""
+        """Return the accepted records; see `LineChecker.check`."""
         places = _Places(found, data)
 
         def record(row: int) -> Any:
@@ -89,7 +89,7 @@ class LineKeys:
 
 
 class _Places:
-    """Where the accepted records lie in the data; found out only when asked."""
+    """Positions of the accepted records in the data, computed on demand."""
 
     def __init__(self, found: LinesRead, data: bytes) -> None:
         self._rejected = {place for place, _ in found.rejects}
@@ -98,7 +98,7 @@ class _Places:
         self._accepted: list[int] = []
 
     def line(self, row: int) -> int:
-        """The 0-based line of a row."""
+        """Return the 0-based line of a row."""
         if not self._lines:
             self._lines = self._data.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
             self._accepted = [

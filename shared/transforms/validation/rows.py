@@ -1,7 +1,7 @@
-"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they stand for.
+"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they represent.
 
-A null stands for null or for a property that is left out, whichever the schema takes. Text in a
-column for any JSON stands for the value that it holds as JSON, or for itself, likewise.
+A null represents null or a missing property, whichever the schema accepts. Text in a column for
+any JSON likewise represents the value that it has as JSON, or itself.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MONTHS = 12
 
 
 class RowChecker:
-    """Refuses the rows of files that do not fit their schema.
+    """Rejects the rows of files that do not fit their schema.
 
     Args:
         schema: The stream's JSON Schema.
-        names: Columns a file may have besides those of the schema, which are not looked at.
+        names: Columns that a file may have besides those of the schema, and that are ignored.
     """
 
     def __init__(self, schema: Mapping[str, Any], names: frozenset[str] = frozenset()) -> None:
@@ -48,11 +48,11 @@ class RowChecker:
         self._shape = _Shapes(schema).of(schema, self._validator.struct)
 
     def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
-        """What is left of the rows, with the refused ones among the rejects.
+        """Return the accepted rows, with the refused ones added to the rejects.
 
         Args:
-            found: From the reader.
-            source: What the reader was given.
+            found: The result of the reader.
+            source: The input of the reader.
         """
         rows, absent = found.table.num_rows, self._absent(source)
         if not rows or (self._validator.idle and not absent):
@@ -68,13 +68,13 @@ class RowChecker:
         return _without(found, refused, places)
 
     def _absent(self, source: pa.Table) -> frozenset[str]:
-        """Properties that the file has no column for, so that a record lacks them."""
+        """Return the properties without a column in the file, which a record then lacks."""
         if self._free_form:
             return frozenset()
         return frozenset(self._validator.struct.names) - set(source.column_names)
 
     def _record(self, stored: pa.Table, source: pa.Table, absent: frozenset[str]) -> Any:
-        """The record that a row stands for, from tables of that row alone."""
+        """Return the record that a row represents, from tables of that row alone."""
         if self._free_form:
             return self._validator.decoded(stored.column(0)[0].as_py().encode())
         values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
@@ -83,7 +83,7 @@ class RowChecker:
 
 
 class RowKeys:
-    """Refuses the rows of files in which a key property has no value.
+    """Rejects the rows of files without a value for a key property.
 
     Args:
         schema: The stream's JSON Schema.
@@ -94,7 +94,7 @@ class RowKeys:
         self._check = KeyCheck(schema, keys)
 
     def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
-        """Return what is left of the rows; see `RowChecker.check`."""
+        """Return the accepted rows; see `RowChecker.check`."""
         places = _Places(found)
 
         def record(row: int) -> Mapping[str, Any]:
@@ -104,7 +104,7 @@ class RowKeys:
 
 
 class _Places:
-    """Where accepted rows were before others were refused; found out only when asked."""
+    """Original positions of the accepted rows, computed on demand."""
 
     def __init__(self, found: RowsRead) -> None:
         self._gone = [place for place, _ in found.rejects]
@@ -112,7 +112,7 @@ class _Places:
         self._places: list[int] = []
 
     def of(self, row: int) -> int:
-        """The place of a row."""
+        """Return the original position of a row."""
         if not self._gone:
             return row
         if not self._places:
@@ -134,14 +134,14 @@ def _without(found: RowsRead, refused: Mapping[int, str], places: _Places) -> Ro
 
 
 class _Shapes:
-    """Makes the functions that bring stored values back to JSON."""
+    """Makes the functions that convert stored values back to JSON."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         self._validator = library.validator_of(schema)
 
     def of(self, node: Any, data_type: T.DataType) -> Shape:
-        """The function for a node and the type of its column."""
+        """Return the function for a node and the type of its column."""
         plain = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
         if isinstance(data_type, T.StructType):
             return self._struct(node, plain, data_type)
@@ -215,7 +215,7 @@ def _int(value: Any, _: Any) -> int:
 
 
 def _shortest(value: float) -> float:
-    """The number with the fewest digits that single precision holds as this one."""
+    """Return the number with the fewest digits that is equal in single precision."""
     tried = (float(f"{value:.{digits}g}") for digits in (6, 7, 8))
     return next((one for one in tried if pa.scalar(one, pa.float32()).as_py() == value), value)
 
@@ -238,7 +238,7 @@ def _json(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """JSON as the readers hold it, with numbers that are still text, as the library takes it."""
+    """Return JSON of the readers, whose numbers are text, as values for the library."""
     if isinstance(value, Number):
         return json.loads(value, parse_float=Written)
     if isinstance(value, dict):
@@ -252,7 +252,7 @@ def _plain_key(key: Any) -> str:
 
 
 def _object(raw: Any) -> Mapping[str, Any]:
-    """What a file has in the place of an object: a struct, or JSON in the text of a CSV file."""
+    """Return the object in a file: a struct, or the JSON text of a CSV file."""
     if isinstance(raw, str):
         try:
             raw = json.loads(raw, parse_float=Written)
@@ -271,7 +271,7 @@ def _at(raw: Any, place: int) -> Any:
 
 
 def _has_more(found: Any, data_type: T.DataType) -> bool:
-    """Whether columns of a file have fields, at any depth, that the stream's have not."""
+    """Return whether columns of a file have fields, at any depth, that the stream lacks."""
     if isinstance(data_type, T.StructType):
         if not isinstance(found, pa.Schema) and not pa.types.is_struct(found):
             return True  # the text of a CSV file
