@@ -1,7 +1,7 @@
-"""Columns that a map only copies: they go past Spark's rows, in Arrow.
+"""Columns that a map only copies: they bypass Spark's rows, in Arrow.
 
-What reads the records sends such columns ahead of the rows that they belong to, as one value: an
-Arrow stream. What writes puts them beside the rows that Spark has made, by their places.
+The reader of the records sends these columns ahead of their rows, as one value: an Arrow stream.
+The writer joins them with the rows that Spark has made, by their origins.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _STREAM_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Copy:
-    """A column of the table that is in the records as it is.
+    """A column of the table that records contain unchanged.
 
     Attributes:
-        name: Of the table's column.
+        name: Name of the table's column.
         path: The record's column, and the fields that lead into it.
     """
 
@@ -42,16 +42,16 @@ class Copy:
 def without_copies(
     transform: Transform, table: StructType, *, metadata: bool, made: Collection[str] = ()
 ) -> tuple[Transform, tuple[Copy, ...]]:
-    """Tell what a map makes from what it copies.
+    """Separate what a map computes from what it copies.
 
     Args:
         transform: The map.
         table: The columns of the table.
         metadata: Whether the records have metadata columns.
-        made: Columns that Spark is to make in any case.
+        made: Columns that Spark makes in any case.
 
     Returns:
-        The map without its copies, and these.
+        The map without its copies, and the copies.
     """
     kinds = {
         field.name: field.dataType for field in table if carried(field).dataType == field.dataType
@@ -69,13 +69,13 @@ def without_copies(
 
 
 def taken(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
-    """The copied columns of some records, under their names in the table."""
+    """Return the copied columns of records, under their names in the table."""
     columns = [column_at(table, copy.path) for copy in copies]
     return pa.table(columns, names=[copy.name for copy in copies])
 
 
 def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
-    """Records in parts, each behind its copied columns as an Arrow stream.
+    """Yield records in parts, each after its copied columns as an Arrow stream.
 
     Args:
         copies: The columns.
@@ -91,15 +91,15 @@ def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.
 
 
 class Beside:
-    """Puts copied columns beside the rows that Spark made; both come in the records' order."""
+    """Joins copied columns with the rows that Spark made; both are in the records' order."""
 
     def __init__(self) -> None:
         self._streams: list[pa.Buffer] = []
 
     def takes(self, value: pa.Buffer) -> bool:
-        """Take a value of the rejects' column, if it is a stream.
+        """Take a value of the rejects' column; return whether it is an Arrow stream.
 
-        Rows that come later belong to it or to later ones.
+        Later rows belong to this stream or to later ones.
         """
         is_stream = bytes(value.slice(0, 1)) != b"{"
         if is_stream:
@@ -107,11 +107,11 @@ class Beside:
         return is_stream
 
     def joined(self, rows: pa.Table, places: pa.Array) -> pa.Table:
-        """The rows with their copied columns.
+        """Return the rows with their copied columns.
 
         Args:
-            rows: What Spark made of records of the streams that were taken.
-            places: Of these rows.
+            rows: The rows that Spark made from records of the taken streams.
+            places: Origins of these rows.
         """
         if not self._streams:
             return rows
@@ -126,7 +126,7 @@ class Beside:
 
 
 def _picked(table: pa.Table, places: pa.Array) -> pa.Table:
-    """Some rows of a table, whose numbers ascend; without a copy where none is left out."""
+    """Return some rows of a table by ascending numbers; do not copy if all are taken."""
     count = len(places)
     first = places[0].as_py() if count else 0
     if count and places[-1].as_py() - first == count - 1:

@@ -1,6 +1,6 @@
 """The load path with a stream map between reading and writing: executors read, Spark maps.
 
-What a map only copies goes past Spark's rows (`target_spark.copied`).
+Columns that a map only copies bypass Spark's rows (`target_spark.copied`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Work:
-    """A map divided between Spark and what goes past it.
+    """A map divided into Spark's part and the copied columns.
 
     Attributes:
         source: The records' columns that Spark sees.
-        transform: What Spark makes.
-        copies: What is copied.
+        transform: The part that Spark computes.
+        copies: The copied columns.
         write: How the table's rows are written.
         keys: Key properties that need a value in each row; Spark makes them.
     """
@@ -57,7 +57,7 @@ class _Work:
 
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
-    """The columns of a stream's records as maps see them; metadata columns last, where asked."""
+    """Return the columns of a stream's records for maps; metadata columns last, if asked."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
@@ -70,17 +70,17 @@ def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> 
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -> DataFrame:
-    """Reads the tasks' files, lets Spark map the records, and writes what comes out.
+    """Return the job that reads the tasks' files, maps the records in Spark and writes the rows.
 
     Args:
         numbers: The numbers of the tasks, a partition for each.
-        read: How files are read: its schema is that of the records as they came, its columns
-            are those of the table.
+        read: How files are read: its schema is that of the source records, its columns are those
+            of the table.
         write: How the rows of the table are written.
         making: The map.
 
     Returns:
-        A frame whose rows are what the tasks tell.
+        A frame with the results of the tasks.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
 def _only_copies(
     transform: Transform, write: TableWrite, keys: Sequence[str], *, metadata: bool
 ) -> tuple[Copy, ...]:
-    """What a map copies, where it does nothing else and the keys are among that; else nothing."""
+    """Return the copies of a map that only copies and includes the keys; else nothing."""
     rest, copies = without_copies(transform, write.struct, metadata=metadata)
     more = rest.cells or rest.made or rest.filter is not None
     return () if more or not {copy.name for copy in copies}.issuperset(keys) else copies
@@ -156,13 +156,13 @@ def write_mapped(
     names: Sequence[str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: writes mapped rows; those that failed become rejected records.
+    """Write mapped rows and reject those that failed; for `mapInArrow`.
 
     Args:
         read: How the records were read.
         write: How the rows are written.
-        names: Of the columns that Spark made.
-        batches: These, and the added ones.
+        names: Names of the columns that Spark made.
+        batches: These columns, and the added ones.
     """
     failed = _Failed(read, write.columns, names)
     yield load_tasks.written(write, partial(failed.others, batches))
@@ -170,7 +170,7 @@ def write_mapped(
 
 @dataclass
 class _Failed:
-    """Tells rows that could not be mapped, or not even read, from the others."""
+    """Separates rows that could not be mapped or read from the others."""
 
     read: ReadPlan
     columns: pa.Schema
@@ -179,7 +179,7 @@ class _Failed:
     def others(
         self, batches: Iterable[pa.RecordBatch], told: list[dict[str, Any]]
     ) -> Iterator[pa.Table]:
-        """The rows to be written; in the end, adds what is to be told of the rest."""
+        """Yield the rows to write; in the end, add the results for the others."""
         originals = Originals(self.read)
         rejects = Rejects(self.read.rejects, self.read.reject_options)
         beside = Beside()
@@ -215,7 +215,7 @@ def _carried(struct: StructType) -> StructType:
 
 
 def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
-    """The records with the types that maps see."""
+    """Return the records with the types for maps."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -243,7 +243,7 @@ def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table
 
 
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
-    """A value with the type it had before it went through Arrow."""
+    """Return a value with the type that it had before its way through Arrow."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -255,7 +255,7 @@ def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]
 
 
 def _fields(work: _Work) -> list[StructField]:
-    """The columns of the table that Spark makes: all where it also makes their text."""
+    """Return the columns of the table that Spark makes: all if it also makes their text."""
     fields = list(work.write.struct)
     if work.copies:
         made = frozenset(work.transform.struct().names)
@@ -266,7 +266,7 @@ def _fields(work: _Work) -> list[StructField]:
 def _laid_out(
     frame: DataFrame, fields: Sequence[StructField], work: _Work, document: str | None
 ) -> DataFrame:
-    """The mapped rows with columns of the table, in types that go through Arrow or text."""
+    """Return the mapped rows with the table's columns, in types for Arrow or as text."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -295,7 +295,7 @@ def _laid_out(
 
 
 def _error(work: _Work) -> Column:
-    """Why a mapped row is not taken: the map has failed, or a key has no value."""
+    """Return why a mapped row is rejected: the map has failed, or a key has no value."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     from shared.singer_columns import quoted  # noqa: PLC0415
@@ -310,7 +310,7 @@ def _error(work: _Work) -> Column:
 
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
-    """A value as one of a wider type, or of the type that carries it through Arrow."""
+    """Return a value in a wider type, or in the type that carries it through Arrow."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     from shared.singer_columns import json_text  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""How executors read the files of a batch: rows of the stream, and those that do not fit."""
+"""Reading of a batch's files on executors: rows of the stream, and rejected rows."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _Rejected = tuple[tuple[int, str], ...]
 
 
 class UnreadableInputError(Exception):
-    """A file to load cannot be opened or is not what it should be: its URL and why."""
+    """A file to load cannot be opened or has the wrong format; has its URL and the reason."""
 
 
 class StorageTroubleError(UnreadableInputError):
-    """The storage of a file does not answer, or refuses: the file's URL, why, and the number."""
+    """The storage of a file fails or rejects; has the file's URL, the reason and the errno."""
 
     def __init__(self, url: str, reason: str, number: int) -> None:
         super().__init__(url, reason)
@@ -60,8 +60,8 @@ class Piece:
         file: The file.
         start: First byte, or first row group of a Parquet file.
         length: Bytes or row groups; None for all.
-        rows_before: Rows of a Parquet file that come before the piece.
-        number: Tells the pieces of a conversion apart.
+        rows_before: Rows of a Parquet file before the piece.
+        number: Identifies the piece within a conversion.
     """
 
     file: InputFile
@@ -79,15 +79,15 @@ class ReadPlan:
         tasks: The pieces of each task, in order.
         schema: JSON Schema that rows are read with.
         columns: Columns and types that leave the reader.
-        metadata: Values of the `_sdc_*` columns, or None for none.
+        metadata: Values of the `_sdc_*` columns, or None.
         strict: Check every record against the schema.
-        options: Of the storage that BATCH messages name files of.
-        rejects: Folder for files of rejected records; None for none.
-        reject_options: Of the storage of that folder.
-        document: Name of a further column for the record as one text; None for none.
-        place: Name of a further column that tells where each row comes from; None for none.
-        names: Columns that a file may have of the stream; None for those of `schema`.
-        tells: Rejected records are told; else they are only left out, unless a key is the reason.
+        options: Options of the storage of BATCH files.
+        rejects: Folder for files of rejected records, or None.
+        reject_options: Options of the storage of that folder.
+        document: Name of an added column for the record as one text, or None.
+        place: Name of an added column for the origin of each row, or None.
+        names: Columns of the stream that a file may have; None for those of `schema`.
+        tells: Report rejected records; else skip them silently, unless a key is the reason.
         keys: Key properties that need a value in each record.
     """
 
@@ -107,11 +107,11 @@ class ReadPlan:
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
-    """The completed rows of some pieces, in bounded tables with the columns of the plan.
+    """Yield the completed rows of some pieces, in bounded tables with the plan's columns.
 
     Raises:
-        UnreadableInputError: A file is missing, cut or of another format.
-        StorageTroubleError: Its storage does not answer, or refuses.
+        UnreadableInputError: A file is missing, truncated or has another format.
+        StorageTroubleError: Its storage does not answer, or rejects the request.
     """
     for piece in pieces:
         lines = piece.file.encoding.format in {"singer", "jsonl"}
@@ -120,7 +120,7 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
 
 
 def line_of(file: InputFile, line: int) -> int:
-    """The line of stdin (both 1-based) that a line of a staged file was; else the line itself."""
+    """Return the stdin line of a staged file's line (both 1-based); else the line itself."""
     if not file.line_map:
         return line
     run = bisect.bisect_right(file.line_map, line, key=lambda pair: pair[0]) - 1
@@ -129,7 +129,7 @@ def line_of(file: InputFile, line: int) -> int:
 
 
 def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Iterator[Any]:
-    """Tables of one file; failures to read it are told from those of whoever takes them."""
+    """Yield the tables of one file; wrap failures to read it, not those of the consumer."""
     while True:
         try:
             table = next(tables, None)
@@ -183,11 +183,11 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
 
 
 def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
-    """Blocks of lines, each with the number of lines before it in what is read of the file.
+    """Yield blocks of lines, each with the number of lines read before it.
 
     Raises:
-        ContentError: It holds something else, or a line that is too long.
-        OSError: It cannot be opened, or its compression is damaged or cut.
+        ContentError: The file has another format, or a line that is too long.
+        OSError: It cannot be opened, or its compression is damaged or truncated.
     """
     try:
         yield from _blocks(piece, options)
@@ -255,7 +255,7 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
 
 
 def _told(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
-    """The rejected records that are to be told: those without a key, and where asked the others."""
+    """Return the rejected records to report: those without a key, and the others if asked."""
     others = frozenset(() if read.tells else unfit)
     return tuple(one for one in every if one not in others)
 
@@ -271,7 +271,7 @@ def row_at(table: pa.Table, place: int) -> bytes:
 def tables_of(
     piece: Piece, options: StorageOptions
 ) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
-    """Tables of a file, each with the rows that came with it and are none."""
+    """Yield the tables of a file, each with its malformed rows."""
     url, name = piece.file.url, piece.file.encoding.format
     if name == "csv":
         yield from read_csv(url, options)
@@ -285,7 +285,7 @@ def tables_of(
 
 
 def lines_before(piece: Piece, options: StorageOptions | None) -> int:
-    """Lines of the file that begin before the piece does; read only where a record is rejected."""
+    """Return how many lines begin before the piece; called only if a record is rejected."""
     if piece.start == 0 or _is_packed(piece, options):
         return 0
     with open_random(piece.file.url, options) as source:
@@ -301,7 +301,7 @@ def _completed(
     extracted_at: pa.ChunkedArray | None = None,
     versions: pa.ChunkedArray | None = None,
 ) -> pa.Table:
-    """The rows with their metadata columns, as the table stores them."""
+    """Return the rows with their metadata columns, in the table's types."""
     if read.metadata is not None:
         deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
         added = read.metadata.columns(table.num_rows, extracted_at, deleted, versions)
@@ -311,7 +311,7 @@ def _completed(
 
 
 def _with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The table with a column added, or put in the place of one of that name."""
+    """Return the table with a column added or replaced."""
     position = table.schema.get_field_index(name)
     if position < 0:
         return table.append_column(name, column)

@@ -1,4 +1,4 @@
-"""What is seen to at a SCHEMA message where records are validated."""
+"""Checks of a SCHEMA message if records are validated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bool]:
-    """The plan for streams, with the schema itself checked before.
+    """Return the plan for streams with a check of the schema before it.
 
     Raises (from the function):
         MessageError: The schema is not valid by the metaschema of the draft.
@@ -35,17 +35,17 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
 
 
 class SlowKeywords:
-    """Tells once for each schema of a stream why the library looks at every record."""
+    """Logs once for each schema of a stream why the library checks every record."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, ...]] = {}
 
     def tell(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Write a line to the log, where there is something new to say.
+        """Write a line to the log if there is news.
 
         Args:
-            stream: Its name.
-            schema: What its records are validated by.
+            stream: Name of the stream.
+            schema: The schema for its records.
             files: For rows of files with typed columns.
         """
         from shared.transforms.validation.validator import RecordValidator  # noqa: PLC0415

@@ -136,8 +136,8 @@ class Maker:
         Args:
             definition: The definition in the map.
             where: Its place in the settings.
-            properties: How properties are made; what Python computes for one of them, it does not
-                compute for the filter again.
+            properties: The definitions of properties; a value that Python computes for one of
+                them is not computed again for the filter.
 
         Raises:
             SettingsError: As for `make`.

@@ -131,15 +131,15 @@ class Transform:
         Args:
             frame: A frame with the columns of `reads`.
             keep: Source columns to append unchanged; a mapping gives them new names.
-            bypass: Rows where this column is not null pass unmapped and unfiltered, without an
-            error; their other columns are null. Name it in `keep` to have it in the result.
-            mark: Instead of `bypass`, where there is a filter: name of a column that the result
-            gets. Rows that are filtered out stay as such rows, and it is true in them and null in
-            all others.
+            bypass: Rows with a value in this column pass unmapped and unfiltered, without an
+            error; their other columns are null. Name it in `keep` to keep it in the result.
+            mark: Instead of `bypass`, for a transform with a filter: name of a column added to the
+            result. Rows that are filtered out are kept like bypassed rows; it is true in them and
+            null in all others.
 
         Returns:
-            The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without that, rows
-            that are filtered out are gone; rows with an error stay.
+            The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without
+            `mark`, rows that are filtered out are dropped; rows with an error are kept.
         """
         kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
         values: _Values = {}

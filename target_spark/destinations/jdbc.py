@@ -1,4 +1,4 @@
-"""Tables of a database: staged by COPY on executors, brought into the table in one transaction."""
+"""Tables of a database: rows are staged on executors and inserted in one transaction."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class JdbcTarget:
-    """What of the settings concerns databases.
+    """The settings of databases.
 
     Attributes:
         place: The database.
         conflicts: The setting `type_conflicts`.
         style: The setting `column_names`.
-        pending: Folder for files of rejected records, or None where none are kept.
+        pending: Folder for files of rejected records; None if they are not kept.
     """
 
     place: Place
@@ -67,10 +67,10 @@ class JdbcTarget:
 def jdbc_destination(
     config: TargetConfig, spark: Callable[[], SparkSession] | None = None
 ) -> JdbcDestination:
-    """The destination of a configuration; Spark is used by its executors alone.
+    """Return the destination of a configuration; only executors use Spark.
 
     Raises:
-        SettingsError: The database is not known, or a property of the connection is refused.
+        SettingsError: The database is not supported, or a connection property is not allowed.
     """
     del spark
     if config.jdbc is None:
@@ -85,7 +85,7 @@ def jdbc_destination(
 
 
 def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
-    """A folder for rejected records, where any are kept; those of killed runs are removed."""
+    """Return a folder for rejected records, if they are kept; remove those of killed runs."""
     root = Path(config.staging.root or tempfile.gettempdir())
     remove_stale(root, REJECTS)
     if config.failure.policy != "SendToDLQ":
@@ -112,7 +112,7 @@ class JdbcDestination:
         atexit.register(self.close)
 
     def table(self, name: TableName) -> TableId:
-        """See `Destination`. PostgreSQL's `public` is taken for the schema that is not named."""
+        """See `Destination`. In PostgreSQL the default schema is `public`."""
         place = self._target.place
         unnamed = "public" if place.kind == "postgresql" else place.name
         parts = [legal_table_name(p, self._rules) for p in (name.schema or unnamed, name.table)]
@@ -151,7 +151,7 @@ class JdbcDestination:
         _repeated(lambda: self._append(flush))
 
     def abort(self, flush: Flush) -> None:
-        """See `Destination`. What cannot be removed now goes at the end of the run."""
+        """See `Destination`. Staging tables that remain are removed at the end of the run."""
         with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
             work.drop(work.place.schema, parts_of([flush]))
 
@@ -165,7 +165,7 @@ class JdbcDestination:
         _repeated(lambda: self._end(request))
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        """See `Versioned`. With `overwrite` all rows belong to the run."""
         if request.method != "overwrite":
             _repeated(lambda: self._activate(request, edit))
 
@@ -182,7 +182,7 @@ class JdbcDestination:
         self.close()
 
     def close(self) -> None:
-        """Removes what the run has staged and not loaded; for the end of the process."""
+        """Remove staged rows that were not loaded; called at the end of the process."""
         atexit.unregister(self.close)
         self._keeper.close()
         if self._target.pending:
@@ -205,7 +205,7 @@ class JdbcDestination:
             self._tidy(work, parts_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
-        """Puts the rows of all flushes in the place of all there are; readers see the old ones."""
+        """Replace all rows by those of all flushes; readers see the old ones until then."""
         last = held[-1]
         with self._work(last.request) as work:
             work.lock()
@@ -223,7 +223,7 @@ class JdbcDestination:
             self._tidy(work, [*parts_of(held), *spares(work)])
 
     def _view(self, work: Work, request: TableRequest, plan: Plan) -> None:
-        """Makes the view once for each set of columns."""
+        """Create the view, once for each set of columns."""
         if request.view is not None and self._views.get(work.place) != request.view:
             work.view(request, plan)
             self._views[work.place] = request.view
@@ -234,7 +234,7 @@ class JdbcDestination:
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
     def _tidy(self, work: Work, parts: Sequence[str]) -> None:
-        """Removes tables whose rows nobody needs; what is left is removed at the run's end."""
+        """Remove staging tables; those that remain are removed at the end of the run."""
         try:
             with explained(self._database, self._target.place):
                 work.drop(work.place.schema, parts)
@@ -264,10 +264,10 @@ class JdbcDestination:
         self._has_note(request, note)
 
     def _check_note(self, work: Work, request: TableRequest, is_there: bool) -> None:
-        """Refuse to go on beside a run that has taken this one's note over.
+        """Stop if another run has taken over the note of this run.
 
         Raises:
-            DestinationError: A later run has taken this one for dead and goes on in its place.
+            DestinationError: A later run has treated this one as dead and has taken its place.
         """
         if request.stream in self._noted and not is_there:
             raise DestinationError(
@@ -300,7 +300,7 @@ class JdbcDestination:
 
     @contextlib.contextmanager
     def _work(self, request: TableRequest) -> Iterator[Work]:
-        """A connection of the calling thread's own, for one table."""
+        """Yield the work on one table, over a connection of the calling thread."""
         where = Where(stream=request.stream)
         with explained(self._database, self._target.place, where):
             connection = self._database.connect(self._target.place)
@@ -325,7 +325,7 @@ class JdbcDestination:
                     connection.close()
 
     def _claim(self, place: TablePlace, stream: str) -> None:
-        """As `TableOwners`, for a schema that only the server could name."""
+        """Claim a table like `TableOwners`, if only the server knows its schema."""
         with self._lock:
             owner = self._owners.setdefault(place, stream)
         if owner != stream:
@@ -336,7 +336,7 @@ class JdbcDestination:
 
 
 def _repeated(action: Callable[[], Result]) -> Result:
-    """Does work again that another session was in the way of, or whose connection was cut."""
+    """Do work, and repeat it after a conflict with another session or a lost connection."""
     return repeated(
         lambda _: action(),
         lambda error: number_of(error) in {CONFLICT, LOST},

@@ -1,4 +1,4 @@
-"""How a table comes to hold the rows of a stream, whatever has become of their columns. Pure."""
+"""Schema evolution: the change that lets a table hold the rows of a stream. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["ANYTHING", "Capabilities", "Column", "Projected", "TableChange", "pl
 
 _LONGEST_TAG, _LONGEST_SHOWN = 24, 120
 ANYTHING = Capabilities(widen=lambda _old, _new: True)
-"""What can be done to a table that has no rows yet."""
+"""The capabilities for a table without rows."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Planner:
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
-        """Columns whose type must not change, and what they are."""
+        """Columns whose type must not change, with their roles."""
         partitions = {part.column: "partition column" for part in partition_fields(self.request)}
         return {**partitions, **dict.fromkeys(self.request.keys, "key")}
 
@@ -108,7 +108,7 @@ class _Planner:
         return legal, grown
 
     def _suffixed(self, column: T.StructField, base: str) -> _Placed:
-        """The column for values of this type; kept apart by kind, or else by the exact type."""
+        """Return the column for values of this type, named by kind, or else by exact type."""
         for tag in dict.fromkeys((family(column.dataType), _tag(column.dataType))):
             key = column.name + VARIANT + tag
             taken = {**of_columns(self.known), **self.names}
@@ -128,7 +128,7 @@ class _Planner:
         return next((there for there in self.columns if fold(there) == fold(name)), name)
 
     def _recast(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
-        """Text in a column of text; otherwise all rows get a type that holds all values."""
+        """Cast values to text in a text column; otherwise rewrite it with a wider type."""
         old = self.columns[name].dataType
         wide = growth(old, legal.dtype, ANYTHING, (name,)) or Growth(T.StringType())
         mapping = {column.name: name}
@@ -205,23 +205,23 @@ def plan_change(
     can: Capabilities,
     known: Mapping[str, str],
 ) -> TableChange:
-    """Plan what happens to a table so that it holds the rows of a stream.
+    """Plan the change that lets a table hold the rows of a stream.
 
     Args:
-        table: Its columns now, `nullable` false for NOT NULL; None where there is no table.
-        request: What the stream asks; the types of its struct are those the format can store.
-        rules: What names the format can hold.
+        table: Its current columns, `nullable` false for NOT NULL; None if it does not exist.
+        request: The stream's request; its struct has types that the format can store.
+        rules: The names that the format can hold.
         conflicts: `fail`, `suffix` or `cast`.
-        can: What the format can do to a table.
+        can: The capabilities of the format.
         known: The mapping stored in the table.
 
     Returns:
-        The change; made for the changed table again, it is nothing but the same projection.
+        The change; for the changed table it consists only of the same projection.
 
     Raises:
         DestinationError: Types conflict and `conflicts` says `fail`; a key, or a column the table
             is partitioned by, changes its type; the stream lacks a partition column, or all
-            columns; a NOT NULL stands in the way.
+            columns; a NOT NULL column would become null.
     """
     if not request.struct.names:
         raise DestinationError(

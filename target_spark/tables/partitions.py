@@ -1,4 +1,4 @@
-"""What a table is partitioned by: columns, or transforms of them as Iceberg has. Pure."""
+"""Partitions of a table: columns, or Iceberg's transforms of them. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TRANSFORM = re.compile(r"(?P<name>\w+)\s*\((?:\s*(?P<number>\d+)\s*,)?\s*(?P<co
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One part of a partitioning.
+    """One partition field.
 
     Attributes:
         column: Name in the stream.
         transform: `identity`, `years`, `months`, `days`, `hours`, `bucket` or `truncate`.
-        number: Of buckets, or the width; None for other transforms.
+        number: Number of buckets, or the width; None for other transforms.
     """
 
     column: str
@@ -32,10 +32,10 @@ class PartitionField:
 
 
 def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
-    """Reads what a stream's table is to be partitioned by.
+    """Return the partition fields that the settings ask for.
 
     Raises:
-        DestinationError: The stream has no such column, or there is no such transform.
+        DestinationError: The stream does not have the column, or the transform is unknown.
     """
     names = request.struct.names
     return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)

@@ -1,4 +1,4 @@
-"""Which type holds every value of two types, exactly. Pure."""
+"""Widening of types: the type that holds every value of two types exactly. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTEGERS: dict[type[T.DataType], int] = {
 }
 """Integer types with the digits they need."""
 _LONG_COLUMN = 20
-"""Digits that a column of longs is widened to: what formats ask for."""
+"""Digits that a column of longs is widened to, as formats require."""
 _MAX_DIGITS = 38
 _TEXTS = (T.StringType, T.CharType, T.VarcharType)
 _FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (
@@ -24,20 +24,20 @@ _FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (
 
 
 def family(dtype: T.DataType) -> str:
-    """A word for all types of a kind: `integer`, `decimal`, `double`, `string`, `date`, ..."""
+    """Return the name of a type's family: `integer`, `decimal`, `double`, `string`, `date`, ..."""
     found = (name for name, kinds in _FAMILIES if isinstance(dtype, kinds))
     return str(next(found, dtype.typeName().partition("(")[0].replace(" ", "_")))
 
 
 def is_text(dtype: T.DataType) -> bool:
-    """Whether values are text."""
+    """Return whether a type is text."""
     return isinstance(dtype, _TEXTS)
 
 
 def common_scalar(old: T.DataType, new: T.DataType) -> T.DataType | None:
-    """Give the narrowest type that holds the values of both without any loss, `old` if it does.
+    """Return the narrowest type that holds the values of both without loss, `old` if it does.
 
-    None where there is no such type, or where one of them is a struct, an array or a map.
+    None if there is no such type, or if one of them is a struct, an array or a map.
     """
     if old == new or isinstance(new, T.NullType):
         return old
@@ -75,7 +75,7 @@ def _decimal(old: T.DataType, new: T.DataType) -> T.DataType | None:
 
 
 def _shape(dtype: T.DataType) -> tuple[int, int]:
-    """Digits before and after the point."""
+    """Return digits before and after the point."""
     if isinstance(dtype, T.DecimalType):
         return dtype.precision - dtype.scale, dtype.scale
     return (_LONG_COLUMN if isinstance(dtype, T.LongType) else _INTEGERS[type(dtype)]), 0
@@ -89,7 +89,7 @@ def _holds(old: T.DecimalType, new: T.DataType) -> bool:
 
 
 def _fits_integer(new: T.DecimalType, old: T.DataType) -> bool:
-    """Whether an integer column holds every value of a decimal type."""
+    """Return whether an integer column holds every value of a decimal type."""
     digits = _INTEGERS.get(type(old), 0) - 1
     return new.scale == 0 and new.precision <= digits
 

@@ -158,7 +158,7 @@ def _bound_of_integers(
 def _bound_of_decimals(
     bound: Any, lower: bool, strict: bool, data_type: T.DecimalType, kind: pa.DataType
 ) -> list[Check]:
-    """Return the library compares the nearest doubles; what lies beyond the next one is safe."""
+    """Return checks of a bound; the library compares doubles, so the next double is used."""
     if isinstance(bound, int) and not data_type.scale:
         edge = Fraction(bound)  # of integers, compared as they are
     else:

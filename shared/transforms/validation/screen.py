@@ -53,7 +53,7 @@ class Screen:
 
     Args:
         validator: The library's validator of the whole schema.
-        files: For rows of files with typed columns, where a missing property is null.
+        files: For rows of files with typed columns, in which a missing property is null.
 
     Attributes:
         closed: A check depends on `Facts.unexpected`.

@@ -132,7 +132,7 @@ class RecordValidator:
 
         Args:
             table: The records that the reader has accepted.
-            facts: About the data they come from.
+            facts: Facts about the data that they come from.
             record: Returns one of them, decoded, by its row.
             absent: Properties that all records lack.
 

@@ -74,11 +74,11 @@ _TLS = {
     "[SSL": (errno.EPROTO, "its TLS is too old, or a client's certificate is missing; 'sslMode="
              "DISABLED' turns TLS off"),
 }  # fmt: skip
-"""What an error of reaching the server says where TLS is to blame."""
+"""Text of a connection error that is caused by TLS."""
 
 
 def _takes(old: T.DataType, new: T.DataType) -> bool:
-    """What the server does not tell apart: JSON and text, times with a zone and without."""
+    """Return whether the server treats types alike: JSON and text, times with and without zone."""
     pairs = ((T.StringType, T.VariantType), (T.TimestampType, T.TimestampNTZType))
     return any(isinstance(old, one) and isinstance(new, other) for one, other in pairs)
 
@@ -102,7 +102,7 @@ class MySql:
         self.sql: Sql = self._sql
 
     def connect(self, place: Place) -> Connection:
-        """See `Database`. The server can ask for no file but those that `stage` offers."""
+        """See `Database`. The server can request only the files that `stage` offers."""
         try:
             from target_spark.destinations.databases.mysql_client import connect  # noqa: PLC0415
         except ImportError as error:
@@ -127,7 +127,7 @@ class MySql:
         *,
         numbered: bool,
     ) -> tuple[int, int]:
-        """See `Database`: LOAD DATA of a temporary file of CSV that Arrow has written."""
+        """See `Database`: LOAD DATA of a temporary CSV file written by Arrow."""
         cursor = connection.cursor()
         with tempfile.NamedTemporaryFile(prefix="target-spark-", suffix=".csv") as file:
             rows, size = _write(file, columns, tables, numbered)
@@ -201,12 +201,12 @@ _KEYS = (
 
 
 def _refuse_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
-    """Refuses values that the server did not take as they are.
+    """Reject values that the server has changed.
 
-    LOAD DATA LOCAL stores something else for them, even in strict mode, and warns.
+    LOAD DATA LOCAL stores another value for them, even in strict mode, and warns.
 
     Raises:
-        RecordError: There is one.
+        RecordError: A value was changed.
     """
     cursor.execute("SHOW WARNINGS")
     found = (text for _, _, text in cursor.fetchall() if "deprecated" not in text)
@@ -235,9 +235,9 @@ def _write(
 
 
 def csv_lines(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None) -> bytes:
-    """Rows as LOAD DATA reads them: nulls the bare word NULL, texts quoted.
+    """Return rows for LOAD DATA: nulls as the bare word NULL, texts quoted.
 
-    The number comes first, where `before` says how many rows there were before these.
+    The row number comes first if `before`, the number of earlier rows, is set.
     """
     fields = [] if before is None else [numbers(before, batch.num_rows).cast(_TEXT)]
     for column in columns:
@@ -264,6 +264,6 @@ def _field(array: pa.Array) -> pa.Array:
 
 
 def _plain(sql_type: str) -> str:
-    """A type without the display width that old servers tell."""
+    """Return a type without the display width that old servers report."""
     kind = sql_type.lower()
     return kind if kind == "tinyint(1)" else re.sub(r"^(\w*int)\(\d+\)", r"\1", kind)

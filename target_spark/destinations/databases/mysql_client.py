@@ -1,4 +1,4 @@
-"""A connection by PyMySQL that gives the server no file but the one that is offered."""
+"""A connection by PyMySQL that sends the server only the offered file."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Encryption:
     """How a connection is encrypted.
 
     Attributes:
-        context: Of TLS; None for none.
-        required: A server without TLS gets no password.
+        context: TLS context; None without TLS.
+        required: Do not send the password to a server without TLS.
     """
 
     context: ssl.SSLContext | None
@@ -43,14 +43,14 @@ class Encryption:
 
 
 class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
-    """A server may answer any statement by asking for any file of the client: this one refuses."""
+    """A connection that rejects the server's requests for other files of the client."""
 
     offered: str | None = None
     needs_tls = False
     _begins = False
 
     def _request_authentication(self) -> None:
-        """Log in. Older versions of PyMySQL do so without TLS where the server offers none."""
+        """Log in. Older versions of PyMySQL do so without TLS if the server does not offer it."""
         if self.ssl and not self.server_capabilities & CLIENT.SSL:
             if self.needs_tls:
                 raise pymysql.OperationalError(CR.CR_SSL_CONNECTION_ERROR, _NO_TLS)
@@ -76,7 +76,7 @@ class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
 
 
 def connect(place: Place) -> Any:
-    """Begins a session; see `Database`."""
+    """Begin a session; see `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")
     encryption = encryption_of(place.kind, properties)
@@ -100,9 +100,9 @@ def connect(place: Place) -> Any:
 
 
 def encryption_of(kind: str, properties: Mapping[str, str]) -> Encryption:
-    """How the properties of a connection encrypt it: as the Java driver of the kind does.
+    """Return the encryption of a connection by its properties, as the Java driver does.
 
-    Where nothing is said, TLS is used if the server offers it, and nothing is verified.
+    By default, TLS is used if the server offers it, and certificates are not verified.
 
     Raises:
         SettingsError: A mode is unknown, or a file cannot be read.

@@ -1,4 +1,4 @@
-"""Where a database is and how to log in, read from a JDBC URL. Pure."""
+"""Address and login of a database, from a JDBC URL. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Place:
         kind: `postgresql`, `mysql` or `mariadb`.
         hosts: Names or addresses.
         ports: One for each host.
-        name: Of the database.
-        user: None for the one that the driver takes.
-        password: Of the user.
-        properties: Parameters of the driver that are allowed, under the driver's own names.
+        name: Name of the database.
+        user: None for the driver's default.
+        password: Password of the user.
+        properties: Allowed parameters of the driver, under the driver's own names.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Place:
         return f"{self.kind}://{hosts}/{self.name}"
 
     def without_secrets(self, text: str) -> str:
-        """A text in which no secret of the login stands."""
+        """Return a text without the secrets of the login."""
         secrets = [v for n, v in self.properties if "password" in n.lower()]
         for secret in (self.password or "", *secrets):
             text = text.replace(secret, "***") if secret else text
@@ -55,12 +55,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Properties:
-    """What URLs and `jdbc.options` of a database may say.
+    """The properties that URLs and `jdbc.options` of a database may set.
 
     Attributes:
-        port: Of the server, where the URL names none.
+        port: Default port of the server.
         allowed: Name in lower case → name of the driver's parameter.
-        ignored: Names, in lower case, that concern Java's driver alone.
+        ignored: Names, in lower case, that concern only Java's driver.
     """
 
     port: int
@@ -122,18 +122,18 @@ PROPERTIES: Mapping[str, Properties] = {
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
 }
-"""What URLs may say, by the kind of database."""
+"""Properties of URLs, by kind of database."""
 
 
 def place_of(settings: JdbcSettings) -> Place:
-    """The place that settings lead to.
+    """Return the address and login of the settings.
 
     Args:
         settings: The setting `jdbc`.
 
     Raises:
-        SettingsError: The URL is of no known database or cannot be read, or a property of the
-            connection is not one of those allowed; never shows a value.
+        SettingsError: The URL cannot be parsed or its database is not supported, or a property of
+            the connection is not allowed; never shows a value.
     """
     found = _URL.fullmatch(settings.url.strip())
     if found is None or found["kind"] not in PROPERTIES:

@@ -124,7 +124,7 @@ class PostgreSql:
         *,
         numbered: bool,
     ) -> tuple[int, int]:
-        """See `Database`: COPY of the binary form, made of whole columns."""
+        """See `Database`: COPY in the binary format, made column by column."""
         rows = size = 0
         with connection.cursor() as cursor:
             cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
@@ -197,7 +197,7 @@ _KEYS = _KEYS_15.replace("i.indnullsnotdistinct", "true")
 def _ahead(
     batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn], numbered: bool
 ) -> Iterator[tuple[int, memoryview]]:
-    """Numbers of rows with their bytes; some are made while those before them are sent."""
+    """Yield numbers of rows with their bytes; some are made while those before them are sent."""
     rows = 0
     with ThreadPoolExecutor(1) as pool:
         held: deque[tuple[int, Future[memoryview]]] = deque()

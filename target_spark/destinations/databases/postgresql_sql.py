@@ -83,12 +83,12 @@ class PostgreSqlSql(Sql):
         return TYPES.get(type(data_type), "text")
 
     def form_of(self, data_type: T.DataType) -> str:
-        """How values are sent: see `StagedColumn`."""
+        """See `Sql`."""
         nested = isinstance(data_type, T.StructType | T.ArrayType | T.MapType)
         return "json" if nested else "plain"
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
-        """The Spark type of a column's type; None for a type that loading never makes."""
+        """See `Sql`."""
         found = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
         if found:
             precision, scale = map(int, found.groups())
@@ -96,13 +96,13 @@ class PostgreSqlSql(Sql):
         return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
-        """A staged value as a column of the table takes it."""
+        """See `Sql`."""
         if staged == stored or _ASSIGNABLE.fullmatch(stored):
             return expression
         return f"CAST(CAST({expression} AS text) AS {stored})"
 
     def as_text(self, expression: str) -> str:
-        """A staged value as text."""
+        """See `Sql`."""
         return f"CAST({expression} AS text)"
 
     def create(
@@ -138,7 +138,7 @@ class PostgreSqlSql(Sql):
         ]
 
     def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
-        """See `Sql`: a primary key that has the column goes; rows stay unique by an index."""
+        """See `Sql`: drop a primary key with the column; rows stay unique by an index."""
         table = self.table(place)
         body = (
             f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
@@ -169,7 +169,7 @@ class PostgreSqlSql(Sql):
         return f"{target}UPDATE SET {', '.join(sets)}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
-        """See `Sql`: keys with a null are compared apart, as no index or hash helps there."""
+        """See `Sql`: compare keys with a null separately, as an index or hash cannot help there."""
         pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
         equal = " AND ".join(
@@ -216,12 +216,12 @@ class PostgreSqlSql(Sql):
         ]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
-        """See `Sql`: the transaction, which each row version names, and how many rows it adds."""
+        """See `Sql`: the transaction id, which row versions carry, and the number of added rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
         return f"{cursor.fetchone()[0]} {rows}"
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
-        """See `Sql`. Row versions that were changed or restored name another transaction."""
+        """See `Sql`. Changed or restored row versions carry another transaction id."""
         cursor.execute("SELECT to_regclass(%s)", (self.table(place),))
         if not proofs or cursor.fetchone()[0] is None:
             return set()
@@ -261,12 +261,12 @@ class PostgreSqlSql(Sql):
 
 
 def _number(name: str) -> int:
-    """The number of an advisory lock."""
+    """Return the number of an advisory lock."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
 def literal(text: str) -> str:
-    """A text as a literal, whatever the server's settings are."""
+    """Return a text as a literal, safe with any setting of the server."""
     quoted = text.replace("\0", "").replace("\\", "\\\\").replace("'", "''")
     return f"E'{quoted}'"
 

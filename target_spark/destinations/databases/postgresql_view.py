@@ -1,4 +1,4 @@
-"""A view with a typed column for each property, over a table that keeps the record in one. Pure."""
+"""A view with a typed column for each property, over a table of whole records. Pure."""
 
 # ruff: noqa: S608 - names are quoted, values are quoted literals.
 from __future__ import annotations
@@ -23,13 +23,13 @@ _FLOATS = (T.FloatType, T.DoubleType)
 def view_statements(
     place: TablePlace, request: TableRequest, names: Mapping[str, str], rules: NameRules
 ) -> list[str]:
-    """What makes the view `<table>_view` anew.
+    """Return the statements that replace the view `<table>_view`.
 
     Args:
         place: The table.
-        request: With the columns of the view.
+        request: The request with the columns of the view.
         names: Stream's name → table's name of the table's columns.
-        rules: For names.
+        rules: Rules for names.
     """
     sql = PostgreSqlSql()
     own = [name for name in request.struct.names if name != DOCUMENT]
@@ -47,12 +47,12 @@ def view_statements(
 
 
 def view_name(table: str) -> str:
-    """The name of a table's view, cut where it would be too long."""
+    """Return the name of a table's view, truncated if it is too long."""
     return table.encode()[: 63 - len("_view")].decode("utf-8", "ignore") + "_view"
 
 
 def _value(document: str, name: str, data_type: T.DataType) -> str:
-    """One property of the record; a number that is none is null."""
+    """Return one property of the record; null if it is not of its type."""
     text, node = (f"{document} {arrow} {literal(name)}" for arrow in ("->>", "->"))
     kind = PostgreSqlSql().type_of(data_type)
     if kind == "jsonb":

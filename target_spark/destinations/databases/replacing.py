@@ -1,4 +1,4 @@
-"""All rows of a table replaced: readers find the old ones until all new ones are there."""
+"""Replacement of all rows of a table: readers see the old rows until all new ones are there."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def emptied(work: Work, requests: Sequence[TableRequest]) -> Work:
-    """Work on a table without rows that has what all requests need.
+    """Return work on an empty table with the columns that all requests need.
 
-    It is the table itself where all of this and the new rows are one transaction; otherwise a new
-    one, for `put_in_place`.
+    It is the table itself if DDL and the new rows are one transaction; otherwise a new one, for
+    `put_in_place`.
 
     Raises:
         DestinationError: The stream's columns have changed their types during the run, and the
-            settings do not say what becomes of such. No row has changed.
+            settings do not resolve that. All rows are unchanged.
     """
     sql, cursor = work.database.sql, work.cursor
     is_there = work.database.describe(cursor, work.place) is not None
@@ -51,7 +51,7 @@ def emptied(work: Work, requests: Sequence[TableRequest]) -> Work:
 
 
 def _spare(work: Work, is_keyed: bool) -> Work:
-    """Another table, like the one of the work if that has the right keys; otherwise none yet."""
+    """Return work on a new table, a copy of the current one if that has the right keys."""
     made = replace(work, place=TablePlace(work.place.schema, spares(work)[0]))
     work.cursor.execute(work.database.sql.drop(made.place))
     if is_keyed:
@@ -60,9 +60,9 @@ def _spare(work: Work, is_keyed: bool) -> Work:
 
 
 def put_in_place(work: Work, filled: Work) -> None:
-    """Puts the table that `emptied` has made, with rows by now, in the place of the old one.
+    """Replace the old table by the filled one from `emptied`.
 
-    A ledger tells of it afterwards only: should that fail, all is done again.
+    The ledger is written afterwards: if that fails, everything is repeated.
     """
     if filled.place == work.place:
         return
@@ -74,6 +74,6 @@ def put_in_place(work: Work, filled: Work) -> None:
 
 
 def spares(work: Work) -> tuple[str, str]:
-    """Names for the table that is made and for the old one, both to be removed as staged ones."""
+    """Return names for the new and the old table, which are removed like staging tables."""
     digest = hashlib.sha256(work.place.table.encode()).hexdigest()[:15]
     return f"{PREFIX}{work.ledger.run}_{digest}n", f"{PREFIX}{work.ledger.run}_{digest}o"

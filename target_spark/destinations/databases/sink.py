@@ -1,4 +1,4 @@
-"""How executors write rows of a flush into a staging table of their own."""
+"""The sink by which executors write rows of a flush into a staging table of their own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StagingSink:
 
     Attributes:
         place: The database.
-        schema: Where the staging tables lie.
-        run: Stands in their names, so that those of runs that have ended can be told.
-        columns: Of the tables.
-        numbered: Beside these, the number of the row.
+        schema: Schema of the staging tables.
+        run: Part of their names, which identifies tables of ended runs.
+        columns: Columns of the tables.
+        numbered: Add a column for the row's number.
     """
 
     place: Place
@@ -44,8 +44,8 @@ class StagingSink:
         """See `Sink`: one transaction for one new table.
 
         Raises:
-            OSError: It failed for a reason that may pass; its number tells which.
-            DestinationError: It failed for good.
+            OSError: It failed, and a retry may help; its number shows why.
+            DestinationError: It failed permanently.
         """
         first = next((table for table in tables if table.num_rows), None)
         if first is None:
@@ -79,7 +79,7 @@ class StagingSink:
 
 
 class _Source:
-    """The rows to send; a failure to read them is kept, whatever a driver makes of it."""
+    """The rows to send; keeps a failure to read them, even if a driver hides it."""
 
     def __init__(self, first: pa.Table, rest: Iterator[pa.Table]) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""What is done with one table over one connection, whatever the database."""
+"""Work on one table over one connection, for all databases."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _PLAIN = Layout()
 
 @dataclass(frozen=True)
 class Plan:
-    """What a table is and what must change in it.
+    """An existing table and its change.
 
     Attributes:
-        found: The table; None where there is none.
-        change: What brings it to the request.
+        found: The table; None if there is none.
+        change: The change for the request.
     """
 
     found: FoundTable | None
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def table(self) -> FoundTable:
-        """The table, where there must be one."""
+        """The table, which must exist."""
         return self.found or FoundTable(())
 
     @property
@@ -65,7 +65,7 @@ class Work:
         cursor: Of that connection.
         place: The table.
         ledger: Of the table.
-        rules: For names.
+        rules: Rules for names.
         conflicts: What becomes of a column whose type changes: `fail`, `suffix` or `cast`.
     """
 
@@ -78,28 +78,28 @@ class Work:
     conflicts: str
 
     def lock(self) -> None:
-        """Alone among the runs that change the table, up to the connection's end."""
+        """Lock the table against other runs until the connection ends."""
         self.database.sql.lock(self.cursor, table_lock(self.place))
 
     def plan(self, request: TableRequest) -> Plan:
-        """How the table must change to take the stream's rows.
+        """Return the change of the table for the stream's rows.
 
         Raises:
-            DestinationError: It cannot take them.
+            DestinationError: It cannot hold them.
         """
         found = self.database.describe(self.cursor, self.place)
         known = self.ledger.names(self.cursor)
         return Plan(found, self._change(request, found, known, self.conflicts))
 
     def alter(self, request: TableRequest, plan: Plan) -> Plan:
-        """Changes the table as planned; gives the plan for the table as it is then."""
+        """Change the table as planned; return the plan for the changed table."""
         for statement in self._changes(request, plan):
             self.cursor.execute(statement)
         self.ledger.keep_names(self.cursor, plan.change.renamed)
         return self.plan(request)
 
     def conflicting(self, request: TableRequest) -> list[str]:
-        """The table's columns that cannot take what the stream has now."""
+        """Return the table's columns that cannot hold the stream's new types."""
         found = self.database.describe(self.cursor, self.place)
         if found is None:
             return []
@@ -118,19 +118,19 @@ class Work:
         return conflicts
 
     def is_keyed(self, request: TableRequest) -> bool:
-        """Whether the table's rows are unique by the keys, where there are some."""
+        """Return whether the table's rows are unique by the keys, or the keys are empty."""
         found = self.database.describe(self.cursor, self.place) or FoundTable(())
         names = self._names(found, request, self.ledger.names(self.cursor))
         keys = frozenset(names[key] for key in keys_of(request))
         return not keys or keys in found.keys
 
     def drop_columns(self, columns: Iterable[str]) -> None:
-        """Takes columns away, with what they hold."""
+        """Drop columns with their values."""
         for column in columns:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
     def key(self, request: TableRequest, plan: Plan) -> None:
-        """Makes the rows unique by the keys, where they are not."""
+        """Make the rows unique by the keys, if they are not."""
         keys = [plan.mapping[key] for key in keys_of(request)]
         if not keys or frozenset(keys) in plan.table.keys:
             return
@@ -139,10 +139,10 @@ class Work:
         self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
 
     def insert(self, request: TableRequest, plan: Plan, parts: Sequence[Part]) -> None:
-        """Brings the rows of parts into the table, in the transaction that is open.
+        """Insert the rows of parts into the table, in the open transaction.
 
         Raises:
-            DestinationError: A part is not whole any more, or a key is null where it must not be.
+            DestinationError: A part has lost rows, or a key is null although it must not be.
         """
         parts = [part for part in parts if part.rows]
         if not parts:
@@ -180,13 +180,13 @@ class Work:
             ) from error
 
     def view(self, request: TableRequest, plan: Plan) -> None:
-        """Makes the view that the request asks for."""
+        """Create the view of the request."""
         sql = self.database.sql
         for statement in sql.view(self.place, request, plan.mapping, self.rules):
             self.cursor.execute(statement)
 
     def drop(self, schema: str, parts: Sequence[str]) -> None:
-        """Removes staging tables."""
+        """Remove staging tables."""
         if self.database.sql.impatient:
             self.cursor.execute(self.database.sql.impatient)
         for part in parts:
@@ -203,10 +203,9 @@ class Work:
     def _struct(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> T.StructType:
-        """The table's columns as Spark types.
+        """Return the table's columns as Spark types.
 
-        Types that several Spark types are stored in, and those made by others, are taken for what
-        the stream has.
+        A type that stores several Spark types, or was made by others, counts as the stream's type.
         """
         sql = self.database.sql
         names = self._names(found, request, known)
@@ -223,7 +222,7 @@ class Work:
     def _names(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """What the table calls, or would call, the stream's columns."""
+        """Return the table's current or future names of the stream's columns."""
         there = [column.name for column in found.columns]
         return matched_names(request.struct.names, there, self.rules, known)
 
@@ -299,12 +298,12 @@ class Work:
 
 
 def keys_of(request: TableRequest) -> tuple[str, ...]:
-    """The columns of the stream that tell rows of the table apart; none where all are added."""
+    """Return the key columns of the stream; empty if all rows are appended."""
     return request.keys if request.method != "append-only" else ()
 
 
 def stored_struct(struct: T.StructType) -> T.StructType:
-    """The columns as a database stores them: nested values as JSON."""
+    """Return the columns as stored in a database: nested values as JSON."""
     nested = (T.StructType, T.ArrayType, T.MapType)
     kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
     return T.StructType(
@@ -313,7 +312,7 @@ def stored_struct(struct: T.StructType) -> T.StructType:
 
 
 def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColumn, ...]:
-    """The columns of staging tables for a stream's rows."""
+    """Return the columns of staging tables for a stream's rows."""
     sql = database.sql
     return tuple(
         StagedColumn(
@@ -324,5 +323,5 @@ def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColu
 
 
 def parts_of(flushes: Sequence[Flush]) -> list[str]:
-    """The staging tables of flushes."""
+    """Return the staging tables of flushes."""
     return [part.url for flush in flushes for part in flush.parts]

@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables as a destination: what both do alike, over a `LakeFormat`."""
+"""The destination for Delta and Iceberg tables: their common part, over a `LakeFormat`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 HISTORY = 200
-"""Commits that are looked through for a mark of ours."""
+"""Number of commits searched for a mark of ours."""
 
 PARTS = Encoding("parquet", "snappy")
 _STEPS = 6
@@ -51,16 +51,16 @@ _STEPS = 6
 
 @dataclass
 class OpenTable:
-    """A table as one stream of this run uses it.
+    """A table that a stream of this run uses.
 
     Attributes:
-        place: Where it is.
-        folder: Where its parts wait.
+        place: Location of the table.
+        folder: Folder for its parts.
         spark: Its own session.
-        lock: One commit at a time.
+        lock: Allows one commit at a time.
         held: Flushes that wait for the end of the run (`overwrite`).
-        tried: Tokens of flushes that a commit has been tried for.
-        view: Columns of the view over it that this run has made.
+        tried: Tokens of flushes whose commit has been tried.
+        view: Columns of its view that this run has created.
     """
 
     place: Place
@@ -78,7 +78,7 @@ class LakeDestination:
     Args:
         form: The table format.
         config: The settings.
-        spark: Gives the session.
+        spark: Returns the session.
     """
 
     keeps_notes = True
@@ -125,7 +125,7 @@ class LakeDestination:
                 delete(part.url, flush.write.options)
 
     def finish(self, request: TableRequest) -> None:
-        """See `Destination`. Compaction that fails is logged: every row is in the table."""
+        """See `Destination`. A failed compaction is only logged: all rows are in the table."""
         key = request.stream, self._form.place(request.name).table
         notes = self._notes.pop(key, None)
         if notes is not None:
@@ -145,7 +145,7 @@ class LakeDestination:
             table.folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` nothing is older than the run."""
+        """See `Versioned`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
             return
         table = self._open(request)
@@ -188,7 +188,7 @@ class LakeDestination:
                 notes.close(remove=False)
 
     def _load(self, table: OpenTable, flush: Flush) -> None:
-        """Everything from the table's columns to the commit, for one attempt."""
+        """Evolve the table and commit the flush: one attempt."""
         form, base = self._form, None
         is_again = flush.token in table.tried
         if is_again:
@@ -220,7 +220,7 @@ class LakeDestination:
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
     ) -> tuple[LakeTable, TableChange]:
-        """The table after it has been given what the rows need, and how they go into it."""
+        """Evolve the table for the rows; return it and the projection of the rows."""
         form, spark, place = self._form, table.spark, table.place
         for _ in range(_STEPS):
             now = form.describe(spark, place)
@@ -243,7 +243,7 @@ class LakeDestination:
         return plan_change(struct, request, form.rules, self._conflicts, form.can, names)
 
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
-        """Writes the whole table anew, with columns that change to a type nobody can widen to."""
+        """Rewrite the whole table for columns whose types cannot be widened in place."""
         form, spark, place = self._form, table.spark, table.place
         version = form.version(spark, place)
         now = form.describe(spark, place)
@@ -268,7 +268,7 @@ class LakeDestination:
         self._view(table, request, LakeTable(frame.schema, change.mapping))
 
     def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
-        """Makes the view that the settings ask for, where its columns are not those of before."""
+        """Create the view of the settings, if its columns have changed."""
         if request.view is not None and table.view != request.view:
             table.spark.sql(view_sql(table.place, request, now.names))
             table.view = request.view
@@ -323,7 +323,7 @@ class LakeDestination:
             return self._tables[key]
 
     def _close(self) -> None:
-        """Removes what is hidden and belongs to this run, when the process ends; notes stay."""
+        """Remove the hidden files of this run when the process ends; keep notes."""
         self.release()
         for table in self._tables.values():
             with contextlib.suppress(SingerSparkError):
@@ -331,7 +331,7 @@ class LakeDestination:
 
 
 def _settle(table: OpenTable) -> None:
-    """A commit is durable only then; STATE may follow."""
+    """Force the table to disk: only then is a commit durable, and STATE may follow."""
     if table.place.folder is not None:
         with writing(table.place.folder):
             settle(table.place.folder)
