@@ -71,7 +71,7 @@ def test_a_view_in_the_place_of_the_table(db: Db, new_loads: NewLoads):
 def test_a_table_with_several_rows_of_a_key(db: Db, new_loads: NewLoads):
     loads = new_loads(db)
     loads.load(replace(ITEMS, method="append-only"), [(1, "a")], [(1, "b")])
-    assert "several rows of one key" in message(loads, ITEMS)
+    assert "several rows with the same key" in message(loads, ITEMS)
     assert len(db.table("select * from t")) == 2
 
 
@@ -109,7 +109,7 @@ def test_staging_tables_emptied_by_a_crash_of_the_server_are_told_of(
     loads = new_loads(db)
     flush = loads.stage(asked, [(1, "a")])
     db.run(f"truncate table {flush.parts[0].url}")
-    with pytest.raises(DestinationError, match="the database has been restarted"):
+    with pytest.raises(DestinationError, match="the database was restarted"):
         loads.destination.commit(flush)
 
 

@@ -118,7 +118,7 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("jsonl as csv", "csv", lambda _: LINES, "labelled csv.*JSON lines"),
     ("parquet as csv", "csv", parquet, "Parquet"),
     ("zip as jsonl", "jsonl", lambda _: b"PK\x03\x04....", "a zip file"),
-    ("csv of something else", "csv", lambda _: b"a,b\n1,2\n", "none of its columns"),
+    ("csv of something else", "csv", lambda _: b"a,b\n1,2\n", "none of the stream's columns"),
     ("csv with a name twice", "csv", lambda _: b"id,id\n1,2\n", "columns are named 'id'"),
     ("parquet with a name twice", "parquet", twice, "two of its columns are named 'id'"),
     ("csv as jsonl", "jsonl", lambda _: b"id,name\n1,x\n2,y\n", "labelled jsonl.*text"),

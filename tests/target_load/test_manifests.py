@@ -155,7 +155,7 @@ def test_listed_in_two_messages() -> None:
 
 def test_unknown_formats() -> None:
     for name in ("xml", "singer2", "json"):
-        with pytest.raises(MessageError, match=rf"file '/a'.*'{name}' are unknown"):
+        with pytest.raises(MessageError, match=rf"file '/a'.*unknown batch file format '{name}'"):
             resolve(files("/a", encoding=Encoding(name)), "s")
 
 
