@@ -1,4 +1,4 @@
-"""PostgreSQL's types and statements. Pure."""
+"""PostgreSQL's types and statements, and the view over whole records. Pure."""
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases import Cursor, Rows, TablePlace
 from target_spark.destinations.databases.sql import LEDGER, NAMES, Sql
+from target_spark.documents import DOCUMENT
+from target_spark.tables.names import NameRules, legal_names
 
 if TYPE_CHECKING:
     from target_spark.plans import TableRequest
     from target_spark.tables.evolution import Column
-    from target_spark.tables.names import NameRules
 
 TYPES: Mapping[type[T.DataType], str] = {
     T.ByteType: "smallint",
@@ -41,6 +42,7 @@ TYPES: Mapping[type[T.DataType], str] = {
 }
 """Spark types → PostgreSQL types; decimals are `numeric(p,s)`, all others `text`."""
 
+_FLOATS = (T.FloatType, T.DoubleType)
 _ASSIGNABLE = re.compile(
     r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
     r"|timestamp|date)(\([\d,]+\))?( with(out)? time zone)?"
@@ -120,7 +122,7 @@ class PostgreSqlSql(Sql):
             made.append(f"PRIMARY KEY ({self.names(keys)})")
         statements = [f"CREATE TABLE {self.table(place)} ({', '.join(made)}){_with(properties)}"]
         if comment:
-            statements.append(f"COMMENT ON TABLE {self.table(place)} IS {literal(comment)}")
+            statements.append(f"COMMENT ON TABLE {self.table(place)} IS {_literal(comment)}")
         return [*statements, *(s for c in columns for s in self._comment(place, c))]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
@@ -142,13 +144,13 @@ class PostgreSqlSql(Sql):
         table = self.table(place)
         body = (
             f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
-            f"conrelid = {literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
-            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {literal(name)})]; "
-            f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {literal(table)} || "
+            f"conrelid = {_literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
+            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {_literal(name)})]; "
+            f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {_literal(table)} || "
             "' DROP CONSTRAINT ' || quote_ident(found); END IF; END"
         )
         column = self.name(name)
-        return [f"DO {literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
+        return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
         """See `Sql`."""
@@ -196,11 +198,20 @@ class PostgreSqlSql(Sql):
         rules: NameRules,
     ) -> list[str]:
         """See `Sql`."""
-        from target_spark.destinations.databases.postgresql_view import (  # noqa: PLC0415
-            view_statements,
+        own = [name for name in request.struct.names if name != DOCUMENT]
+        fields = [] if request.view is None else [f for f in request.view if f.name not in own]
+        legal = legal_names([*own, *(field.name for field in fields)], rules, {})
+        document = self.name(names[DOCUMENT])
+        values = {name: self.name(names[name]) for name in own}
+        values |= {field.name: _value(document, field.name, field.dataType) for field in fields}
+        columns = ", ".join(
+            f"{value} AS {self.name(legal[name])}" for name, value in values.items()
         )
-
-        return view_statements(place, request, names, rules)
+        view = self.table(TablePlace(place.schema, _view_name(place.table)))
+        return [
+            f"DROP VIEW IF EXISTS {view}",
+            f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
+        ]
 
     def create_ledger(self, schema: str) -> list[str]:
         """See `Sql`."""
@@ -257,7 +268,7 @@ class PostgreSqlSql(Sql):
         if not column.comment:
             return []
         target = f"{self.table(place)}.{self.name(column.name)}"
-        return [f"COMMENT ON COLUMN {target} IS {literal(column.comment)}"]
+        return [f"COMMENT ON COLUMN {target} IS {_literal(column.comment)}"]
 
 
 def _number(name: str) -> int:
@@ -265,7 +276,7 @@ def _number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
-def literal(text: str) -> str:
+def _literal(text: str) -> str:
     """Return a text as a literal, safe with any setting of the server."""
     quoted = text.replace("\0", "").replace("\\", "\\\\").replace("'", "''")
     return f"E'{quoted}'"
@@ -283,3 +294,27 @@ def _with(properties: Mapping[str, str]) -> str:
                 where=Where(setting="table_properties"),
             )
     return f" WITH ({', '.join(f'{n} = {v}' for n, v in properties.items())})" if properties else ""
+
+
+def _view_name(table: str) -> str:
+    """Return the name of a table's view, truncated if it is too long."""
+    return table.encode()[: 63 - len("_view")].decode("utf-8", "ignore") + "_view"
+
+
+def _value(document: str, name: str, data_type: T.DataType) -> str:
+    """Return one property of the record; null if it is not of its type."""
+    text, node = (f"{document} {arrow} {_literal(name)}" for arrow in ("->>", "->"))
+    kind = PostgreSqlSql().type_of(data_type)
+    if kind == "jsonb":
+        return f"nullif({node}, 'null')"
+    if kind == "text":
+        return f"({text})"
+    if kind == "bytea":
+        return f"decode({text}, 'base64')"
+    if isinstance(data_type, _FLOATS):
+        words = f"{text} IN ('NaN', 'Infinity', '-Infinity')"
+        return f"CASE WHEN jsonb_typeof({node}) = 'number' OR {words} THEN ({text})::{kind} END"
+    if isinstance(data_type, T.NumericType):
+        number = f"({text})::numeric::{kind}"
+        return f"CASE WHEN jsonb_typeof({node}) = 'number' THEN {number} END"
+    return f"({text})::{kind}"
