@@ -182,7 +182,19 @@ def filled(text: str) -> str:
     return _ERROR_BLOCK.sub(lambda found: f"{found[1]}{exit_code_table()}\n{found[2]}", text)
 
 
+def destinations_page() -> str:
+    """Write docs/destinations.md."""
+    registry = import_module("target_spark.destinations.registry")
+    text = (
+        "What each destination of target-spark supports, and which settings of tables have an "
+        "effect. A destination declares both itself: see "
+        "[Adding a destination](extending-destinations-draft.md)."
+    )
+    return "\n\n".join((NOTE, "# Destinations", text, registry.capability_table())) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/destinations.md": destinations_page,
     "docs/settings.md": settings_page,
     "docs/errors.md": errors_page,
     "sample_configs/meltano/meltano.yml": meltano_page,

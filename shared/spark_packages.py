@@ -54,6 +54,7 @@ def with_needs(
     settings: SparkSettings,
     formats: Iterable[str],
     databases: Iterable[tuple[str, str | None]] = (),
+    packages: Iterable[str] = (),
 ) -> SparkSettings:
     """Add what formats and databases need, where the user has not brought it along.
 
@@ -64,21 +65,23 @@ def with_needs(
         settings: The user's.
         formats: Formats that are read or written.
         databases: For each its JDBC URL, and the user's own choice of the driver's package.
+        packages: Maven coordinates of further packages.
     """
     if settings.remote is not None and not settings.remote.startswith("local"):
         return settings
     needs = [NEEDS[name] for name in _wanted(formats, settings.conf)]
     found = ((package, driver_of(url)) for url, package in databases)
     needs += [Need(package or driver.package) for package, driver in found if package or driver]  # type: ignore[union-attr]
-    packages = list(settings.packages)
+    needs += map(Need, packages)
+    wanted = list(settings.packages)
     conf = dict(settings.conf)
     for need in needs:
-        if not _is_there(need.package, packages, settings.jars):
-            packages.append(need.package)
+        if not _is_there(need.package, wanted, settings.jars):
+            wanted.append(need.package)
         conf = {**need.conf, **conf}
         if need.extensions:
             conf[EXTENSIONS] = _joined(conf.get(EXTENSIONS, ""), need.extensions)
-    return replace(settings, packages=tuple(packages), conf=conf)
+    return replace(settings, packages=tuple(wanted), conf=conf)
 
 
 def _wanted(formats: Iterable[str], conf: Mapping[str, str]) -> list[str]:

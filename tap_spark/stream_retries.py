@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 
 from shared.errors import SourceError
+from shared.retries import Pauses, repeated
 from tap_spark.plans import StreamPlan
 
 FIRST_SECONDS = 1.0
@@ -22,7 +22,7 @@ def keep_trying(
     plan: StreamPlan,
     attempt: Callable[[StreamPlan], None],
     replan: Replan,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Read a stream, again where its source failed for a passing reason.
 
@@ -39,24 +39,28 @@ def keep_trying(
         SourceError: Nothing more can be tried, or trying cannot help.
     """
     database = plan.config.database
-    left = 0 if database is None else database.retries
-    delay = FIRST_SECONDS
-    while True:
-        try:
-            attempt(plan)
-        except SourceError as error:
-            if not error.retryable or left == 0:
-                raise
-            left -= 1
-            _logger.warning(
-                "stream '%s': %s; trying again in %.0f s, %d more after that",
-                plan.stream,
-                error.message,
-                delay,
-                left,
-            )
-        else:
-            return
-        sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
-        delay = min(2 * delay, LONGEST_SECONDS)
-        plan = replan(plan)
+    retries = 0 if database is None else database.retries
+
+    def work(number: int) -> None:
+        nonlocal plan
+        plan = replan(plan) if number else plan
+        attempt(plan)
+
+    def tell(error: Exception, seconds: float, left: int) -> None:
+        text = error.message if isinstance(error, SourceError) else str(error)
+        _logger.warning(
+            "stream '%s': %s; trying again in %.0f s, %d more after that",
+            plan.stream,
+            text,
+            seconds,
+            left,
+        )
+
+    repeated(
+        work,
+        lambda error: isinstance(error, SourceError) and error.retryable,
+        attempts=retries + 1,
+        pauses=Pauses(LONGEST_SECONDS, first=FIRST_SECONDS, least=0.5),
+        tell=tell,
+        sleep=sleep,
+    )

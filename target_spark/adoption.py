@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.roots import Roots
 from shared.storage import StorageOptions, join, local_path, make_durable, open_random
-from target_spark.destinations import TableWrite
+from target_spark.destinations.contract import TableWrite
 from target_spark.manifests import batch_options, roots_of
 from target_spark.plans import Batch, InputFile, LoadResult, Part, TableRequest
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from shared.errors import Where
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
-from target_spark.flushes import FilesPiece, Flush, StagedPiece, Stream
+from target_spark.flushes import FilesPiece, PendingFlush, StagedPiece, Stream
 from target_spark.lines import Lines
 from target_spark.plans import Batch, InputFile
 from target_spark.policies import BatchSize, FlushRule
@@ -76,7 +76,7 @@ class Batches:
         self._act = act
         self._run_id = run_id
         self._streams: dict[int, Stream] = {}  # of open flushes, by position in the tracker
-        self._flushes: dict[int, Flush] = {}
+        self._flushes: dict[int, PendingFlush] = {}
         self._staged_bytes = 0
         self._last_flush = 0
         self._last_file = 0
@@ -176,7 +176,7 @@ class Batches:
             if flush.staging is not None:
                 flush.staging.mark(position, waiting)
 
-    def opened(self, stream: Stream, version: int | None, now: float) -> Flush:
+    def opened(self, stream: Stream, version: int | None, now: float) -> PendingFlush:
         """Return the open batch of a stream for this version; open a new one if needed."""
         if stream.open is not None and stream.open.header.version != version:
             self.close(stream, now)
@@ -184,7 +184,7 @@ class Batches:
             self._last_flush += 1
             number = self._last_flush
             header = Batch(stream.schema, (), f"{self._run_id}-{number:06d}", version, now)
-            flush = Flush(number, header, self._tracker.begin(), BatchSize(opened_at=now))
+            flush = PendingFlush(number, header, self._tracker.begin(), BatchSize(opened_at=now))
             stream.open = self._flushes[number] = flush
             stream.has_flushes = True
             self._streams[flush.position] = stream
@@ -284,7 +284,7 @@ class Batches:
         if isinstance(job.piece, StagedPiece):
             self._remove(job.flush, job.piece)
 
-    def committed(self, flush: Flush, began_at: float, now: float) -> None:
+    def committed(self, flush: PendingFlush, began_at: float, now: float) -> None:
         """Note that a flush is durable."""
         del self._flushes[flush.number]
         closed_at = now if flush.closed_at is None else flush.closed_at
@@ -296,7 +296,7 @@ class Batches:
             if warning is not None:
                 self._act(ev.Warn(warning))
 
-    def close_if_full(self, flush: Flush, now: float) -> None:
+    def close_if_full(self, flush: PendingFlush, now: float) -> None:
         """Close a batch if the rule says that it is full."""
         stream = self._streams.get(flush.position)
         if stream is None or not (
@@ -311,10 +311,10 @@ class Batches:
         else:
             self._close_by_rule(flush, now)
 
-    def _open(self) -> Iterator[Flush]:
+    def _open(self) -> Iterator[PendingFlush]:
         return (stream.open for stream in self._streams.values() if stream.open is not None)
 
-    def _due(self, flush: Flush) -> float:
+    def _due(self, flush: PendingFlush) -> float:
         """Return when a batch is closed for its age; a possible replay gets more time."""
         due = self._rule.deadline(flush.stream, flush.size)
         stream = self._streams[flush.position]
@@ -323,20 +323,20 @@ class Batches:
         patient = stream.expected.begun_at + REPLAY_PATIENCE
         return patient if flush.awaits_segment else max(due, patient)
 
-    def _close_by_rule(self, flush: Flush, now: float) -> None:
+    def _close_by_rule(self, flush: PendingFlush, now: float) -> None:
         stream = self._streams.get(flush.position)
         if stream is not None:
             flush.by_rule = True
             self.close(stream, now)
 
-    def _close_one(self, flush: Flush, now: float) -> None:
+    def _close_one(self, flush: PendingFlush, now: float) -> None:
         stream = self._streams.pop(flush.position)
         self._complete_file(stream, flush)
         flush.closed_at = now
         stream.open = None
         self._schedule.add_step(stream, flush)
 
-    def _complete_file(self, stream: Stream, flush: Flush) -> None:
+    def _complete_file(self, stream: Stream, flush: PendingFlush) -> None:
         piece, flush.staging = flush.staging, None
         if piece is None:
             return
@@ -356,7 +356,9 @@ class Batches:
             expected.begun_at = now
         return expected.lines[0] - expected.taken
 
-    def _count_segment(self, stream: Stream, flush: Flush, piece: StagedPiece, taken: int) -> None:
+    def _count_segment(
+        self, stream: Stream, flush: PendingFlush, piece: StagedPiece, taken: int
+    ) -> None:
         """Complete the file at the end of the expected segment, or if it is too large for it."""
         expected = stream.expected
         if expected is None:
@@ -383,19 +385,19 @@ class Batches:
         if stream.expected is not None and not stream.expected.lines:
             stream.expected = None
 
-    def _remove(self, flush: Flush, piece: StagedPiece) -> None:
+    def _remove(self, flush: PendingFlush, piece: StagedPiece) -> None:
         self._count_staged(flush, -piece.size)
         self._act(ev.RemoveFile(piece.file))
 
-    def _count_staged(self, flush: Flush, size: int) -> None:
+    def _count_staged(self, flush: PendingFlush, size: int) -> None:
         flush.bytes_staged += size
         self._staged_bytes += size
 
 
-def _is_within_segment(stream: Stream, flush: Flush) -> bool:
+def _is_within_segment(stream: Stream, flush: PendingFlush) -> bool:
     """Return whether a batch ends within a segment that may be a replay."""
     return stream.expected is not None and flush.staging is not None
 
 
-def _bytes_staged(flush: Flush) -> int:
+def _bytes_staged(flush: PendingFlush) -> int:
     return flush.bytes_staged

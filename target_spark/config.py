@@ -38,21 +38,16 @@ from shared.transforms.settings import (
     transform_problems,
     transform_settings,
 )
+from target_spark.destinations.registry import Registry, read_registry
 from target_spark.table_settings import (
-    FORMATS,
-    LAKE_FORMATS,
     NAME,
-    PROPERTIES,
-    JdbcSettings,
     StreamRule,
-    jdbc_settings,
-    method_problems,
-    place_problems,
     stream_rules,
-    view_problems,
+    table_properties,
+    table_rules,
 )
 
-__all__ = ["FORMATS", "PROGRAM", "SETTINGS_SCHEMA", "TargetConfig", "target_config"]
+__all__ = ["PROGRAM", "REGISTRY", "SETTINGS_SCHEMA", "TargetConfig", "target_config"]
 MIB = 1024 * 1024
 
 _logger = logging.getLogger(__name__)
@@ -91,7 +86,7 @@ class TargetConfig:
     Attributes:
         path: Folder or URL that holds the tables; empty where they lie elsewhere.
         catalog: Spark catalog that holds the tables.
-        jdbc: Database that holds the tables.
+        block: The destination's own block of settings, as its declaration makes it.
         format: A key of the registry of destinations.
         load_method: What a run does to rows that are there already.
         default_target_schema: Schema of the tables; with `path` a folder.
@@ -128,7 +123,7 @@ class TargetConfig:
     path: str = ""
     format: str = "parquet"
     catalog: str | None = None
-    jdbc: JdbcSettings | None = None
+    block: Any = None
     load_method: str = "append-only"
     default_target_schema: str | None = None
     table_prefix: str = ""
@@ -161,110 +156,121 @@ class TargetConfig:
     transforms: TransformSettings = field(default_factory=TransformSettings)
 
 
-SETTINGS_SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Settings of target-spark",
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        **PROPERTIES,
-        "add_record_metadata": {
-            "type": "boolean",
-            "default": True,
-            "description": "Add the `_sdc_*` columns.",
-        },
-        "validate_records": {
-            "type": "boolean",
-            "default": True,
-            "description": "Check every record against the schema of its stream.",
-        },
-        "batch_size_rows": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "Rows of a stream that are committed together; no bound where not set. "
-            "Not with a `batch.strategy`.",
-        },
-        "batch_size_bytes": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 256 * MIB,
-            "description": "Bytes of a stream, as received, that are committed together. Not with "
-            "a `batch.strategy`.",
-        },
-        "batch_wait_limit_seconds": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "default": 60,
-            "description": "Longest time that received rows wait for their commit to start. Not "
-            "with a `batch.strategy` that has a wait of its own.",
-        },
-        "staging": {
-            "type": "object",
-            "additionalProperties": False,
-            "description": "Disk space for received lines on their way to Spark.",
-            "properties": {
-                "root": {
-                    **NAME,
-                    "description": "Folder; the system's temporary folder where not set. With a "
-                    "cluster, one that all executors share.",
-                },
-                "file_bytes": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "default": 64 * MIB,
-                    "description": "Bytes at which a staged file is handed to Spark.",
-                },
+_RUN: dict[str, Any] = {
+    "add_record_metadata": {
+        "type": "boolean",
+        "default": True,
+        "description": "Add the `_sdc_*` columns.",
+    },
+    "validate_records": {
+        "type": "boolean",
+        "default": True,
+        "description": "Check every record against the schema of its stream.",
+    },
+    "batch_size_rows": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "Rows of a stream that are committed together; no bound where not set. "
+        "Not with a `batch.strategy`.",
+    },
+    "batch_size_bytes": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 256 * MIB,
+        "description": "Bytes of a stream, as received, that are committed together. Not with "
+        "a `batch.strategy`.",
+    },
+    "batch_wait_limit_seconds": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 60,
+        "description": "Longest time that received rows wait for their commit to start. Not "
+        "with a `batch.strategy` that has a wait of its own.",
+    },
+    "staging": {
+        "type": "object",
+        "additionalProperties": False,
+        "description": "Disk space for received lines on their way to Spark.",
+        "properties": {
+            "root": {
+                **NAME,
+                "description": "Folder; the system's temporary folder where not set. With a "
+                "cluster, one that all executors share.",
+            },
+            "file_bytes": {
+                "type": "integer",
+                "minimum": 1,
+                "default": 64 * MIB,
+                "description": "Bytes at which a staged file is handed to Spark.",
             },
         },
-        "replays": {
-            "type": "object",
-            "additionalProperties": False,
-            "description": "Records of `append-only` streams that come again after a killed run; "
-            "see docs/guarantees.md.",
-            "properties": {
-                "detect": {
-                    "type": "boolean",
-                    "default": True,
-                    "description": "Skip records that the table is shown to hold already (Delta, "
-                    "Iceberg, PostgreSQL); otherwise load them again.",
-                },
-                "max_segments": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "default": 1000,
-                    "description": "Digests of each stream that are kept until a STATE covers the "
-                    "records: about one for each staged file, batch file and STATE. With more, "
-                    "records that come again are loaded again.",
-                },
+    },
+    "replays": {
+        "type": "object",
+        "additionalProperties": False,
+        "description": "Records of `append-only` streams that come again after a killed run; "
+        "see docs/guarantees.md.",
+        "properties": {
+            "detect": {
+                "type": "boolean",
+                "default": True,
+                "description": "Skip records that the table is shown to hold already (Delta, "
+                "Iceberg, PostgreSQL); otherwise load them again.",
+            },
+            "max_segments": {
+                "type": "integer",
+                "minimum": 1,
+                "default": 1000,
+                "description": "Digests of each stream that are kept until a STATE covers the "
+                "records: about one for each staged file, batch file and STATE. With more, "
+                "records that come again are loaded again.",
             },
         },
-        "activate_version": {
-            "type": "boolean",
-            "default": True,
-            "description": "Honour ACTIVATE_VERSION messages.",
-        },
-        "options": {
-            "type": "object",
-            "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
-            "default": {},
-            "description": "Options of the writer for the format.",
-            "examples": [{"compression": "zstd"}],
-        },
-        "storage_options": {
-            "type": "object",
-            "secret": True,
-            # Not a schema: values keep their nesting, which fsspec's options need.
-            "additionalProperties": True,
-            "default": {},
-            "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
-            "`key`, `secret` or `endpoint_url`; also to Spark, for Delta and Iceberg tables by "
-            "`path` on S3; never shown.",
-        },
-        "spark": spark_schema("target-spark"),
-        **TRANSFORMS,
-        **settings_properties("target"),
+    },
+    "activate_version": {
+        "type": "boolean",
+        "default": True,
+        "description": "Honour ACTIVATE_VERSION messages.",
+    },
+    "options": {
+        "type": "object",
+        "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
+        "default": {},
+        "description": "Options of the writer for the format.",
+        "examples": [{"compression": "zstd"}],
+    },
+    "storage_options": {
+        "type": "object",
+        "secret": True,
+        # Not a schema: values keep their nesting, which fsspec's options need.
+        "additionalProperties": True,
+        "default": {},
+        "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
+        "`key`, `secret` or `endpoint_url`; also to Spark, for Delta and Iceberg tables by "
+        "`path` on S3; never shown.",
     },
 }
+
+
+def settings_schema(registry: Registry) -> dict[str, Any]:
+    """Return the JSON Schema of the settings.
+
+    Args:
+        registry: The destinations.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of target-spark",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            **table_properties(registry),
+            **_RUN,
+            "spark": spark_schema("target-spark"),
+            **TRANSFORMS,
+            **settings_properties("target"),
+        },
+    }
 
 
 def target_config(settings: Mapping[str, Any]) -> TargetConfig:
@@ -283,6 +289,9 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     transforms = transform_settings(values)
     for name in TRANSFORMS:
         values.pop(name, None)
+    declared = REGISTRY.get(values["format"])
+    blocks = {name: values.pop(name, None) for name in REGISTRY.blocks}
+    block = declared.typed(blocks[declared.format]) if declared.block is not None else None
     staging = values["staging"]
     for name in ("batch_size_rows", "batch_size_bytes"):
         if name in values:
@@ -296,22 +305,20 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
                 values["replays"]["detect"], int(values["replays"]["max_segments"])
             ),
             "options": text_values(values["options"]),
-            "jdbc": jdbc_settings(values.get("jdbc")),
+            "block": block,
             "streams": stream_rules(values["streams"]),
             "partition_by": tuple(values["partition_by"]),
             "cluster_by": tuple(values["cluster_by"]),
             "table_properties": text_values(values["table_properties"]),
-            "spark": with_needs(spark_settings(values["spark"]), _lakes(values["format"])),
+            "spark": with_needs(
+                spark_settings(values["spark"]), declared.needs, packages=declared.packages
+            ),
             "batch_config": batch.batch_config,
             "strategy": batch.strategy,
             "failure": batch.failure,
             "transforms": transforms,
         }
     )
-
-
-def _lakes(name: str) -> tuple[str, ...]:
-    return (name,) if name in LAKE_FORMATS else ()
 
 
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -338,31 +345,41 @@ def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem((name,), f"{text}; leave one of the two out")
 
 
-PROGRAM = Program(
-    name="target-spark",
-    description="Singer target that loads streams into files, Delta and Iceberg tables and "
-    "databases with Apache Spark.",
-    schema=SETTINGS_SCHEMA,
-    rules=(
-        place_problems,
-        method_problems,
-        view_problems,
-        deletion_problems,
-        spark_problems,
-        transform_problems,
-        settings_rule("target"),
-        strategy_problems,
-    ),
-    capabilities=(
-        "about",
-        "batch",
-        "stream-maps",
-        "schema-flattening",
-        "structured-logging",
-        "validate-records",
-        "activate-version",
-        "target-schema",
-        "hard-delete",
-        "soft-delete",
-    ),
-)
+def program(registry: Registry) -> Program:
+    """Describe the program.
+
+    Args:
+        registry: The destinations.
+    """
+    return Program(
+        name="target-spark",
+        description="Singer target that loads streams into files, Delta and Iceberg tables and "
+        "databases with Apache Spark.",
+        schema=settings_schema(registry),
+        rules=(
+            *table_rules(registry),
+            deletion_problems,
+            spark_problems,
+            transform_problems,
+            settings_rule("target"),
+            strategy_problems,
+        ),
+        capabilities=(
+            "about",
+            "batch",
+            "stream-maps",
+            "schema-flattening",
+            "structured-logging",
+            "validate-records",
+            "activate-version",
+            "target-schema",
+            "hard-delete",
+            "soft-delete",
+        ),
+    )
+
+
+REGISTRY = read_registry(taken=settings_schema(Registry())["properties"])
+"""The destinations that are installed."""
+PROGRAM = program(REGISTRY)
+SETTINGS_SCHEMA = PROGRAM.schema

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SingerSparkError
 from shared.metrics import (
@@ -35,6 +35,21 @@ if TYPE_CHECKING:
 
 class Loads(Protocol):
     """What the run needs of a loader; called from several threads."""
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Take a new SCHEMA, and decide under which names the stream is loaded.
+
+        Returns:
+            Whether anything of the stream is to be loaded.
+
+        Raises:
+            SettingsError: The maps do not fit the stream, or its table belongs to another one.
+        """
+        ...
+
+    def overwrites(self, stream: str) -> bool:
+        """Tell whether rows of a stream become visible only at the end of the input."""
+        ...
 
     def convert(self, batch: Batch) -> LoadResult:
         """Convert files by one Spark job; nothing is visible yet."""
@@ -74,23 +89,6 @@ class Loads(Protocol):
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Make a table version the valid one."""
-        ...
-
-
-@runtime_checkable
-class Plans(Protocol):
-    """What a loader may do besides: decide under which names a stream is loaded, if at all."""
-
-    def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA; whether anything of the stream is to be loaded.
-
-        Raises:
-            SettingsError: The maps do not fit the stream.
-        """
-        ...
-
-    def overwrites(self, stream: str) -> bool:
-        """Whether rows of a stream become visible only at the end of the input."""
         ...
 
 

@@ -118,7 +118,7 @@ Piece = FilesPiece | StagedPiece
 
 
 @dataclass
-class Flush:
+class PendingFlush:
     """A batch on its way: open, closed, being committed.
 
     Attributes:
@@ -233,7 +233,7 @@ class Burial:
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Recollection | Flush | Activation | Swap | Ending | Burial
+Step = Recollection | PendingFlush | Activation | Swap | Ending | Burial
 
 
 @dataclass
@@ -281,7 +281,7 @@ class Stream:
     """
 
     schema: StreamSchema
-    open: Flush | None = None
+    open: PendingFlush | None = None
     steps: deque[Step] = field(default_factory=deque)
     running: bool = False
     has_flushes: bool = False

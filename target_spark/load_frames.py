@@ -11,7 +11,7 @@ import pyarrow as pa
 from shared.arrow_types import TEXT_ONLY, mapped
 from shared.encodings import FORMATS
 from target_spark import load_tasks
-from target_spark.destinations import TableWrite
+from target_spark.destinations.contract import TableWrite
 from target_spark.read_rows import ReadPlan
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from target_spark.read_rows import ReadPlan, StorageTroubleError, UnreadableInpu
 from target_spark.reject_files import Rejects
 
 if TYPE_CHECKING:
-    from target_spark.destinations import Sink, TableWrite
+    from target_spark.destinations.contract import Sink, TableWrite
 
 REJECT_COLUMN = "__reject"
 """Binary column that carries rejected records through transforms."""

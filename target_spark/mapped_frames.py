@@ -20,7 +20,7 @@ from shared.transforms.record_metadata import COLUMNS, stored_columns
 from shared.transforms.validation.keys import Key, no_value
 from target_spark import load_frames, load_tasks
 from target_spark.copied import Beside, Copy, packed, taken, without_copies
-from target_spark.destinations import TableWrite
+from target_spark.destinations.contract import TableWrite
 from target_spark.load_tasks import REJECT_COLUMN
 from target_spark.originals import Originals
 from target_spark.places import PLACE

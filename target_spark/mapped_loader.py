@@ -53,7 +53,7 @@ class MappedResult(LoadResult):
 
 
 @dataclass(frozen=True)
-class _Output:
+class _MappedStream:
     """One name under which a stream is loaded."""
 
     schema: StreamSchema
@@ -80,7 +80,7 @@ class MappedLoader:
         self._config = config
         self._loader = loader
         self._spark = spark
-        self._outputs: dict[str, dict[int, tuple[_Output, ...]]] = {}
+        self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
         self._found: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, set[str]] = {}
         self._told: set[str] = set()
@@ -183,7 +183,7 @@ class MappedLoader:
             found = latest[max(latest)] if latest else ()
         return tuple(output.schema.stream for output in found)
 
-    def _of(self, stream: StreamSchema) -> tuple[_Output, ...]:
+    def _of(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         """The outputs of a stream under one of its schemas; planned when it is first seen."""
         with self._lock:
             known = self._outputs.setdefault(stream.stream, {})
@@ -191,7 +191,7 @@ class MappedLoader:
                 known[stream.serial] = self._planned(stream)
             return known[stream.serial]
 
-    def _planned(self, stream: StreamSchema) -> tuple[_Output, ...]:
+    def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         from shared.transforms.stream_maps import outputs, refuse_shared_names  # noqa: PLC0415
         from target_spark.mapped_frames import source_columns  # noqa: PLC0415
 
@@ -217,7 +217,7 @@ class MappedLoader:
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
         return tuple(
-            _Output(
+            _MappedStream(
                 planned,
                 None
                 if output.transform is None

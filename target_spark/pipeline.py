@@ -42,7 +42,7 @@ from target_spark.flushes import (
     Burial,
     Ending,
     Expected,
-    Flush,
+    PendingFlush,
     Recollection,
     Stream,
     Swap,
@@ -353,7 +353,7 @@ class Pipeline:
         if isinstance(step, Ending | Recollection):
             return
         self._tracker.durable(step.position)
-        if isinstance(step, Flush):
+        if isinstance(step, PendingFlush):
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None:
                 self._consumed.append((step.last_file, step.number))

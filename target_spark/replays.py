@@ -1,7 +1,7 @@
 """Replays: records of a killed run that come again, detected and not loaded twice.
 
 A run may be killed after it has committed rows and before the STATE that covers them has gone
-out; the next run gets these rows again. Destinations that implement `Replayable` keep a *note* of
+out; the next run gets these rows again. Destinations with `keeps_notes` keep a *note* of
 every append-only stream: the digests of the records that are durable and that no STATE covers yet,
 cut where STATE messages came, since only there can the next run begin. The note shrinks before
 each STATE goes out, never after it.

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from shared.errors import RecordError, SettingsError, causes
+from shared.retries import Pauses
 
 LONGEST_PAUSE = 300.0
 
@@ -98,12 +99,11 @@ class Backoff:
         self, retries: int, seconds: float, chance: Callable[[], float] = random.random
     ) -> None:
         self._retries = retries
-        self._seconds = seconds
+        self._pauses = Pauses(LONGEST_PAUSE, first=seconds)
         self._chance = chance
 
     def pause(self, error: BaseException, failures: int) -> float | None:
         """See `RetryRule`."""
         if failures > self._retries or not may_pass(error):
             return None
-        longest = min(LONGEST_PAUSE, self._seconds * 2.0 ** min(failures - 1, 60))
-        return self._chance() * longest
+        return self._chance() * self._pauses.bound(failures)

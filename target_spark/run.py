@@ -23,16 +23,14 @@ from shared.storage import StorageOptions
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
 from target_spark.dead_letter import DeadLetters
-from target_spark.doing import Doer, Loads, Plans, Spark
+from target_spark.doing import Doer, Loads, Spark
 from target_spark.pipeline import Limits, Pipeline
-from target_spark.plans import StreamSchema
 from target_spark.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.reader import Reader
 from target_spark.rejections import Rejections
 from target_spark.retries import Backoff
 from target_spark.schema_check import checked
 from target_spark.staging import Staging
-from target_spark.stream_settings import load_method
 from target_spark.workers import StopSignals, Wakeup, Workers
 
 if TYPE_CHECKING:
@@ -138,7 +136,6 @@ def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
 
 def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
     strategy, failure = config.strategy, config.failure
-    plans = loader if isinstance(loader, Plans) else _AsItComes(config)
     rule: FlushRule = SizeAndAge(
         rows=config.batch_size_rows,
         size=config.batch_size_bytes,
@@ -158,25 +155,12 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         limits,
         run_id=run_id,
         recalls=loader.can_detect_replays,
-        overwrite=plans.overwrites,
-        plan=checked(plans.plan) if config.validate_records else plans.plan,
+        overwrite=loader.overwrites,
+        plan=checked(loader.plan) if config.validate_records else loader.plan,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         bury=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),
     )
-
-
-@dataclass(frozen=True)
-class _AsItComes:
-    """Every stream is loaded into a table of its own."""
-
-    config: TargetConfig
-
-    def plan(self, stream: StreamSchema) -> bool:  # noqa: ARG002
-        return True
-
-    def overwrites(self, stream: str) -> bool:
-        return load_method(self.config, stream) == "overwrite"
 
 
 def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:

@@ -16,7 +16,7 @@ from target_spark.flushes import (
     Activation,
     Burial,
     FilesPiece,
-    Flush,
+    PendingFlush,
     Piece,
     Recollection,
     StagedPiece,
@@ -69,7 +69,7 @@ class Conversion(Job):
     """A piece of a flush to be converted."""
 
     stream: Stream
-    flush: Flush
+    flush: PendingFlush
     piece: Piece
 
 
@@ -138,7 +138,7 @@ class Schedule:
         """When work may be done again; `math.inf` for never."""
         return min((job.due for job in self._later), default=math.inf)
 
-    def add_piece(self, stream: Stream, flush: Flush, piece: Piece) -> None:
+    def add_piece(self, stream: Stream, flush: PendingFlush, piece: Piece) -> None:
         """Have a complete piece converted."""
         self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
 
@@ -153,7 +153,7 @@ class Schedule:
         if stream.running or not stream.steps:
             return
         step = stream.steps[0]
-        if not isinstance(step, Flush) or step.ready:
+        if not isinstance(step, PendingFlush) or step.ready:
             stream.running = True
             self._turns.append(Turn(stream=stream, step=step))
 
@@ -206,7 +206,7 @@ class Schedule:
         job.flush.unconverted += len(jobs) - 1
         self._converts.extendleft(reversed(jobs))
 
-    def flushes_before(self, stream: Stream, line: int) -> Iterator[Flush]:
+    def flushes_before(self, stream: Stream, line: int) -> Iterator[PendingFlush]:
         """Forget the steps of a stream that began at a line of stdin or after it.
 
         Yields:
@@ -216,7 +216,9 @@ class Schedule:
         while len(stream.steps) > first and _began(stream.steps[-1], line):
             stream.steps.pop()
             self._steps -= 1
-        yield from (step for step in islice(stream.steps, first, None) if isinstance(step, Flush))
+        yield from (
+            step for step in islice(stream.steps, first, None) if isinstance(step, PendingFlush)
+        )
 
     def end_before(self, line: int) -> list[Conversion]:
         """Convert nothing that came in a line of stdin or after it, save what runs.
@@ -291,7 +293,7 @@ class Schedule:
 
 
 def _began(step: Step, line: int) -> bool:
-    return isinstance(step, Flush | Activation) and step.line >= line
+    return isinstance(step, PendingFlush | Activation) and step.line >= line
 
 
 def _may_begin(job: Conversion) -> bool:
@@ -329,7 +331,7 @@ def _conversion(number: int, job: Conversion) -> ev.Convert:
 def _step(number: int, step: Step) -> ev.Work:
     if isinstance(step, Recollection):
         return ev.Recall(number, step.schema)
-    if isinstance(step, Flush):
+    if isinstance(step, PendingFlush):
         return ev.Commit(number, step.number, step.header)
     if isinstance(step, Activation):
         return ev.Activate(number, step.stream, step.version)

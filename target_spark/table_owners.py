@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations import TableId
+from target_spark.destinations.contract import TableId
 
 _OVERWRITE = "overwrite"
 

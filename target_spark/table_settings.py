@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
-from shared.settings_check import Problem
-from shared.spark_settings import text_values
+from shared.settings_check import Problem, Rule
+from target_spark.destinations.declaration import TABLE_SETTINGS, Declaration
+from target_spark.destinations.registry import Registry
 
-FILE_FORMATS = ("parquet", "json", "csv", "orc")
-LAKE_FORMATS = ("delta", "iceberg")
-FORMATS = (*FILE_FORMATS, *LAKE_FORMATS, "jdbc")
 LOAD_METHODS = ("append-only", "upsert", "overwrite")
 TYPE_CONFLICTS = ("fail", "suffix", "cast")
 NAME_STYLES = ("keep", "clean", "lower", "upper", "snake")
@@ -24,23 +23,6 @@ FOLDER_NAME = {
     "x-pattern-meaning": "a name without slashes",
 }
 _NAMES = {"type": "array", "items": NAME}
-
-
-@dataclass(frozen=True)
-class JdbcSettings:
-    """A database to load into.
-
-    Attributes:
-        url: JDBC URL.
-        user: Its user.
-        password: Of the user.
-        options: Properties of the connection.
-    """
-
-    url: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -106,7 +88,7 @@ _PER_STREAM: dict[str, Any] = {
     },
 }
 
-PROPERTIES: dict[str, Any] = {
+_PLACES: dict[str, Any] = {
     "path": {
         **NAME,
         "description": "Folder or URL that holds the tables, each in a folder "
@@ -116,7 +98,6 @@ PROPERTIES: dict[str, Any] = {
     },
     "format": {
         "type": "string",
-        "enum": list(FORMATS),
         "default": "parquet",
         "description": "Format of the files or tables; `jdbc` for a database.",
     },
@@ -126,28 +107,8 @@ PROPERTIES: dict[str, Any] = {
         "configures it; used instead of `path`.",
         "examples": ["lake"],
     },
-    "jdbc": {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["url"],
-        "description": "Database to load into, with the format `jdbc`.",
-        "properties": {
-            "url": {
-                **NAME,
-                "secret": True,
-                "description": "JDBC URL of a PostgreSQL, MySQL or MariaDB database.",
-                "examples": ["jdbc:postgresql://localhost:5432/warehouse"],
-            },
-            "user": {**NAME, "description": "Its user."},
-            "password": {"type": "string", "secret": True, "description": "Of the user."},
-            "options": {
-                "type": "object",
-                "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
-                "description": "Properties of the connection.",
-                "examples": [{"sslmode": "verify-full"}],
-            },
-        },
-    },
+}
+_TABLES: dict[str, Any] = {
     "default_target_schema": {
         **FOLDER_NAME,
         "minLength": 1,
@@ -217,7 +178,17 @@ PROPERTIES: dict[str, Any] = {
         "them needs to change: see docs/zero-copy.md.",
     },
 }
-"""Properties of the settings' JSON Schema."""
+
+
+def table_properties(registry: Registry) -> dict[str, Any]:
+    """Return the properties of the settings' JSON Schema that concern tables.
+
+    Args:
+        registry: The destinations, whose formats and blocks of settings are among them.
+    """
+    blocks = {name: dict(registry.known[name].block or {}) for name in registry.blocks}
+    places = {**_PLACES, "format": {**_PLACES["format"], "enum": list(registry.formats)}}
+    return {**places, **blocks, **_TABLES}
 
 
 def stream_rules(values: Mapping[str, Mapping[str, Any]]) -> tuple[StreamRule, ...]:
@@ -225,66 +196,98 @@ def stream_rules(values: Mapping[str, Mapping[str, Any]]) -> tuple[StreamRule, .
     return tuple(StreamRule(pattern, dict(rule)) for pattern, rule in values.items())
 
 
-def jdbc_settings(block: Mapping[str, Any] | None) -> JdbcSettings | None:
-    """The typed form of the setting `jdbc`."""
-    if not block:
-        return None
-    return JdbcSettings(
-        url=block["url"],
-        user=block.get("user"),
-        password=block.get("password"),
-        options=text_values(block.get("options", {})),
+def table_rules(registry: Registry) -> tuple[Rule, ...]:
+    """Return the rules between the settings of tables.
+
+    Args:
+        registry: The destinations, whose declarations decide.
+    """
+    return (
+        partial(format_problems, registry),
+        partial(place_problems, registry),
+        partial(method_problems, registry),
+        view_problems,
     )
 
 
-def place_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+def format_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check that the destination of the format can be used."""
+    reason = registry.broken.get(settings.get("format", "parquet"))
+    if reason is not None:
+        yield Problem(("format",), reason)
+
+
+def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Check that the format has the place it needs, and no other."""
-    name = settings.get("format", "parquet")
-    if name not in FORMATS:
+    declared = _declared(registry, settings)
+    if declared is None:
         return
-    if name == "jdbc":
-        wanted: tuple[str, ...] = ("jdbc",)
-    else:
-        wanted = ("path", "catalog") if name in LAKE_FORMATS else ("path",)
-    given = [key for key in ("path", "catalog", "jdbc") if key in settings]
+    given = [key for key in ("path", "catalog", *registry.blocks) if key in settings]
     for key in given:
-        if key not in wanted:
-            yield Problem((key,), f"does not go with the format {name!r}")
-    found = [key for key in wanted if key in settings]
+        if key not in declared.places and key != declared.format:
+            yield Problem((key,), f"does not go with the format {declared.format!r}")
+    found = [key for key in declared.places if key in settings]
     if not found:
-        yield Problem((), f"{' or '.join(map(repr, wanted))} is a required property")
+        yield Problem((), f"{' or '.join(map(repr, declared.places))} is a required property")
     elif len(found) > 1:
-        yield Problem((wanted[1],), f"excludes {wanted[0]!r}; give one of them")
+        first, second, *_ = declared.places
+        yield Problem((second,), f"excludes {first!r}; give one of them")
 
 
-def method_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check what only tables with transactions can do."""
-    if settings.get("format", "parquet") not in FILE_FORMATS:
+def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check what only some destinations can do."""
+    declared = _declared(registry, settings)
+    if declared is None:
         return
+    able = {method: _able(registry, method) for method in ("upsert", "overwrite")}
+    refused = [key for key in TABLE_SETTINGS if key not in declared.uses | declared.ignores]
     streams = settings.get("streams")
     blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     if isinstance(streams, Mapping):
         blocks += [(("streams", pattern), block) for pattern, block in streams.items()]
     for path, block in blocks:
-        if isinstance(block, Mapping) and block.get("load_method") == "upsert":
-            text = "needs the format 'delta', 'iceberg' or 'jdbc': files cannot replace rows"
-            yield Problem((*path, "load_method"), text)
-        for key in (
-            "partition_by",
-            "cluster_by",
-            "target_file_bytes",
-            "compact",
-            "table_properties",
-        ):
-            if isinstance(block, Mapping) and block.get(key):
-                yield Problem((*path, key), "has no effect on files; it is for Delta and Iceberg")
-    for key, default in (
-        ("type_conflicts", "fail"),
-        ("column_names", "keep"),
-        ("denormalized", True),
-    ):
-        if settings.get(key, default) != default:
-            yield Problem((key,), "has no effect on files; it is for Delta, Iceberg and databases")
+        if not isinstance(block, Mapping):
+            continue
+        method = block.get("load_method")
+        if method in able and declared.format not in able[method]:
+            text = f"needs the format {_listed(able[method])}: {_WHY[method]}"
+            yield Problem((*path, "load_method"), text.format(declared.title))
+        for key in refused:
+            if key in _PER_STREAM and block.get(key):
+                yield Problem((*path, key), _useless(registry, declared, key))
+    for key in refused:
+        default = _TABLES[key].get("default")
+        if key not in _PER_STREAM and settings.get(key, default) != default:
+            yield Problem((key,), _useless(registry, declared, key))
+    is_viewed = settings.get("generate_view") is True and "denormalized" not in refused
+    if is_viewed and not declared.supports.views:
+        yield Problem(("generate_view",), f"{declared.title} have no views")
+
+
+_WHY = {"upsert": "{} cannot replace rows", "overwrite": "{} cannot be replaced"}
+
+
+def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
+    """The destination of the format; None if it has none that can be used."""
+    name = settings.get("format", "parquet")
+    return None if name in registry.broken else registry.known.get(name)
+
+
+def _able(registry: Registry, ability: str) -> list[str]:
+    """The formats that have an ability."""
+    return [name for name, found in registry.known.items() if getattr(found.supports, ability)]
+
+
+def _useless(registry: Registry, declared: Declaration, key: str) -> str:
+    users = dict.fromkeys(found.title for found in registry.known.values() if key in found.uses)
+    *most, last = users
+    names = f"{', '.join(most)} and {last}" if most else last
+    return f"has no effect on {declared.title}; it is for {names}"
+
+
+def _listed(formats: Sequence[str]) -> str:
+    *most, last = map(repr, formats)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def view_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
+from shared.retries import Pauses, repeated
 from shared.spark_session import sql_state
 from tap_spark.jdbc.urls import secrets_of
 
@@ -151,22 +152,34 @@ def run(
         SourceError: It failed for good.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
-    wait = FIRST_WAIT
-    for left in range(connection.retries, -1, -1):
-        try:
-            return action()
-        except SingerSparkError:
+
+    def explained(error: Exception) -> SourceError | None:
+        if isinstance(error, SingerSparkError):
+            return None
+        return database_error(error, where, secrets_of(connection))
+
+    def may_pass(error: Exception) -> bool:
+        found = explained(error)
+        return found is not None and found.retryable
+
+    def tell(error: Exception, seconds: float, left: int) -> None:
+        found = explained(error)
+        _log.warning("%s; trying again in %g s, %d more after that", found, seconds, left)
+
+    try:
+        return repeated(
+            lambda _: action(),
+            may_pass,
+            attempts=connection.retries + 1,
+            pauses=Pauses(LONGEST_WAIT, first=FIRST_WAIT, least=1.0),
+            tell=tell,
+            sleep=sleep,
+        )
+    except Exception as error:
+        found = explained(error)
+        if found is None:
             raise
-        except Exception as error:
-            found = database_error(error, where, secrets_of(connection))
-            if found is None:
-                raise
-            if not (found.retryable and left):
-                raise _final(found, connection.retries) from error
-        _log.warning("%s; trying again in %g s, %d more after that", found, wait, left - 1)
-        sleep(wait)
-        wait = min(wait * 2, LONGEST_WAIT)
-    raise AssertionError("unreachable")
+        raise _final(found, connection.retries) from error
 
 
 def _final(found: SourceError, retries: int) -> SourceError:

@@ -28,7 +28,7 @@ from target_spark.destinations.delta_ddl import (
     table_clauses,
 )
 from target_spark.destinations.delta_files import can_register, register
-from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import column_sql, properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.destinations import Flush
+    from target_spark.destinations.contract import Flush
     from target_spark.plans import TableName, TableRequest
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -
     return LakeDestination(DeltaFormat(config), config, spark)
 
 
-class DeltaFormat:
+class DeltaFormat(LakeFormat):
     """See `LakeFormat`.
 
     Exactly once: a commit carries the run as Delta's application identifier and the number of
@@ -175,14 +175,10 @@ class DeltaFormat:
             frame.writeTo(place.table).append()
         self._remember(mark)
 
-    def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
-        """See `LakeFormat`."""
-        return None
-
     def adopt(
         self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
     ) -> bool:
-        """See `Adopting`."""
+        """See `LakeFormat`."""
         folder = place.folder
         if folder is None or not self._adopts:
             return False

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from shared.encodings import FORMATS, Encoding
 from shared.errors import SettingsError, SingerSparkError, Where
 from shared.naming import folder_name
-from shared.storage import NO_OPTIONS, StorageOptions, delete, join, local_path, make_durable, shown
+from shared.storage import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, Rewrite, TableId, TableWrite
+from target_spark.destinations.contract import Destination, Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.evolution import (
     TableSchema,
     arrow_schema,
@@ -25,7 +25,7 @@ from target_spark.destinations.evolution import (
     must_rewrite,
     read_table_schema,
 )
-from target_spark.destinations.folders import Change, TableFolder, table_path
+from target_spark.destinations.folders import FolderChange, TableFolder, table_path
 from target_spark.destinations.local_folder import LocalFolder
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.destinations.trouble import writing
@@ -89,7 +89,7 @@ def file_settings(config: TargetConfig) -> FileSettings:
     )
 
 
-class FileDestination:
+class FileDestination(Destination):
     """See `Destination`."""
 
     def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
@@ -127,11 +127,6 @@ class FileDestination:
             else:
                 self._publish(flush.request, [flush])
 
-    def abort(self, flush: Flush) -> None:
-        """See `Destination`."""
-        for part in flush.parts:
-            delete(part.url, self._options)
-
     def finish(self, request: TableRequest) -> None:
         """See `Destination`."""
         stream = request.stream
@@ -144,7 +139,7 @@ class FileDestination:
                 folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` all rows belong to the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == OVERWRITE:
             return
         with self._lock:
@@ -167,7 +162,7 @@ class FileDestination:
         drop = frozenset(pending[url] for url in rows)
         if drop and self._wants_schema_part(known, write, bool(add), len(drop) < len(there)):
             add |= self._schema_part(write)
-        folder.publish(Change(add, drop))
+        folder.publish(FolderChange(add, drop))
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends."""
@@ -223,7 +218,7 @@ class FileDestination:
                 add |= self._schema_part(write)
             table = TableSchema(self._settings.encoding.format, columns)
             side = None if old == table and folder.side() else table.to_bytes()
-            folder.publish(Change(add, drop, side))
+            folder.publish(FolderChange(add, drop, side))
 
     def _renewed(
         self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite

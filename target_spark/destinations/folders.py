@@ -16,7 +16,7 @@ SIDE_FILE = "_schema.json"
 
 
 @dataclass(frozen=True)
-class Change:
+class FolderChange:
     """The change of a table folder by one commit, atomic if the storage allows it.
 
     Attributes:
@@ -49,7 +49,7 @@ class TableFolder(Protocol):
     def side(self) -> bytes | None:
         """Return the content of the side file; None if there is none."""
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: FolderChange) -> None:
         """Make a change visible and durable."""
 
     def swap(self, replacement: TableFolder) -> None:

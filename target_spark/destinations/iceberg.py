@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.iceberg_transaction import open_transaction
+from shared.retries import Pauses, repeated
 from shared.storage import local_path
-from target_spark.destinations import attempts
-from target_spark.destinations.lakes import LakeTable, Place
+from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.ddl import properties_sql
 from target_spark.destinations.lakes.destination import LakeDestination
@@ -82,7 +82,7 @@ def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession])
     return LakeDestination(IcebergFormat(config), config, spark)
 
 
-class IcebergFormat:
+class IcebergFormat(LakeFormat):
     """See `LakeFormat`.
 
     Exactly once: the mark of a commit is a property of its snapshot. Iceberg checks MERGE, UPDATE
@@ -313,7 +313,7 @@ def _create_namespace(spark: SparkSession, namespace: str) -> None:
     Catalogs check before they create, and each fails in its own way if another is faster.
     """
     statement = f"CREATE NAMESPACE IF NOT EXISTS {namespace}"
-    attempts.repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, longest=1.0)
+    repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, pauses=Pauses(longest=1.0))
 
 
 def _replace_unseen(

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.owned_folders import OwnedFolder, remove_stale
+from shared.retries import Pauses, repeated
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableId, TableWrite
-from target_spark.destinations.attempts import repeated
+from target_spark.destinations.contract import Destination, Flush, TableId, TableWrite
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
+from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
 from target_spark.destinations.databases.keeper import Keeper
 from target_spark.destinations.databases.ledger import Ledger
-from target_spark.destinations.databases.place import Place, place_of
+from target_spark.destinations.databases.place import DatabaseAddress, place_of
 from target_spark.destinations.databases.replacing import emptied, put_in_place, spares
 from target_spark.destinations.databases.sink import StagingSink
 from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 8
-_LONGEST_PAUSE = 2.0
+_PAUSES = Pauses(longest=2.0)
 REJECTS = "target-spark-rejects-"
 Result = TypeVar("Result")
 
@@ -58,7 +59,7 @@ class JdbcTarget:
         pending: Folder for files of rejected records; None if they are not kept.
     """
 
-    place: Place
+    place: DatabaseAddress
     conflicts: str = "fail"
     style: str = "keep"
     pending: OwnedFolder | None = None
@@ -73,10 +74,10 @@ def jdbc_destination(
         SettingsError: The database is not supported, or a connection property is not allowed.
     """
     del spark
-    if config.jdbc is None:
+    if not isinstance(config.block, JdbcSettings):
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
     target = JdbcTarget(
-        place=place_of(config.jdbc),
+        place=place_of(config.block),
         conflicts=config.type_conflicts,
         style=config.column_names,
         pending=_rejects_folder(config),
@@ -94,8 +95,8 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
     return OwnedFolder(root, REJECTS)
 
 
-class JdbcDestination:
-    """See `Destination`, `Versioned` and `Replayable`."""
+class JdbcDestination(Destination):
+    """See `Destination`."""
 
     def __init__(self, target: JdbcTarget) -> None:
         self._target = target
@@ -165,21 +166,17 @@ class JdbcDestination:
         _repeated(lambda: self._end(request))
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` all rows belong to the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method != "overwrite":
             _repeated(lambda: self._activate(request, edit))
 
     def recall(self, request: TableRequest) -> Note:
-        """See `Replayable`."""
+        """See `Destination`."""
         return _repeated(lambda: self._recall(request)) if self.keeps_notes else Note()
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """See `Replayable`."""
+        """See `Destination`."""
         _repeated(lambda: self._keep(request, note))
-
-    def release(self) -> None:
-        """See `Replayable`."""
-        self.close()
 
     def close(self) -> None:
         """Remove staged rows that were not loaded; called at the end of the process."""
@@ -341,5 +338,5 @@ def _repeated(action: Callable[[], Result]) -> Result:
         lambda _: action(),
         lambda error: number_of(error) in {CONFLICT, LOST},
         attempts=_ATTEMPTS,
-        longest=_LONGEST_PAUSE,
+        pauses=_PAUSES,
     )

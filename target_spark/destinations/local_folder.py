@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shared.storage import NO_OPTIONS, make_durable
 from target_spark.destinations.exchange import exchange
-from target_spark.destinations.folders import SIDE_FILE, Change, TableFolder, visible
+from target_spark.destinations.folders import SIDE_FILE, FolderChange, TableFolder, visible
 from target_spark.destinations.trouble import writing
 
 GRACE_SECONDS = 0.2
@@ -76,7 +76,7 @@ class LocalFolder:
         except FileNotFoundError:
             return None
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: FolderChange) -> None:
         """Apply a change in one step.
 
         Raises:
@@ -118,7 +118,7 @@ class LocalFolder:
         finally:
             os.close(descriptor)
 
-    def _built(self, change: Change) -> Path:
+    def _built(self, change: FolderChange) -> Path:
         """Return a complete folder of hard links with the change applied, beside the table."""
         self._serial += 1
         target = self._run / f"next-{self._serial}"

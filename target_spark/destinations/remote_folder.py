@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from shared.storage import NO_OPTIONS, StorageOptions, join, remote
-from target_spark.destinations.folders import SIDE_FILE, Change, TableFolder, visible
+from target_spark.destinations.folders import SIDE_FILE, FolderChange, TableFolder, visible
 from target_spark.destinations.trouble import writing
 
 
@@ -66,7 +66,7 @@ class RemoteFolder:
         except FileNotFoundError:
             return None
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: FolderChange) -> None:
         """Write the side file, copy every file, then remove the files that they replace.
 
         May be repeated after a failure: files are removed only after all others are there.
@@ -91,7 +91,7 @@ class RemoteFolder:
         old = frozenset(self.files())
         names = replacement.files()
         add = {join(replacement.table, name): name for name in names}
-        self.publish(Change(add, old - set(names), replacement.side()))
+        self.publish(FolderChange(add, old - set(names), replacement.side()))
 
     def close(self) -> None:
         """Remove the hidden folder of this run."""

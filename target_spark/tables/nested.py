@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.arrow_types import as_nullable
+from shared.merge_types import common_scalar
 from target_spark.tables.changes import NESTED, OURS, Path
 from target_spark.tables.names import NameRules, matched_names
-from target_spark.tables.types import common_scalar
 
 
 def _never(_old: T.DataType, _new: T.DataType) -> bool:

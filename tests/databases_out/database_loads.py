@@ -15,12 +15,12 @@ from postgres_server import PASSWORD, Database
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.arrow_types import struct_to_arrow
-from target_spark.destinations import Flush
-from target_spark.destinations.databases.place import Place, place_of
+from target_spark.destinations.contract import Flush
+from target_spark.destinations.databases.declared import JdbcSettings
+from target_spark.destinations.databases.place import DatabaseAddress, place_of
 from target_spark.destinations.jdbc import JdbcDestination, JdbcTarget
 from target_spark.plans import Layout, Part, Segment, TableName, TableRequest
 from target_spark.replays import Entry, Note
-from target_spark.table_settings import JdbcSettings
 from target_spark.version_edit import VersionEdit
 
 Rows = Sequence[Sequence[Any]]
@@ -38,7 +38,7 @@ class PG:
     password: str = PASSWORD
 
     @property
-    def place(self) -> Place:
+    def place(self) -> DatabaseAddress:
         return place_of(JdbcSettings(self.database.url, self.user, self.password))
 
     def table(self, query: str) -> list[tuple[str, ...]]:
@@ -60,7 +60,7 @@ class MariaDb:
     server: MariaDbServer
 
     @property
-    def place(self) -> Place:
+    def place(self) -> DatabaseAddress:
         url = f"jdbc:mariadb://127.0.0.1:{self.server.port}/tests"
         return place_of(JdbcSettings(url, "tester", MARIADB_PASSWORD))
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
+from shared.merge_types import holds_all
 from target_spark.destinations.databases import DATABASES
+from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.json_text import json_text
-from target_spark.destinations.databases.lossless import holds_all
-from target_spark.destinations.databases.place import Place, place_of
+from target_spark.destinations.databases.place import DatabaseAddress, place_of
 from target_spark.destinations.databases.staging import hex_text, numbers
-from target_spark.table_settings import JdbcSettings
 
 
-def place(url: str, **more: Any) -> Place:
+def place(url: str, **more: Any) -> DatabaseAddress:
     return place_of(JdbcSettings(url, **more))
 
 
@@ -104,7 +104,7 @@ def test_a_missing_driver(monkeypatch: pytest.MonkeyPatch, kind: str, package: s
     database = DATABASES[kind]()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(SettingsError, match=rf"pip install 'singer-spark\[{kind}\]'"):
-        database.connect(Place(kind, ("h",), (1,), "d"))
+        database.connect(DatabaseAddress(kind, ("h",), (1,), "d"))
 
 
 SCALARS: list[tuple[Any, Any]] = [

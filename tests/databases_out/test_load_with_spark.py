@@ -98,7 +98,7 @@ def test_a_server_that_goes_away_while_executors_write_may_come_back(
 ):
     loading = loader(pg, spark)
     flush = batch(tmp_path, "r-1", [{"id": 1, "name": "a"}])
-    write = loading._prepare(flush)
+    write = loading._tables.prepare(flush)
     sink = write.sink
     object.__setattr__(sink, "place", type(sink.place)("postgresql", ("127.0.0.1",), (1,), "x"))
     with pytest.raises(DestinationError, match="check host and port") as caught:

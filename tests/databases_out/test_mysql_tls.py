@@ -10,9 +10,9 @@ import pytest
 from mariadb_server import PASSWORD, MariaDbServer, server_program
 
 from shared.errors import SettingsError
+from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.mysql import MySql
 from target_spark.destinations.databases.place import place_of
-from target_spark.table_settings import JdbcSettings
 
 pytestmark = pytest.mark.server
 

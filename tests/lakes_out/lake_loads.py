@@ -16,7 +16,7 @@ from pyarrow import parquet
 from shared.arrow_types import struct_to_arrow
 from shared.spark_settings import SparkSettings
 from target_spark.config import TargetConfig
-from target_spark.destinations import Flush
+from target_spark.destinations.contract import Flush
 from target_spark.destinations.delta import delta_destination
 from target_spark.destinations.iceberg import iceberg_destination
 from target_spark.destinations.lakes.iceberg_ddl import described

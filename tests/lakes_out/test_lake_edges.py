@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from shared import retries as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.owned_folders import LOCK_NAME, is_locked
 from shared.spark_settings import SparkSettings
 from target_spark.config import StagingSettings, TargetConfig
-from target_spark.destinations import attempts as doing_again
 from target_spark.destinations.lakes import Place
 from target_spark.destinations.lakes.conflicts import ATTEMPTS, LostCommit, repeated
 from target_spark.destinations.lakes.pending import pending_folders

@@ -29,7 +29,7 @@ from shared.storage import (
     size_of,
 )
 from shared.storage_errors import is_trouble, storage_error, storage_hint
-from target_spark.destinations.folders import Change
+from target_spark.destinations.folders import FolderChange
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.destinations.trouble import write_error
 from target_spark.load_results import raise_failure
@@ -195,7 +195,7 @@ def test_table_folder(server: Any) -> None:
     table = join(server.folder(), "t")
     wrong = StorageOptions({**server.options, "aws_secret_access_key": secret})
     folder = RemoteFolder(table, "run", wrong).open()
-    change = Change({join(folder.pending, "a"): "b"}, side=b"{}")
+    change = FolderChange({join(folder.pending, "a"): "b"}, side=b"{}")
     for step in (lambda: folder.publish(change), folder.close):
         with pytest.raises(DestinationError) as error:
             step()
@@ -211,7 +211,7 @@ def test_options_of_a_table_folder(server: Any) -> None:
     folder = RemoteFolder(join(server.folder(), "t"), "run", options).open()
     pending = join(folder.pending, "a")
     write(pending, options)
-    folder.publish(Change({pending: "part-1"}, side=b"{}"))
+    folder.publish(FolderChange({pending: "part-1"}, side=b"{}"))
     assert folder.files() == ("part-1",)
     assert folder.side() == b"{}"
     folder.close()

@@ -14,6 +14,7 @@ from shared.settings_check import InvalidSettingsError
 from shared.transforms.settings import PROPERTIES as TRANSFORMS
 from target_spark.config import (
     PROGRAM,
+    REGISTRY,
     SETTINGS_SCHEMA,
     StagingSettings,
     TargetConfig,
@@ -33,7 +34,8 @@ def test_defaults_of_schema_and_dataclass_agree() -> None:
 
 def test_every_setting_reaches_the_dataclass() -> None:
     declared = {name for name in SETTINGS_SCHEMA["properties"] if name not in DOTTED_KEYS}
-    own = declared - {"batch", *TRANSFORMS} | {"strategy", "transforms"}
+    own = declared - {"batch", *REGISTRY.blocks, *TRANSFORMS}
+    own |= {"block", "strategy", "transforms"}
     assert {field.name for field in fields(TargetConfig)} == own
 
 

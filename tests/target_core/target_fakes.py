@@ -32,7 +32,10 @@ class FakeSpark:
 class FakeLoader:
     """Keeps committed rows in `tables`, or as lines of files in `folder`."""
 
-    def __init__(self, folder: Path | None = None, delay: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path | None = None, delay: float = 0.0, load_method: str = "append-only"
+    ) -> None:
+        self.load_method = load_method
         self.policy = "FailBatch"
         self.rejects_folder: Path | None = None
         self.passing_failures: list[BaseException] = []
@@ -47,6 +50,12 @@ class FakeLoader:
         self.threads: set[str] = set()
         self._rows: dict[str, list[Any]] = {}
         self._lock = threading.Lock()
+
+    def plan(self, stream: StreamSchema) -> bool:
+        return True
+
+    def overwrites(self, stream: str) -> bool:
+        return self.load_method == "overwrite"
 
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)

@@ -74,7 +74,8 @@ class Result:
     def __init__(self, tmp_path: Path, **settings) -> None:
         self.tmp_path = tmp_path
         self.config = config(tmp_path, **settings)
-        self.loader, self.spark, self.output = FakeLoader(), FakeSpark(), Output()
+        self.loader = FakeLoader(load_method=self.config.load_method)
+        self.spark, self.output = FakeSpark(), Output()
 
     def load(self, data: bytes) -> Result:
         path = self.tmp_path / "input.jsonl"

@@ -15,12 +15,14 @@ from test_file_destination import Table, struct
 from test_loader import Bench
 
 from shared.encodings import FORMATS
-from target_spark.destinations import Versioned, local_folder
+from target_spark.config import REGISTRY
+from target_spark.destinations import local_folder
+from target_spark.destinations.declaration import Supports
+from target_spark.destinations.file_formats import FILE_FORMATS as DECLARED
 from target_spark.plans import StreamSchema
-from target_spark.table_settings import FILE_FORMATS
 from target_spark.version_edit import VersionEdit
 
-ALL = FILE_FORMATS
+ALL = tuple(declared.format for declared in DECLARED)
 COLUMNS = struct("a bigint, b string, _sdc_deleted_at timestamp, _sdc_table_version bigint")
 AT = 1782907200.123456
 HARD = VersionEdit(7, True, AT)
@@ -177,8 +179,8 @@ def test_lines_of_another_program(tmp_path: Path) -> None:
 
 
 def test_only_destinations_that_can(table: Any) -> None:
-    assert isinstance(table().destination, Versioned)
-    assert not isinstance(object(), Versioned)
+    assert REGISTRY.get(table().destination._settings.encoding.format).supports.versions
+    assert not Supports().versions
 
 
 @pytest.mark.spark

@@ -295,11 +295,11 @@ def test_options_never_reach_plans(bench: Any, spark: Any, tmp_path: Path, capfd
     secret = "Sesame-0pen-now"
     b = bench(batch_config=BatchConfig(root="memory://x", options={"key": "k", "secret": secret}))
     batch = b.batch(InputFile("memory://x/none.json", Encoding("jsonl"), size=1), schema=SCHEMA)
-    write = b.loader._prepare(batch)
-    frame = b.loader._job(batch, write, b.loader._tasks(batch))
+    write = b.loader._tables.prepare(batch)
+    frame = b.loader._converter.job(batch, write, b.loader._converter.tasks(batch))
     frame.explain("extended")
     assert secret not in capfd.readouterr().out
-    assert secret not in repr(b.loader._options) + str(StreamSchema("s", SCHEMA))
+    assert secret not in repr(b.loader._files.options) + str(StreamSchema("s", SCHEMA))
     with pytest.raises(MessageError) as caught:
         b.loader.convert(batch)
     assert secret not in str(caught.value)

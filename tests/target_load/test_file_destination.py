@@ -17,17 +17,18 @@ from pyspark.sql.types import StructType
 from shared.encodings import FORMATS, Encoding
 from shared.errors import DestinationError, SettingsError
 from target_spark import load_tasks
-from target_spark.destinations import Flush, TableWrite, local_folder
+from target_spark.destinations import local_folder
+from target_spark.destinations.contract import Flush, TableWrite
 from target_spark.destinations.evolution import TableSchema, arrow_schema, merge_columns
+from target_spark.destinations.file_formats import FILE_FORMATS as DECLARED
 from target_spark.destinations.files import FileDestination, FileSettings, file_settings
-from target_spark.destinations.folders import Change
+from target_spark.destinations.folders import FolderChange
 from target_spark.destinations.remote_folder import RemoteFolder
 from target_spark.plans import Part, TableName, TableRequest
 from target_spark.rewrite_tasks import RewritePlan, rewrite
-from target_spark.table_settings import FILE_FORMATS
 from target_spark.version_edit import VersionEdit
 
-ALL = FILE_FORMATS
+ALL = tuple(declared.format for declared in DECLARED)
 
 
 def struct(ddl: str) -> StructType:
@@ -389,4 +390,4 @@ def test_failures_that_are_no_os_errors_name_the_url(monkeypatch: pytest.MonkeyP
     folder = RemoteFolder("memory://odd/out/s", "look")
     monkeypatch.setattr(type(folder._place[0]), "pipe_file", missing)
     with pytest.raises(DestinationError, match="memory://odd/out/s': RuntimeError: no credentials"):
-        folder.publish(Change({}, side=b"{}"))
+        folder.publish(FolderChange({}, side=b"{}"))

@@ -14,11 +14,14 @@ import pytest
 
 from shared.encodings import FORMATS, Encoding
 from shared.transforms.validation.keys import Key
+from target_spark.config import REGISTRY, target_config
+from target_spark.destinations.contract import Tools
 from target_spark.documents import DOCUMENT
 from target_spark.places import PLACE, parts_of
-from target_spark.plans import InputFile
+from target_spark.plans import InputFile, StreamSchema
 from target_spark.read_rows import Piece, ReadPlan, read_task
 from target_spark.reject_files import Rejects
+from target_spark.stream_tables import StreamTables
 
 NULLABLE = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": ["string", "null"]}}}
 COLUMNS = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -140,3 +143,15 @@ def test_a_key_inside_of_an_object(tmp_path: Path) -> None:
     rows, reasons = read(singer(tmp_path / "file", records), how)
     assert (rows, list(reasons)) == ([{"o": {"id": 1}}], [2, 3, 4, 5])
     assert reasons[3] == "key property 'o__id' is null or missing"
+
+
+def test_a_column_of_the_metadata_may_be_a_key_and_null() -> None:
+    """Which is why upserts compare nulls: no record brings these columns along."""
+    keys = ["a", "_sdc_table_version"]
+    config = target_config({"path": "x", "streams": {"s": {"key_properties": keys}}})
+    tables = StreamTables(config, REGISTRY.get("parquet").open(config, Tools(print, print)))
+    stream = StreamSchema("s", NULLABLE)
+    assert tables.keys(stream) == ("a",)
+    request = tables.request(stream)
+    assert request.keys == ("a", "_sdc_table_version")
+    assert request.struct["_sdc_table_version"].nullable

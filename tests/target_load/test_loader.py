@@ -300,7 +300,7 @@ def test_missing_and_damaged_batch_files(bench: Any, tmp_path: Path) -> None:
 def test_a_place_that_fails_on_the_executors(bench: Any, form: str) -> None:
     b = bench(format=form)
     batch = b.batch(b.staged([record(1)]))
-    write = b.loader._prepare(batch)
+    write = b.loader._tables.prepare(batch)
     Path(write.pending).rmdir()
     Path(write.pending).write_text("in the way")
     with pytest.raises(DestinationError, match=r"cannot write to .*(directory|exists)") as caught:

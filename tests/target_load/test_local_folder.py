@@ -17,7 +17,7 @@ from shared.errors import DestinationError
 from target_spark.destinations import exchange as exchange_module
 from target_spark.destinations import local_folder
 from target_spark.destinations.exchange import exchange, exchange_in_two_steps
-from target_spark.destinations.folders import SIDE_FILE, Change
+from target_spark.destinations.folders import SIDE_FILE, FolderChange
 from target_spark.destinations.local_folder import LocalFolder, link_tree, make_folders
 
 FILES_PER_FLUSH = 3
@@ -29,7 +29,7 @@ def put(folder: LocalFolder, flush: int, count: int = FILES_PER_FLUSH, **change:
         pending = Path(folder.pending) / f"{flush}-{number}"
         pending.write_text(str(flush))
         add[str(pending)] = f"part-{flush:05d}-{number}"
-    folder.publish(Change(add, **change))
+    folder.publish(FolderChange(add, **change))
 
 
 @pytest.fixture(autouse=True)
@@ -108,12 +108,12 @@ def test_closing_leaves_only_the_lock(folder: LocalFolder, tmp_path: Path) -> No
 
 
 def test_an_empty_change_does_nothing(folder: LocalFolder) -> None:
-    folder.publish(Change({}))
+    folder.publish(FolderChange({}))
     assert not Path(folder.table).exists()
 
 
 def test_a_side_file_alone_makes_the_table(folder: LocalFolder) -> None:
-    folder.publish(Change({}, side=b"{}"))
+    folder.publish(FolderChange({}, side=b"{}"))
     assert os.listdir(folder.table) == [SIDE_FILE]
 
 
@@ -314,7 +314,7 @@ def test_a_run_cut_between_two_renames_is_put_right(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from target_spark.destinations.folders import Change
+from target_spark.destinations.folders import FolderChange
 from target_spark.destinations.local_folder import LocalFolder
 from target_spark.destinations import local_folder
 local_folder.GRACE_SECONDS = 0.0
@@ -331,7 +331,7 @@ while True:
         pending.write_text(str(flush))
         add[str(pending)] = f"part-{flush:05d}-{number}"
     with folder.locked():
-        folder.publish(Change(add, side=str(flush).encode()))
+        folder.publish(FolderChange(add, side=str(flush).encode()))
     print(flush, flush=True)
     flush += 1
 """

@@ -8,9 +8,9 @@ from pyspark.sql import types as T  # noqa: N812
 from table_plans import applied, plan, request, sources
 
 from shared.errors import DestinationError
+from shared.merge_types import common_scalar
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.names import NameRules
-from target_spark.tables.types import common_scalar
 
 SCALARS = st.sampled_from(
     [

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from target_spark.destinations.databases.failures import Failure
-    from target_spark.destinations.databases.place import Place
-    from target_spark.destinations.databases.sql import Sql
+    from target_spark.destinations.databases.place import DatabaseAddress
+    from target_spark.destinations.databases.sql import SqlDialect
     from target_spark.destinations.databases.staging import StagedColumn
     from target_spark.tables.evolution import Capabilities
     from target_spark.tables.names import NameRules
@@ -120,13 +120,13 @@ class Database(Protocol):
 
     rules: NameRules
     can: Capabilities
-    sql: Sql
+    sql: SqlDialect
     keeps_notes: bool
     """Whether it can prove that the rows of a flush are still in the table, unchanged."""
     null_keys: bool
     """Whether keys can be unique with null values; known once connected."""
 
-    def connect(self, place: Place) -> Connection:
+    def connect(self, place: DatabaseAddress) -> Connection:
         """Begin a session in UTC, without autocommit.
 
         Raises:

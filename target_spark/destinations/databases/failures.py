@@ -13,7 +13,7 @@ from shared.errors import DestinationError, SingerSparkError, Where, causes
 
 if TYPE_CHECKING:
     from target_spark.destinations.databases import Database
-    from target_spark.destinations.databases.place import Place
+    from target_spark.destinations.databases.place import DatabaseAddress
 
 SHOWN = 300
 CONFLICT = errno.EAGAIN
@@ -59,7 +59,9 @@ class Failure:
 
 
 @contextmanager
-def explained(database: Database, place: Place, where: Where | None = None) -> Iterator[None]:
+def explained(
+    database: Database, place: DatabaseAddress, where: Where | None = None
+) -> Iterator[None]:
     """Turn the driver's errors in the block into a DestinationError.
 
     Its cause is an OSError with the number of the failure.
@@ -78,7 +80,7 @@ def explained(database: Database, place: Place, where: Where | None = None) -> I
 
 
 def destination_error(
-    failure: Failure, place: Place, where: Where | None = None
+    failure: Failure, place: DatabaseAddress, where: Where | None = None
 ) -> DestinationError:
     """Return the one-line error of a failure, without secrets."""
     text = " ".join(place.without_secrets(failure.message).split())

@@ -10,7 +10,7 @@ from shared.errors import DestinationError
 from target_spark.destinations.databases import Connection, Cursor, Database, TablePlace
 from target_spark.destinations.databases.failures import explained
 from target_spark.destinations.databases.ledger import run_lock
-from target_spark.destinations.databases.place import Place
+from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.sink import PREFIX
 from target_spark.tables.names import NameRules, legal_table_name
 
@@ -27,7 +27,7 @@ class Keeper:
         run: This run.
     """
 
-    def __init__(self, database: Database, place: Place, run: str) -> None:
+    def __init__(self, database: Database, place: DatabaseAddress, run: str) -> None:
         self._database = database
         self._place = place
         self._run = run

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
+from shared.merge_types import holds_all
 from target_spark.destinations.databases import (
     Connection,
     Cursor,
@@ -22,10 +23,9 @@ from target_spark.destinations.databases import (
     TablePlace,
 )
 from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
-from target_spark.destinations.databases.lossless import holds_all
 from target_spark.destinations.databases.mysql_sql import MySqlSql
-from target_spark.destinations.databases.place import Place
-from target_spark.destinations.databases.sql import NULL, Sql
+from target_spark.destinations.databases.place import DatabaseAddress
+from target_spark.destinations.databases.sql import NULL, SqlDialect
 from target_spark.destinations.databases.staging import (
     StagedColumn,
     chunks,
@@ -99,9 +99,9 @@ class MySql:
 
     def __init__(self) -> None:
         self._sql = MySqlSql()
-        self.sql: Sql = self._sql
+        self.sql: SqlDialect = self._sql
 
-    def connect(self, place: Place) -> Connection:
+    def connect(self, place: DatabaseAddress) -> Connection:
         """See `Database`. The server can request only the files that `stage` offers."""
         try:
             from target_spark.destinations.databases.mysql_client import connect  # noqa: PLC0415

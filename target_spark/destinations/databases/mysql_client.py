@@ -16,7 +16,7 @@ from pymysql.connections import (
 from pymysql.constants import CLIENT, CR
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.place import Place
+from target_spark.destinations.databases.place import DatabaseAddress
 
 _MODES = {
     "disabled": "disabled", "disable": "disabled", "false": "disabled", "preferred": "preferred",
@@ -75,7 +75,7 @@ class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
         return packet
 
 
-def connect(place: Place) -> Any:
+def connect(place: DatabaseAddress) -> Any:
     """Begin a session; see `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")

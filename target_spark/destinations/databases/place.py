@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from shared.errors import SettingsError, Where
 
 if TYPE_CHECKING:
-    from target_spark.table_settings import JdbcSettings
+    from target_spark.destinations.databases.declared import JdbcSettings
 
 _URL = re.compile(
     r"jdbc:(?P<kind>[a-z]+):(?://(?P<hosts>[^/?]*)/?)?(?P<name>[^?]*)(?:\?(?P<query>.*))?"
@@ -20,7 +20,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]*)(?::(?P<port>\d{1,
 
 
 @dataclass(frozen=True)
-class Place:
+class DatabaseAddress:
     """A database and the login; picklable, and silent about secrets.
 
     Attributes:
@@ -125,7 +125,7 @@ PROPERTIES: Mapping[str, Properties] = {
 """Properties of URLs, by kind of database."""
 
 
-def place_of(settings: JdbcSettings) -> Place:
+def place_of(settings: JdbcSettings) -> DatabaseAddress:
     """Return the address and login of the settings.
 
     Args:
@@ -158,7 +158,7 @@ def place_of(settings: JdbcSettings) -> Place:
     name = unquote(found["name"]).strip("/")
     if not name:
         raise _wrong("url", "does not name a database: it must end in /<database>")
-    return Place(
+    return DatabaseAddress(
         kind=found["kind"],
         hosts=hosts,
         ports=ports,

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import DestinationError, SettingsError, Where
+from shared.merge_types import holds_all
 from target_spark.destinations.databases import (
     Connection,
     Cursor,
@@ -19,11 +20,10 @@ from target_spark.destinations.databases import (
     TablePlace,
 )
 from target_spark.destinations.databases.failures import CONFLICT, LOST, Failure
-from target_spark.destinations.databases.lossless import holds_all
-from target_spark.destinations.databases.place import Place
+from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql_sql import PostgreSqlSql
-from target_spark.destinations.databases.sql import Sql
+from target_spark.destinations.databases.sql import SqlDialect
 from target_spark.destinations.databases.staging import StagedColumn, chunks
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.names import NameRules
@@ -83,9 +83,9 @@ class PostgreSql:
     )
 
     def __init__(self) -> None:
-        self.sql: Sql = PostgreSqlSql()
+        self.sql: SqlDialect = PostgreSqlSql()
 
-    def connect(self, place: Place) -> Connection:
+    def connect(self, place: DatabaseAddress) -> Connection:
         """See `Database`."""
         try:
             import psycopg  # noqa: PLC0415

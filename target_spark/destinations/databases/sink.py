@@ -12,7 +12,7 @@ import pyarrow as pa
 from shared.errors import DestinationError
 from target_spark.destinations.databases import DATABASES, TablePlace
 from target_spark.destinations.databases.failures import PASSING, explained, number_of
-from target_spark.destinations.databases.place import Place
+from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.staging import StagedColumn
 
 PREFIX = "_singer_stage_"
@@ -30,7 +30,7 @@ class StagingSink:
         numbered: Add a column for the row's number.
     """
 
-    place: Place
+    place: DatabaseAddress
     schema: str
     run: str
     columns: tuple[StagedColumn, ...]
@@ -52,7 +52,7 @@ class StagingSink:
             return []
         database = DATABASES[self.place.kind]()
         name = f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}"
-        source = _Source(first, tables)
+        source = _TableSource(first, tables)
         try:
             with explained(database, self.place):
                 connection = database.connect(self.place)
@@ -78,7 +78,7 @@ class StagingSink:
         return [{"kind": "part", "url": name, "rows": rows, "size": size}]
 
 
-class _Source:
+class _TableSource:
     """The rows to send; keeps a failure to read them, even if a driver hides it."""
 
     def __init__(self, first: pa.Table, rest: Iterator[pa.Table]) -> None:

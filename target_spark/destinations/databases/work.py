@@ -26,7 +26,7 @@ from target_spark.tables.evolution import TableChange, plan_change
 from target_spark.tables.names import NameRules, matched_names
 
 if TYPE_CHECKING:
-    from target_spark.destinations import Flush
+    from target_spark.destinations.contract import Flush
     from target_spark.plans import Part, TableRequest
 
 _PLAIN = Layout()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-from target_spark.destinations.lakes.marks import Mark
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.destinations import Flush
+    from target_spark.destinations.contract import Flush
+    from target_spark.destinations.lakes.marks import Mark
     from target_spark.plans import TableName, TableRequest
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.names import NameRules
@@ -51,7 +51,7 @@ class LakeTable:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class LakeFormat(Protocol):
+class LakeFormat(ABC):
     """One table format. `spark` is a session of the table alone: its conf may be set freely.
 
     Every method may raise what Spark raises: the caller explains it, and does everything again
@@ -63,20 +63,25 @@ class LakeFormat(Protocol):
     conflicts: re.Pattern[str]
     conf: Mapping[str, str]
 
+    @abstractmethod
     def place(self, name: TableName) -> Place:
         """Where a table goes."""
 
+    @abstractmethod
     def storable(self, struct: StructType) -> StructType:
         """The columns with types that the format has; values are cast to them."""
 
+    @abstractmethod
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
         """The table now, never from a cache; None where there is none."""
 
+    @abstractmethod
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """Makes the table of `change.create`; one that somebody has made meanwhile stays."""
 
+    @abstractmethod
     def alter(
         self,
         spark: SparkSession,
@@ -90,6 +95,7 @@ class LakeFormat(Protocol):
         Its commits carry the mark, if they are among those that `marks` lists.
         """
 
+    @abstractmethod
     def append(
         self,
         spark: SparkSession,
@@ -109,15 +115,19 @@ class LakeFormat(Protocol):
                 anybody has added rows; None if that cannot be.
         """
 
-    def head(self, spark: SparkSession, place: Place) -> str | None:
+    def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
         """The table's newest commit; None if the format itself refuses to repeat a commit."""
+        return None
 
+    @abstractmethod
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """Runs MERGE, UPDATE or DELETE in one commit with the mark."""
 
+    @abstractmethod
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """Of the table now, another one after every commit; None where there is no table."""
 
+    @abstractmethod
     def replace(
         self,
         spark: SparkSession,
@@ -145,22 +155,25 @@ class LakeFormat(Protocol):
             LostCommit: The table has another version now.
         """
 
+    @abstractmethod
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """The marks of the last `limit` commits, newest first; None for commits of others."""
 
+    @abstractmethod
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
         """Joins small files, sorted or clustered as the layout says."""
 
-
-@runtime_checkable
-class Adopting(Protocol):
-    """What a format may do besides: take parts over as files of the table."""
-
     def adopt(
-        self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
+        self,
+        place: Place,  # noqa: ARG002
+        flush: Flush,  # noqa: ARG002
+        now: LakeTable,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
     ) -> bool:
-        """Adds the parts of a flush in one commit with the mark, as they are; they stay.
+        """Take the parts of a flush over as files of the table, in one commit with the mark.
 
         Returns:
-            Whether it was done; where not, nothing has happened.
+            Whether it was done; if not, nothing has happened. The parts stay as they are.
         """
+        return False

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from shared.errors import DestinationError, SingerSparkError, Where
+from shared.retries import Pauses
+from shared.retries import repeated as retried
 from shared.spark_errors import explain
-from target_spark.destinations import attempts
 
 T = TypeVar("T")
 
 ATTEMPTS = 30
-LONGEST_PAUSE = 10.0
+PAUSES = Pauses(longest=10.0)
 
 
 class LostCommit(Exception):  # noqa: N818
@@ -41,7 +42,7 @@ def repeated(
         return conflicts.search(f"{type(error).__name__}: {error}") is not None
 
     try:
-        return attempts.repeated(work, is_lost, attempts=ATTEMPTS, longest=LONGEST_PAUSE)
+        return retried(work, is_lost, attempts=ATTEMPTS, pauses=PAUSES)
     except SingerSparkError:
         raise
     except Exception as error:

@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 from shared.arrow_types import as_nullable
 from shared.encodings import Encoding
 from shared.errors import DestinationError, SingerSparkError, Where
-from shared.storage import delete
 from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
-from target_spark.destinations import Flush, TableId, TableWrite
+from target_spark.destinations.contract import (
+    Destination,
+    Flush,
+    TableId,
+    TableWrite,
+    remove_parts,
+)
 from target_spark.destinations.folders import TableFolder
-from target_spark.destinations.lakes import Adopting, LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.conflicts import repeated
 from target_spark.destinations.lakes.marks import Mark, held, run_of
 from target_spark.destinations.lakes.merge import activate_sql
@@ -72,8 +77,8 @@ class OpenTable:
     view: StructType | None = None
 
 
-class LakeDestination:
-    """See `Destination`, `Versioned` and `Replayable`.
+class LakeDestination(Destination):
+    """See `Destination`.
 
     Args:
         form: The table format.
@@ -113,16 +118,10 @@ class LakeDestination:
             if flush.request.method != "overwrite":
                 self._repeat(table, flush.request, lambda _: self._load(table, flush))
                 _settle(table)
-                self.abort(flush)
+                remove_parts(flush)
             elif flush.token not in table.tried:
                 table.tried.add(flush.token)
                 table.held.append(flush)
-
-    def abort(self, flush: Flush) -> None:
-        """See `Destination`."""
-        for part in flush.parts:
-            with contextlib.suppress(OSError):
-                delete(part.url, flush.write.options)
 
     def finish(self, request: TableRequest) -> None:
         """See `Destination`. A failed compaction is only logged: all rows are in the table."""
@@ -145,7 +144,7 @@ class LakeDestination:
             table.folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Versioned`. With `overwrite` all rows belong to the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
             return
         table = self._open(request)
@@ -154,7 +153,7 @@ class LakeDestination:
             _settle(table)
 
     def recall(self, request: TableRequest) -> Note:
-        """See `Replayable`."""
+        """See `Destination`."""
         place = self._form.place(request.name)
         with self._lock:
             key = request.stream, place.table
@@ -176,13 +175,13 @@ class LakeDestination:
         return found
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """See `Replayable`."""
+        """See `Destination`."""
         notes = self._notes.get((request.stream, self._form.place(request.name).table))
         if notes is not None:
             notes.write(note)
 
-    def release(self) -> None:
-        """See `Replayable`."""
+    def close(self) -> None:
+        """See `Destination`."""
         for notes in self._notes.values():
             with contextlib.suppress(SingerSparkError):
                 notes.close(remove=False)
@@ -205,17 +204,9 @@ class LakeDestination:
         mark = Mark(run, flush.stream, flush.token)
         if request.method == "upsert" and request.keys:
             upserted(form, table.spark, table.place, flush, request, now, change, mark)
-        elif not self._adopted(table, flush, now, change, mark):
+        elif not form.adopt(table.place, flush, now, change, mark):
             frame = appended(table.spark, flush, change)
             form.append(table.spark, frame, table.place, mark, base)
-
-    def _adopted(
-        self, table: OpenTable, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
-    ) -> bool:
-        form = self._form
-        if not flush.parts or not isinstance(form, Adopting):
-            return False
-        return form.adopt(table.place, flush, now, change, mark)
 
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
@@ -324,7 +315,7 @@ class LakeDestination:
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends; keep notes."""
-        self.release()
+        self.close()
         for table in self._tables.values():
             with contextlib.suppress(SingerSparkError):
                 table.folder.close()

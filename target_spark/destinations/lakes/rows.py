@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shared.arrow_types import as_nullable
 from shared.singer_columns import quoted
 from shared.transforms.record_metadata import DELETED_AT
-from target_spark.destinations import Flush
+from target_spark.destinations.contract import Flush
 from target_spark.destinations.lakes import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.marks import Mark
 from target_spark.destinations.lakes.merge import MergePlan, merge_sql

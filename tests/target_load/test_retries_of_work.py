@@ -1,19 +1,21 @@
-"""Work done again where others were in the way."""
+"""Work done again after a failure that may pass."""
 
 from __future__ import annotations
 
 import pytest
 
-from target_spark.destinations import attempts
-from target_spark.destinations.attempts import repeated
+from shared import retries
+from shared.retries import Pauses, repeated
+
+QUICK = Pauses(longest=0.5)
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The longest pause of each time that was waited."""
     longest: list[float] = []
-    monkeypatch.setattr(attempts.time, "sleep", lambda _: None)
-    monkeypatch.setattr(attempts.random, "uniform", lambda _, most: longest.append(most))
+    monkeypatch.setattr(retries.time, "sleep", lambda _: None)
+    monkeypatch.setattr(retries.random, "uniform", lambda _, most: longest.append(most))
     return longest
 
 
@@ -24,7 +26,7 @@ def test_work_is_done_until_it_succeeds(pauses: list[float], failures: int) -> N
             raise OSError(attempt)
         return f"done at {attempt}"
 
-    found = repeated(work, lambda _: True, attempts=6, longest=0.5)
+    found = repeated(work, lambda _: True, attempts=6, pauses=QUICK)
     assert found == f"done at {failures}"
     assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5][:failures]
 
@@ -34,7 +36,7 @@ def test_the_last_failure_is_raised(pauses: list[float]) -> None:
         raise OSError(attempt)
 
     with pytest.raises(OSError, match="3"):
-        repeated(work, lambda _: True, attempts=4, longest=0.5)
+        repeated(work, lambda _: True, attempts=4, pauses=QUICK)
     assert len(pauses) == 3
 
 
@@ -43,5 +45,5 @@ def test_a_failure_that_does_not_pass_is_raised_at_once(pauses: list[float]) -> 
         raise (OSError if attempt == 0 else KeyError)(attempt)
 
     with pytest.raises(KeyError):
-        repeated(work, lambda error: isinstance(error, OSError), attempts=4, longest=0.5)
+        repeated(work, lambda error: isinstance(error, OSError), attempts=4, pauses=QUICK)
     assert len(pauses) == 1

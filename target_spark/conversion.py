@@ -1,0 +1,179 @@
+"""Files of a batch in, hidden parts of a table out.
+
+One Spark job in which each task reads some files, completes the rows and writes one hidden part,
+all in Arrow. Formats whose text Spark makes take the same readers and writers with a DataFrame
+between them. Only file names and counts come back to the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import DestinationError, Where
+from shared.spark_errors import explain
+from shared.transforms.record_metadata import RecordMetadata, record_schema
+from shared.transforms.validation.keys import Key
+from target_spark import load_frames, load_tasks, mapped_frames
+from target_spark.adoption import adoption
+from target_spark.batch_files import BatchFiles
+from target_spark.destinations.contract import TableWrite
+from target_spark.destinations.evolution import arrow_schema
+from target_spark.destinations.trouble import writing
+from target_spark.documents import DOCUMENT
+from target_spark.load_results import raise_failure, result_of
+from target_spark.plans import Batch, LoadResult
+from target_spark.read_rows import Piece, ReadPlan
+from target_spark.rewrite_tasks import RewritePlan, rewrite
+from target_spark.schema_check import SlowKeywords
+from target_spark.stream_tables import StreamTables
+from target_spark.task_plan import plan_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from target_spark.config import TargetConfig
+    from target_spark.version_edit import VersionEdit
+
+
+class Converter:
+    """Converts batches by Spark jobs; methods may be called from any thread.
+
+    Args:
+        config: The settings.
+        spark: Gives the session, waiting for it if it still starts.
+        files: Opens the files.
+        tables: Of the run.
+    """
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        spark: Callable[[], SparkSession],
+        files: BatchFiles,
+        tables: StreamTables,
+    ) -> None:
+        self._config = config
+        self._spark = spark
+        self._files = files
+        self._tables = tables
+        self._started_at = time.time()
+        self._slow = SlowKeywords()
+
+    def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
+        """Convert the batch's files into parts that no reader sees.
+
+        Raises:
+            MessageError: A file is missing, damaged or not what its label says; names it.
+            DestinationError: The parts cannot be written, or the storage of the files refuses or
+                does not answer.
+        """
+        adopted = self._adopted(batch, write)
+        if adopted is not None:
+            return adopted
+        tasks = self.tasks(batch)
+        if not tasks:
+            return LoadResult()
+        rows = collected(self.job(batch, write, tasks), Where(stream=batch.source))
+        return result_of(rows, batch)
+
+    def tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
+        """Return what each task of a batch's job reads."""
+        with self._files.readable(batch) as size:
+            cores = os.cpu_count() or 1
+            return plan_tasks(batch.files, size, options=self._files.options, cores=cores)
+
+    def job(
+        self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
+    ) -> DataFrame:
+        """Return the frame whose rows are what the tasks report."""
+        add, making = self._config.add_record_metadata, batch.making
+        metadata = RecordMetadata(
+            received_at=batch.received_at,
+            batched_at=time.time(),
+            sync_started_at=self._started_at,
+            version=batch.version,
+        )
+        read = ReadPlan(
+            tasks=tasks,
+            schema=record_schema((making or batch.stream).schema, add),
+            columns=arrow_schema(write.struct, write.encoding.format),
+            metadata=metadata if add else None,
+            strict=self._config.validate_records,
+            options=self._files.options,
+            rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
+            reject_options=write.options,
+            document=None if self._config.denormalized else DOCUMENT,
+            keys=tuple(Key(name, (name,)) for name in self._tables.keys(batch.stream)),
+        )
+        if read.strict:
+            form = batch.files[0].encoding.format if batch.files else "singer"
+            self._slow.tell(batch.source, read.schema, files=form not in {"singer", "jsonl"})
+        numbers = _numbers(self._spark(), len(tasks))
+        if making is not None:
+            return mapped_frames.job(numbers, read, write, making)
+        if load_frames.needs_frame(write):
+            return load_frames.job(numbers, read, write)
+        plan = load_tasks.write_plan(write, read.columns)
+        return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
+
+    def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
+        """The files of a batch as parts, if nothing in them needs to change."""
+        if batch.making is not None:
+            return None
+        keys = self._tables.keys(batch.stream)
+        request = self._tables.request(batch.stream)
+        plan = adoption(self._config, request, write, batch.files, keys)
+        if plan is None:
+            return None
+        with writing(write.pending, write.options):
+            return plan.parts(batch, write)
+
+
+class Rewriter:
+    """Writes files of a table anew on executors; see `Rewrite`.
+
+    Args:
+        spark: Gives the session, waiting for it if it still starts.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self._spark = spark
+
+    def __call__(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        write: TableWrite,
+        edit: VersionEdit | None = None,
+    ) -> dict[str, int]:
+        """See `Rewrite`; one task for each file."""
+        columns = arrow_schema(write.struct, write.encoding.format)
+        parts = load_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
+        plan = RewritePlan(tuple(pairs), parts, edit)
+        numbers = _numbers(self._spark(), len(pairs))
+        frame = numbers.mapInArrow(partial(rewrite, plan), load_tasks.RESULTS_DDL)
+        rows = collected(frame, Where())
+        return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
+
+
+def collected(frame: DataFrame, where: Where) -> list[dict[str, Any]]:
+    """Run the job of a frame and return what its tasks report.
+
+    Raises:
+        DestinationError: Spark failed, or a part could not be written.
+        MessageError: A file could not be read.
+    """
+    try:
+        rows = [row.asDict() for row in frame.collect()]
+    except Exception as error:
+        raise explain(error, where, DestinationError) from error
+    raise_failure(rows, where)
+    return rows
+
+
+def _numbers(spark: SparkSession, count: int) -> DataFrame:
+    """A frame with one row in each of `count` partitions."""
+    return spark.range(0, count, 1, numPartitions=count)

@@ -1,0 +1,120 @@
+"""The suite for authors of destinations, over our own ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import PASSWORD, Database
+from pyspark.sql import SparkSession
+
+from target_spark.config import TargetConfig
+from target_spark.destinations.registry import BUILT_IN
+from target_spark.testing import DestinationSuite, Row
+
+
+class Suite(DestinationSuite):
+    """Tables in a folder, read by Spark."""
+
+    @pytest.fixture(autouse=True)
+    def _give_session(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def session(self, config: TargetConfig) -> SparkSession:
+        return self.spark
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        return {"path": str(folder / "out")}
+
+    def read(self, folder: Path, table: str) -> list[Row]:
+        path = folder / "out" / table
+        if not self.is_table(path):
+            return []
+        frame = self.spark.read.format(self.format).load(str(path))
+        return [row.asDict() for row in frame.collect()]
+
+    def is_table(self, path: Path) -> bool:
+        return path.is_dir()
+
+
+@pytest.mark.spark
+class TestParquet(Suite):
+    format = "parquet"
+
+
+@pytest.mark.spark
+class TestOrc(Suite):
+    format = "orc"
+
+
+@pytest.mark.spark
+class TestJson(Suite):
+    format = "json"
+
+    def read(self, folder: Path, table: str) -> list[Row]:
+        files = sorted((folder / "out" / table).glob("part-*"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.mark.spark
+class TestCsv(Suite):
+    format = "csv"
+
+    def read(self, folder: Path, table: str) -> list[Row]:
+        path = folder / "out" / table
+        if not path.is_dir():
+            return []
+        reader = self.spark.read.options(header=True, escape='"', inferSchema=True)
+        return [row.asDict() for row in reader.csv(str(path)).collect()]
+
+
+class LakeSuite(Suite):
+    @pytest.fixture(autouse=True)
+    def _give_lakes(self, lake_spark: SparkSession) -> None:
+        self.spark = lake_spark
+
+
+@pytest.mark.spark
+@pytest.mark.server
+class TestDelta(LakeSuite):
+    format = "delta"
+
+    def is_table(self, path: Path) -> bool:
+        return (path / "_delta_log").is_dir()
+
+
+@pytest.mark.spark
+@pytest.mark.server
+class TestIceberg(LakeSuite):
+    format = "iceberg"
+
+    def is_table(self, path: Path) -> bool:
+        return (path / "metadata").is_dir()
+
+
+@pytest.mark.spark
+@pytest.mark.server
+class TestPostgreSql(Suite):
+    format = "jdbc"
+
+    @pytest.fixture(autouse=True)
+    def _give_database(self, postgres: Database) -> None:
+        postgres.run("drop schema public cascade; create schema public")
+        self.database = postgres
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        return {"jdbc": {"url": self.database.url, "user": "postgres", "password": PASSWORD}}
+
+    def read(self, folder: Path, table: str) -> list[Row]:
+        found = self.database.run(f"select to_regclass('public.{table}')").strip()
+        if not found:
+            return []
+        lines = self.database.run(f"select row_to_json(t) from {table} t").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def test_every_destination_of_ours_is_here() -> None:
+    suites = (TestParquet, TestOrc, TestJson, TestCsv, TestDelta, TestIceberg, TestPostgreSql)
+    assert {suite.format for suite in suites} == {declared.format for declared in BUILT_IN}

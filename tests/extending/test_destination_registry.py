@@ -1,0 +1,159 @@
+"""Destinations that other packages declare: found, refused, and named in errors. No Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installed_packages import ROOT, install, install_example
+
+from target_spark.destinations.declaration import TABLE_SETTINGS, Declaration, Supports
+from target_spark.destinations.registry import (
+    BUILT_IN,
+    GROUP,
+    LABELS,
+    Registry,
+    capability_table,
+    read_registry,
+)
+from target_spark.table_settings import method_problems, place_problems
+
+GOOD = """
+from target_spark.destinations.declaration import Declaration
+THING = Declaration("thing", "things", print, ("thing",), block={"type": "object"})
+"""
+
+
+def target(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program in a Python that has the packages of a folder."""
+    path = os.pathsep.join([str(ROOT), str(site)])
+    return subprocess.run(
+        [sys.executable, "-m", "target_spark.cli", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=120,
+    )
+
+
+def refusal(site: Path, settings: dict[str, object]) -> str:
+    """What the program says of settings that it refuses."""
+    path = site / "config.json"
+    path.write_text(json.dumps(settings))
+    done = target(site, "--config", str(path), "--validate-config")
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+def points(format: str, value: str) -> str:
+    return f"[{GROUP}]\n{format} = {value}\n"
+
+
+def test_a_destination_of_another_package_is_part_of_the_settings(tmp_path: Path) -> None:
+    install_example(tmp_path)
+    about = json.loads(target(tmp_path, "--about", "--format", "json").stdout)
+    properties = about["settings"]["properties"]
+    assert properties["format"]["enum"] == [*(d.format for d in BUILT_IN), "sqlite"]
+    assert properties["sqlite"]["properties"]["file"]["description"]
+    text = target(tmp_path, "--about").stdout
+    assert "SQLite file that holds the tables" in text
+    assert "TARGET_SPARK_SQLITE__FILE" in text
+    settings = tmp_path / "config.json"
+    settings.write_text(json.dumps({"format": "sqlite", "sqlite": {"file": "x"}}))
+    assert target(tmp_path, "--config", str(settings), "--validate-config").returncode == 0
+
+
+def test_its_settings_are_checked_like_all_others(tmp_path: Path) -> None:
+    install_example(tmp_path)
+    text = refusal(tmp_path, {"format": "sqlite"})
+    assert "'sqlite' is a required property" in text
+    text = refusal(tmp_path, {"format": "sqlite", "sqlite": {}, "path": "out"})
+    assert "config['path']: does not go with the format 'sqlite'" in text
+    assert "'file' is a required property" in text
+    asked = {"load_method": "upsert", "partition_by": ["a"], "streams": {"s": {"compact": True}}}
+    text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **asked})
+    needs = "needs the format 'delta', 'iceberg' or 'jdbc': SQLite cannot replace rows"
+    assert f"config['load_method']: {needs}" in text
+    useless = "has no effect on SQLite; it is for Delta and Iceberg"
+    assert f"config['partition_by']: {useless}" in text
+    assert f"config['streams']['s']['compact']: {useless}" in text
+    given = {"load_method": "overwrite", "streams": {"s": {"load_method": "overwrite"}}}
+    text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **given})
+    assert "config['load_method']: needs the format 'parquet'" in text
+    assert "config['streams']['s']['load_method']: needs the format" in text
+
+
+def test_a_destination_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    install(tmp_path, "their-thing", points("thing", "thing:THING"), thing="1 / 0")
+    text = refusal(tmp_path, {"format": "thing"})
+    assert "config['format']: the destination 'thing' of the package 'their-thing'" in text
+    assert "division by zero" in text
+    assert "Traceback" not in text
+    path = tmp_path / "config.json"
+    path.write_text('{"path": "out"}')
+    assert target(tmp_path, "--config", str(path), "--validate-config").returncode == 0
+    assert target(tmp_path, "--about").returncode == 0
+
+
+def test_two_packages_with_one_format_are_both_named(tmp_path: Path) -> None:
+    install(tmp_path, "one", points("thing", "thing:THING"), thing=GOOD)
+    install(tmp_path, "two", points("thing", "thing:THING"))
+    text = refusal(tmp_path, {"format": "thing", "thing": {}})
+    assert "'thing' is declared by the packages 'one' and 'two': uninstall one of them" in text
+
+
+def test_a_format_of_ours_is_not_replaced(tmp_path: Path) -> None:
+    install(tmp_path, "other", points("parquet", "thing:THING"), thing=GOOD)
+    text = refusal(tmp_path, {"path": "out"})
+    assert "'parquet' is declared by the packages 'singer-spark' and 'other'" in text
+
+
+@pytest.mark.parametrize(
+    ("format", "code", "reason"),
+    [
+        ("thing", "THING = print", "'thing_module:THING' is not a Declaration"),
+        ("thing", "", "has no attribute 'THING'"),
+        ("other", GOOD, "must have the name of its format, 'thing'"),
+        ("staging", GOOD.replace('"thing"', '"staging"'), "a setting has its name"),
+        ("thing", GOOD.replace('("thing",)', '("home",)'), "'places' must be"),
+        ("thing", GOOD.replace("block=", 'uses=frozenset({"x"}), block='), "'x' is not one of"),
+    ],
+)
+def test_what_is_declared_wrongly_is_said(
+    tmp_path: Path, format: str, code: str, reason: str
+) -> None:
+    install(tmp_path, "p", points(format, "thing_module:THING"), thing_module=code)
+    assert reason in refusal(tmp_path, {"format": format, "path": "out"})
+
+
+def test_without_other_packages_there_are_ours() -> None:
+    found = read_registry(points=[])
+    assert found.formats == ("parquet", "json", "csv", "orc", "delta", "iceberg", "jdbc")
+    assert found.broken == {}
+    assert found.blocks == ("jdbc",)
+
+
+def test_a_view_needs_a_destination_that_has_views() -> None:
+    uses = frozenset(TABLE_SETTINGS)
+    plain = Declaration("plain", "plain tables", print, uses=uses)  # type: ignore[arg-type]
+    settings = {"format": "plain", "path": "x", "denormalized": False, "generate_view": True}
+    problems = list(method_problems(Registry({"plain": plain}), settings))
+    assert [str(problem) for problem in problems] == [
+        "config['generate_view']: plain tables have no views"
+    ]
+    assert list(place_problems(Registry({"plain": plain}), settings)) == []
+
+
+def test_what_a_destination_supports_is_in_the_documentation() -> None:
+    assert set(LABELS) == set(Supports.__dataclass_fields__)
+    rows = capability_table().splitlines()
+    assert rows[0] == "| | `parquet` | `json` | `csv` | `orc` | `delta` | `iceberg` | `jdbc` |"
+    [upsert] = [row for row in rows if "upsert" in row]
+    assert upsert == "| `load_method: upsert` |  |  |  |  | yes | yes | yes |"
+    [replays] = [row for row in rows if "replays" in row]
+    assert replays.endswith("| yes | yes | PostgreSQL |")
+    assert len(rows) == 2 + len(LABELS) + len(TABLE_SETTINGS)
