@@ -227,7 +227,7 @@ class PostgreSqlSql(SqlDialect):
         ]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
-        """See `SqlDialect`: the transaction id of the row versions, and the number of added rows."""
+        """See `SqlDialect`: the transaction id of row versions, and the number of added rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
         return f"{cursor.fetchone()[0]} {rows}"
 
