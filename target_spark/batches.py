@@ -220,7 +220,7 @@ class Batches:
         for flush in [flush for flush in self._open() if self._due(flush) <= now]:
             self._close_by_rule(flush, now)
 
-    def make_way(self, now: float) -> None:
+    def relieve_staging(self, now: float) -> None:
         """Close the largest batch if staging is full and conversions will not empty it."""
         full = self._staged_bytes >= self._limits.staged_bytes
         if full and self._streams and not self._schedule.is_converting:
@@ -232,7 +232,7 @@ class Batches:
         flush.unconverted -= 1
         flush.convert_seconds = now - job.began_at
         if piece.index >= flush.pieces:
-            self._act(ev.GiveUp(flush.number, flush.header, flush.pieces))
+            self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
         if isinstance(piece, StagedPiece):
             self._remove(flush, piece)
         else:
@@ -242,21 +242,21 @@ class Batches:
             job.stream.file_size = (event.rows + event.rejected) // count, event.size // count
             job.stream.is_probing = False
 
-    def end_before(self, line: int, streams: Iterable[Stream]) -> None:
+    def discard_from(self, line: int, streams: Iterable[Stream]) -> None:
         """Discard the input from a line of stdin on, converted or not.
 
         Running commits go on. The rest of a flush is committed as usual.
         """
         for stream in streams:
             for flush in self._schedule.flushes_before(stream, line):
-                if flush.end_before(line):
-                    self._act(ev.GiveUp(flush.number, flush.header, flush.pieces))
-        for job in self._schedule.end_before(line):
-            self.given_up(job)
+                if flush.discard_from(line):
+                    self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+        for job in self._schedule.discard_from(line):
+            self.discarded(job)
         for stream in streams:
             self._schedule.offer(stream)
 
-    def proved_bad(self, job: Conversion, where: Where) -> int | None:
+    def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
         """Convert a failed piece again without its bad part.
 
         Args:
@@ -274,11 +274,11 @@ class Batches:
         line = piece.line
         if isinstance(piece, StagedPiece) and where.line is not None and piece.has_line(where.line):
             line = where.line
-            piece.end_before(min(line, until))
+            piece.discard_from(min(line, until))
         self._schedule.convert_again(job, [piece])
         return line
 
-    def given_up(self, job: Conversion) -> None:
+    def discarded(self, job: Conversion) -> None:
         """Note that a discarded piece will not be converted."""
         job.flush.unconverted -= 1
         if isinstance(job.piece, StagedPiece):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from shared.transforms.record_metadata import COLUMNS
 from shared.transforms.validation.keys import column_at
 from target_spark.load_frames import carried
-from target_spark.places import PLACE
+from target_spark.places import ROW_ORIGIN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -68,7 +68,7 @@ def without_copies(
     return replace(transform, cells=others), tuple(copies)
 
 
-def taken(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
+def select_copies(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
     """Return the copied columns of records, under their names in the table."""
     columns = [column_at(table, copy.path) for copy in copies]
     return pa.table(columns, names=[copy.name for copy in copies])
@@ -79,9 +79,9 @@ def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.
 
     Args:
         copies: The columns.
-        table: Records with their places.
+        table: Records with their origins.
     """
-    beside = taken(copies, table).append_column(PLACE, table.column(PLACE))
+    beside = select_copies(copies, table).append_column(ROW_ORIGIN, table.column(ROW_ORIGIN))
     step = max(1, table.num_rows * _STREAM_BYTES // max(1, beside.nbytes))
     for first in range(0, table.num_rows, step):
         sink = pa.BufferOutputStream()
@@ -90,7 +90,7 @@ def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.
         yield sink.getvalue().to_pybytes(), table.slice(first, step)
 
 
-class Beside:
+class CopiedColumnJoiner:
     """Joins copied columns with the rows that Spark made; both are in the records' order."""
 
     def __init__(self) -> None:
@@ -106,29 +106,29 @@ class Beside:
             self._streams.append(value)
         return is_stream
 
-    def joined(self, rows: pa.Table, places: pa.Array) -> pa.Table:
+    def joined(self, rows: pa.Table, origins: pa.Array) -> pa.Table:
         """Return the rows with their copied columns.
 
         Args:
             rows: The rows that Spark made from records of the taken streams.
-            places: Origins of these rows.
+            origins: Origins of these rows.
         """
         if not self._streams:
             return rows
         known = pa.concat_tables([pa.ipc.open_stream(data).read_all() for data in self._streams])
         # Only rows of the last one can come yet.
         del self._streams[:-1]
-        found = pc.index_in(places, known.column(PLACE))
-        joined = _picked(known.drop_columns([PLACE]), found)
+        found = pc.index_in(origins, known.column(ROW_ORIGIN))
+        joined = _picked(known.drop_columns([ROW_ORIGIN]), found)
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             joined = joined.append_column(name, column)
         return joined
 
 
-def _picked(table: pa.Table, places: pa.Array) -> pa.Table:
+def _picked(table: pa.Table, origins: pa.Array) -> pa.Table:
     """Return some rows of a table by ascending numbers; do not copy if all are taken."""
-    count = len(places)
-    first = places[0].as_py() if count else 0
-    if count and places[-1].as_py() - first == count - 1:
+    count = len(origins)
+    first = origins[0].as_py() if count else 0
+    if count and origins[-1].as_py() - first == count - 1:
         return table.slice(first, count)
-    return table.take(places)
+    return table.take(origins)

@@ -89,7 +89,7 @@ class DeadLetters:
             found = (pair for url in urls for pair in read_rejects(url, self._options))
             self._write(batch.token, _batch_lines(batch, found, self._now()))
 
-    def bury(self, number: int, lines: Iterable[LineRejected]) -> None:
+    def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
         """Write lines of input that are not messages.
 
         Args:

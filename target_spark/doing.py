@@ -104,7 +104,7 @@ class Spark(Protocol):
         ...
 
 
-class Doer:
+class ActionExecutor:
     """Does actions; slow ones in threads, whose answers come as events.
 
     Args:
@@ -154,19 +154,19 @@ class Doer:
             ev.Commit: self._commit,
             ev.Activate: self._activate,
             ev.Finish: self._finish,
-            ev.Bury: self._bury,
-            ev.ReportLine: lambda action: self._rejections.of_line(action.line),
+            ev.WriteDeadLetters: self._write_dead_letters,
+            ev.ReportLine: lambda action: self._rejections.report_line(action.line),
             ev.RetryLater: _log_retry,
             ev.Warn: lambda action: _logger.warning("%s", action.text),
             ev.RemoveFile: self._remove_file,
-            ev.GiveUp: self._give_up,
+            ev.DiscardPieces: self._discard_pieces,
             ev.Forget: self._forget,
             ev.EmitState: self._emit_state,
             ev.DeleteConsumed: self._delete_consumed,
             ev.CleanUp: self._clean_up,
         }
 
-    def do(self, action: ev.Action) -> None:
+    def execute(self, action: ev.Action) -> None:
         """Do one action.
 
         Raises:
@@ -234,10 +234,10 @@ class Doer:
 
         self._start(action.work, commit)
 
-    def _bury(self, action: ev.Bury) -> None:
+    def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
         letters = self._dead_letters
         if letters is not None:
-            self._start(action.work, lambda: letters.bury(action.number, action.lines))
+            self._start(action.work, lambda: letters.write_lines(action.number, action.lines))
 
     def _activate(self, action: ev.Activate) -> None:
         self._start(action.work, lambda: self._loader.activate(action.stream, action.version))
@@ -252,7 +252,7 @@ class Doer:
 
         self._workers.start(work, task)
 
-    def _give_up(self, action: ev.GiveUp) -> None:
+    def _discard_pieces(self, action: ev.DiscardPieces) -> None:
         pieces = self._converted.get(action.flush, {})
         for number in [number for number in pieces if number >= action.first]:
             files, result = pieces.pop(number)
@@ -262,7 +262,7 @@ class Doer:
         batch, results = self._whole(action.flush, action.header)
         self._converted.pop(action.flush, None)
         stream = batch.stream.stream
-        self._rejections.of_batch(batch, results)
+        self._rejections.report_batch(batch, results)
         consumed = [file for file in batch.files if file.encoding != STAGED]
         if consumed:
             self._consumed[action.flush] = consumed

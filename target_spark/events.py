@@ -246,7 +246,7 @@ class Finish:
 
 
 @dataclass(frozen=True)
-class Bury:
+class WriteDeadLetters:
     """Write lines that are not messages as dead letters; `number` identifies the file."""
 
     work: int
@@ -295,7 +295,7 @@ class RemoveFile:
 
 
 @dataclass(frozen=True)
-class GiveUp:
+class DiscardPieces:
     """Discard the pieces of a flush from position `first` on."""
 
     flush: int
@@ -345,7 +345,7 @@ class CleanUp:
     flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
 
 
-Work = Recall | Convert | Commit | Activate | Finish | Bury
+Work = Recall | Convert | Commit | Activate | Finish | WriteDeadLetters
 Report = ReportLine | RetryLater | Warn
-Done = RemoveFile | GiveUp | Forget | EmitState | DeleteConsumed | CleanUp
+Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

@@ -108,7 +108,7 @@ class StagedPiece:
         """Whether a line of stdin, not the first one in it, counts."""
         return self.line < line < (self.before or self.next_line)
 
-    def end_before(self, line: int) -> None:
+    def discard_from(self, line: int) -> None:
         """Leave out the lines of stdin from this one on."""
         if line < self.next_line and (self.before is None or line < self.before):
             self.before = line
@@ -181,7 +181,7 @@ class PendingFlush:
         self.staging = StagedPiece(self._added(line), line, file)
         return self.staging
 
-    def end_before(self, line: int) -> bool:
+    def discard_from(self, line: int) -> bool:
         """Leave out the pieces that begin at a line of stdin or after it; whether there are any."""
         count, self.pieces = self.pieces, bisect_left(self.lines, line)
         return self.pieces < count
@@ -226,14 +226,14 @@ class Ending:
 
 
 @dataclass
-class Burial:
+class DeadLetterStep:
     """Lines of input that are to be kept as dead letters."""
 
     position: int
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Recollection | PendingFlush | Activation | Swap | Ending | Burial
+Step = Recollection | PendingFlush | Activation | Swap | Ending | DeadLetterStep
 
 
 @dataclass

@@ -19,7 +19,7 @@ from target_spark.config import REGISTRY
 from target_spark.conversion import Converter, Rewriter
 from target_spark.destinations.contract import Destination, Tools
 from target_spark.load_results import record_error
-from target_spark.manifests import refuse_repeated
+from target_spark.manifests import reject_duplicates
 from target_spark.plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.replay_detection import ReplayDetector
 from target_spark.stream_settings import load_method
@@ -104,7 +104,7 @@ class Loader:
             DestinationError: It failed; nothing of the batch is visible. May be repeated.
             MessageError: Two messages of the batch list the same file.
         """
-        refuse_repeated(batch.files, batch.stream.stream)
+        reject_duplicates(batch.files, batch.stream.stream)
         flush = self._tables.flush(batch, results)
         with self._replays.committing(batch, results):
             self._destination.commit(flush)

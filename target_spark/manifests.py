@@ -43,11 +43,11 @@ def resolve(
     found = tuple(
         file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
     )
-    refuse_repeated(found, stream)
+    reject_duplicates(found, stream)
     return found
 
 
-def refuse_repeated(files: Iterable[InputFile], stream: str) -> None:
+def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
     """Reject files that contain a duplicate.
 
     Raises:

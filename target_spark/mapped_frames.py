@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from shared.arrow_types import TEXT_ONLY, mapped
 from shared.conform import conform
 from shared.transforms.record_metadata import COLUMNS, stored_columns
-from shared.transforms.validation.keys import Key, no_value
+from shared.transforms.validation.keys import Key, missing_key_reason
 from target_spark import load_frames, load_tasks
-from target_spark.copied import Beside, Copy, packed, taken, without_copies
+from target_spark.copied import CopiedColumnJoiner, Copy, packed, select_copies, without_copies
 from target_spark.destinations.contract import TableWrite
 from target_spark.load_tasks import REJECT_COLUMN
 from target_spark.originals import Originals
-from target_spark.places import PLACE
+from target_spark.places import ROW_ORIGIN
 from target_spark.plans import Making
 from target_spark.read_rows import ReadPlan
 from target_spark.reject_files import Rejects
@@ -88,7 +88,11 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     source = source_columns(read.schema, add_metadata=add_metadata)
     columns = to_arrow_schema(_carried(source))
     records = replace(
-        read, columns=columns, names=making.names or None, tells=making.tells, keys=()
+        read,
+        columns=columns,
+        names=making.names or None,
+        reports_rejects=making.reports_rejects,
+        keys=(),
     )
     keys = tuple(key.name for key in read.keys)
     if load_frames.needs_frame(write) or read.document is not None:
@@ -126,10 +130,10 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
 
     pieces = iter(range(sum(map(len, read.tasks))))
     tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
-    place = pa.field(PLACE, pa.int64())
-    read = replace(read, tasks=tasks, place=PLACE, columns=read.columns.append(place))
+    origin = pa.field(ROW_ORIGIN, pa.int64())
+    read = replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
     metadata = [name for name in work.source.names if name in COLUMNS]
-    kept = [*metadata, PLACE, REJECT_COLUMN]
+    kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
     frame = work.transform.apply(_source(numbers, read, work), keep=kept, bypass=REJECT_COLUMN)
     fields = _fields(work)
     frame = _laid_out(frame, fields, work, read.document)
@@ -141,13 +145,13 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
         names = tuple(field.name for field in fields)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(values)]
-    added = [F.col(quoted(name)) for name in (PLACE, ERROR, REJECT_COLUMN)]
+    added = [F.col(quoted(name)) for name in (ROW_ORIGIN, ERROR, REJECT_COLUMN)]
     task = partial(write_mapped, read, load_tasks.write_plan(work.write, columns), names)
     return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
 
 
 def _copied(copies: Sequence[Copy], columns: pa.Schema, records: pa.Table) -> pa.Table:
-    return conform(taken(copies, records), columns)
+    return conform(select_copies(copies, records), columns)
 
 
 def write_mapped(
@@ -182,22 +186,22 @@ class _Failed:
         """Yield the rows to write; in the end, add the results for the others."""
         originals = Originals(self.read)
         rejects = Rejects(self.read.rejects, self.read.reject_options)
-        beside = Beside()
+        beside = CopiedColumnJoiner()
         width = len(self.names)
         for batch in batches:
-            places, errors, notes = batch.columns[width:]
+            origins, errors, notes = batch.columns[width:]
             for note in notes.drop_null():
                 if not beside.takes(note.as_buffer()):
                     told.append(json.loads(note.as_py()))
             if errors.null_count < batch.num_rows:
                 failed = errors.is_valid()
-                pairs = places.filter(failed).to_pylist(), errors.drop_null().to_pylist()
-                for place, reason in zip(*pairs, strict=True):
-                    originals.reject(place, reason, rejects)
+                pairs = origins.filter(failed).to_pylist(), errors.drop_null().to_pylist()
+                for origin, reason in zip(*pairs, strict=True):
+                    originals.reject(origin, reason, rejects)
             good = pc.and_(errors.is_null(), notes.is_null())
             made = pa.Table.from_batches([batch]).select(list(range(width)))
             made = made.rename_columns(self.names).filter(good)
-            yield conform(beside.joined(made, places.filter(good)), self.columns)
+            yield conform(beside.joined(made, origins.filter(good)), self.columns)
         told += rejects.rows()
 
 
@@ -223,7 +227,7 @@ def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     from shared.singer_columns import quoted  # noqa: PLC0415
     from shared.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
-    carried = T.StructType([*_carried(work.source), T.StructField(PLACE, T.LongType(), True)])
+    carried = T.StructType([*_carried(work.source), T.StructField(ROW_ORIGIN, T.LongType(), True)])
     parts = partial(_with_copies, work.copies) if work.copies else None
     task = partial(load_tasks.read_frame, read, columns=to_arrow_schema(carried), parts=parts)
     rejects = T.StructField(REJECT_COLUMN, T.BinaryType(), True)
@@ -233,7 +237,7 @@ def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
         fitting.value(F.col(quoted(to.name)), way.dataType, to.dataType, (to.name,)).alias(to.name)
         for way, to in zip(carried, work.source, strict=False)
     ]
-    return frame.select(*columns, PLACE, REJECT_COLUMN)
+    return frame.select(*columns, ROW_ORIGIN, REJECT_COLUMN)
 
 
 def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table]:
@@ -291,7 +295,7 @@ def _laid_out(
         else:
             made = F.lit(None).cast(want)
         columns.append(made.alias(field.name))
-    return frame.select(*columns, PLACE, _error(work).alias(ERROR), REJECT_COLUMN)
+    return frame.select(*columns, ROW_ORIGIN, _error(work).alias(ERROR), REJECT_COLUMN)
 
 
 def _error(work: _Work) -> Column:
@@ -304,7 +308,7 @@ def _error(work: _Work) -> Column:
     known = work.transform.struct().names
     reasons = [F.col(ERROR)]
     for key in work.keys:
-        why = F.lit(no_value(key))
+        why = F.lit(missing_key_reason(key))
         reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in known else why)
     return F.when(F.col(REJECT_COLUMN).isNull(), F.coalesce(*reasons))
 

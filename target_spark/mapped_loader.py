@@ -192,7 +192,7 @@ class MappedLoader:
             return known[stream.serial]
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
-        from shared.transforms.stream_maps import outputs, refuse_shared_names  # noqa: PLC0415
+        from shared.transforms.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
         from target_spark.mapped_frames import source_columns  # noqa: PLC0415
 
         schema = record_schema(stream.schema, add=False)
@@ -204,7 +204,7 @@ class MappedLoader:
             stream.key_properties,
             self._session,
         )
-        refuse_shared_names({**self._found, stream.stream: found})
+        reject_duplicate_names({**self._found, stream.stream: found})
         schemas = [
             StreamSchema(output.stream, output.schema, tuple(output.key_properties), stream.serial)
             for output in found
@@ -221,7 +221,9 @@ class MappedLoader:
                 planned,
                 None
                 if output.transform is None
-                else Making(stream.stream, read, names, output.transform, tells=not number),
+                else Making(
+                    stream.stream, read, names, output.transform, reports_rejects=not number
+                ),
             )
             for number, (output, planned) in enumerate(zip(found, schemas, strict=True))
         )

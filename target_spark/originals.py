@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from shared.storage import StorageOptions
-from target_spark.places import parts_of
+from target_spark.places import split_origin
 from target_spark.plans import Reject
 from target_spark.read_rows import (
     Piece,
@@ -40,15 +40,15 @@ class Originals:
         self._before: dict[int, int] = {}
         self._texts: _Texts | None = None
 
-    def reject(self, place: int, reason: str, rejects: Rejects) -> None:
+    def reject(self, origin: int, reason: str, rejects: Rejects) -> None:
         """Add a record to the rejects, with its text if texts are kept.
 
         Args:
-            place: Its origin, as made by `target_spark.places`.
+            origin: Its origin, as made by `target_spark.places`.
             reason: What is wrong with it.
             rejects: Receives the record.
         """
-        number, line = parts_of(place)
+        number, line = split_origin(origin)
         piece = self._pieces[number]
         text = b"" if rejects.folder is None else self._text(piece, line)
         rejects.add(Reject(piece.file.url, self._line(piece, line), reason), text)

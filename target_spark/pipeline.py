@@ -39,7 +39,7 @@ from target_spark.batches import Batches, Limits
 from target_spark.commit_cost import CommitCost
 from target_spark.flushes import (
     Activation,
-    Burial,
+    DeadLetterStep,
     Ending,
     Expected,
     PendingFlush,
@@ -82,7 +82,7 @@ class Pipeline:
         plan: Called with every new SCHEMA before any other question about its stream; returns
             whether the stream is loaded. May reject the SCHEMA by raising.
         retries: Decides which failed work is retried; nothing is by default.
-        bury: Keep lines that are not messages as durable dead letters.
+        keep_dead_letters: Keep lines that are not messages as durable dead letters.
         cost: Warns if commits take most of the run.
     """
 
@@ -96,10 +96,10 @@ class Pipeline:
         recalls: Callable[[str], bool] = lambda _: False,
         plan: Callable[[StreamSchema], bool] = lambda _: True,
         retries: RetryRule | None = None,
-        bury: bool = False,
+        keep_dead_letters: bool = False,
         cost: CommitCost | None = None,
     ) -> None:
-        self._bury = bury
+        self._keep_dead_letters = keep_dead_letters
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
         self._overwrite = overwrite
@@ -160,7 +160,7 @@ class Pipeline:
                 self._bad_input(ev.BadInput(error))
         if not self._stopping:
             self._take_rest(bounded=True)
-            self._batches.make_way(now)
+            self._batches.relieve_staging(now)
         self._actions.extend(self._schedule.begin(now))
         self._release_state()
         self._finish_run()
@@ -308,16 +308,16 @@ class Pipeline:
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
-        if not self._bury:
+        if not self._keep_dead_letters:
             self._act(ev.ReportLine(event))
             return
         self._dead_bytes += len(event.data)
         steps = self._dead.steps
         last = steps[-1] if len(steps) > self._dead.running else None
-        if isinstance(last, Burial):
+        if isinstance(last, DeadLetterStep):
             last.lines.append(event)
         else:
-            self._schedule.add_step(self._dead, Burial(self._tracker.begin(), [event]))
+            self._schedule.add_step(self._dead, DeadLetterStep(self._tracker.begin(), [event]))
 
     def _known(self, name: str, line: int, kind: str) -> Stream:
         stream = self._streams.get(name)
@@ -357,7 +357,7 @@ class Pipeline:
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None:
                 self._consumed.append((step.last_file, step.number))
-        elif isinstance(step, Burial):
+        elif isinstance(step, DeadLetterStep):
             self._dead_bytes -= sum(len(line.data) for line in step.lines)
             self._actions.extend(ev.ReportLine(line) for line in step.lines)
 
@@ -378,24 +378,24 @@ class Pipeline:
     def _is_past(self, job: Conversion, error: BaseException) -> bool:
         """Return whether a failed piece is already discarded, or is discarded now as bad."""
         if job.piece.line >= self._schedule.until:
-            self._batches.given_up(job)
+            self._batches.discarded(job)
         elif isinstance(error, MessageError | RecordError) and not self._has_swaps:
-            line = self._batches.proved_bad(job, error.where)
+            line = self._batches.retry_without_bad_input(job, error.where)
             if line is not None and line < self._schedule.until:
-                self._end_before(line, error)
+                self._discard_from(line, error)
         else:
             return False
         return True
 
     # The end
 
-    def _end_before(self, line: int, error: BaseException) -> None:
+    def _discard_from(self, line: int, error: BaseException) -> None:
         """Discard the input from a bad line on."""
         self._error = error
         if not self._ended:
             self._end(ev.EndOfInput())
-        self._tracker.end_before(line)
-        self._batches.end_before(line, list(self._streams.values()))
+        self._tracker.discard_from(line)
+        self._batches.discard_from(line, list(self._streams.values()))
 
     def _bad_input(self, event: ev.BadInput) -> None:
         if self._has_swaps:

@@ -14,23 +14,23 @@ import pyarrow.compute as pc
 from shared.format_csv import RefusedRow, row_numbers
 from shared.json_lines import LinesRead
 
-PLACE = "__place"
+ROW_ORIGIN = "__place"
 """Name of the column."""
 
 _LINES = 1 << 40
 
 
-def place_of(piece: int, line: int) -> int:
+def origin_of(piece: int, line: int) -> int:
     """Return the origin of a line or row (from 0) of a piece."""
     return piece * _LINES + line
 
 
-def parts_of(place: int) -> tuple[int, int]:
+def split_origin(origin: int) -> tuple[int, int]:
     """Return piece and line of an origin."""
-    return divmod(place, _LINES)
+    return divmod(origin, _LINES)
 
 
-def line_places(piece: int, block: bytes, before: int, found: LinesRead) -> pa.Array:
+def line_origins(piece: int, block: bytes, before: int, found: LinesRead) -> pa.Array:
     """Return the origins of the records read from a block of lines.
 
     Args:
@@ -44,10 +44,10 @@ def line_places(piece: int, block: bytes, before: int, found: LinesRead) -> pa.A
     if found.rows_read < lines:
         texts = enumerate(block.split(b"\n"))
         gone += [number for number, text in texts if not text.strip() and number < lines]
-    return _without(place_of(piece, before), lines, gone)
+    return _without(origin_of(piece, before), lines, gone)
 
 
-def row_places(
+def row_origins(
     piece: int, before: int, rows: int, refused: Sequence[RefusedRow], gone: Sequence[int]
 ) -> pa.Array:
     """Return the origins of the rows taken from a table of a file.
@@ -62,7 +62,7 @@ def row_places(
     number = row_numbers(before, refused)
     left_out = [row.number - 1 - before for row in refused]
     left_out += [number(place) - 1 - before for place in gone]
-    return _without(place_of(piece, before), rows + len(refused), left_out)
+    return _without(origin_of(piece, before), rows + len(refused), left_out)
 
 
 def _without(first: int, count: int, gone: Sequence[int]) -> pa.Array:

@@ -143,14 +143,15 @@ class Making:
         schema: What the files are read with: its JSON Schema, as far as it is needed.
         names: All properties of the stream.
         transform: Makes the rows.
-        tells: Records that cannot be read are told; else another conversion of the files does so.
+        reports_rejects: Report records that cannot be read; else another conversion of the
+            files reports them.
     """
 
     stream: str
     schema: Mapping[str, Any]
     names: tuple[str, ...]
     transform: Transform
-    tells: bool = True
+    reports_rejects: bool = True
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from shared.transforms.validation.lines import LineChecker, LineKeys
 from shared.transforms.validation.rows import RowChecker, RowKeys
 from shared.typed_rows import RowReader
 from target_spark.documents import line_documents, row_documents
-from target_spark.places import line_places, row_places
+from target_spark.places import line_origins, row_origins
 from target_spark.plans import InputFile, Reject
 from target_spark.reject_files import Rejects
 
@@ -85,9 +85,10 @@ class ReadPlan:
         rejects: Folder for files of rejected records, or None.
         reject_options: Options of the storage of that folder.
         document: Name of an added column for the record as one text, or None.
-        place: Name of an added column for the origin of each row, or None.
+        row_origin: Name of an added column for the origin of each row, or None.
         names: Columns of the stream that a file may have; None for those of `schema`.
-        tells: Report rejected records; else skip them silently, unless a key is the reason.
+        reports_rejects: Report rejected records; else skip them silently, unless a key is the
+            reason.
         keys: Key properties that need a value in each record.
     """
 
@@ -100,9 +101,9 @@ class ReadPlan:
     rejects: str | None = None
     reject_options: StorageOptions = field(default_factory=StorageOptions)
     document: str | None = None
-    place: str | None = None
+    row_origin: str | None = None
     names: tuple[str, ...] | None = None
-    tells: bool = True
+    reports_rejects: bool = True
     keys: tuple[Key, ...] = ()
 
 
@@ -177,8 +178,10 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
             places = [place for place, _ in found.rejects]
             texts = line_documents(block, places, envelope=staged)
             table = _with_column(table, read.document, texts)
-        if read.place is not None:
-            table = _with_column(table, read.place, line_places(piece.number, block, before, found))
+        if read.row_origin is not None:
+            table = _with_column(
+                table, read.row_origin, line_origins(piece.number, block, before, found)
+            )
         yield _completed(read, table, found.extracted_at, found.versions)
 
 
@@ -233,30 +236,30 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)
         told = _told(read, fitting.rejects, found.rejects)
-        if told or (refused and read.tells):
+        if told or (refused and read.reports_rejects):
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
                 RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
                 for place, reason in told
             )
-            for row in merge(refused if read.tells else (), others, key=_number):
+            for row in merge(refused if read.reports_rejects else (), others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
         accepted = found.table
         if read.document is not None:
             texts = row_documents(table, [place for place, _ in found.rejects])
             accepted = _with_column(accepted, read.document, texts)
-        if read.place is not None:
+        if read.row_origin is not None:
             gone = [place for place, _ in found.rejects]
-            places = row_places(piece.number, before, table.num_rows, refused, gone)
-            accepted = _with_column(accepted, read.place, places)
+            places = row_origins(piece.number, before, table.num_rows, refused, gone)
+            accepted = _with_column(accepted, read.row_origin, places)
         before += table.num_rows + len(refused)
         yield _completed(read, accepted)
 
 
 def _told(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
     """Return the rejected records to report: those without a key, and the others if asked."""
-    others = frozenset(() if read.tells else unfit)
+    others = frozenset(() if read.reports_rejects else unfit)
     return tuple(one for one in every if one not in others)
 
 

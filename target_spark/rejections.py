@@ -31,7 +31,7 @@ class Rejections:
         self._counters: dict[str | None, Counter] = {}
         self._named: dict[str | None, int] = {}
 
-    def of_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
+    def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
         """Report the rejected records of a durable flush."""
         staged = {file.url for file in batch.files if file.encoding.format == "singer"}
         stream = batch.stream.stream
@@ -40,7 +40,7 @@ class Rejections:
                 self._name(stream, _place(stream, reject, staged), reject.reason)
             self._count(stream, result.rejected)
 
-    def of_line(self, line: LineRejected) -> None:
+    def report_line(self, line: LineRejected) -> None:
         """Report a line that is not a message."""
         self._name(line.stream, Where(stream=line.stream, line=line.line), line.reason)
         self._count(line.stream, 1)

@@ -48,7 +48,8 @@ def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, An
     name = plan.write.encoding.format
     options = plan.write.options
     if plan.edit is not None and (
-        plan.edit.spares(source, name, options) or not _changes(plan.edit, source, name, options)
+        plan.edit.keeps_file(source, name, options)
+        or not _changes(plan.edit, source, name, options)
     ):
         return []
     columns = _columns(plan.write)

@@ -23,7 +23,7 @@ from shared.storage import StorageOptions
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
 from target_spark.dead_letter import DeadLetters
-from target_spark.doing import Doer, Loads, Spark
+from target_spark.doing import ActionExecutor, Loads, Spark
 from target_spark.pipeline import Limits, Pipeline
 from target_spark.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.reader import Reader
@@ -100,7 +100,7 @@ def run_with(
         ):
             run_id, failure = uuid.uuid4().hex, config.failure
             letters = failure.dead_letter_path
-            doer = Doer(
+            executor = ActionExecutor(
                 loader=loader,
                 spark=spark,
                 staging=staging,
@@ -115,7 +115,7 @@ def run_with(
                 _pipeline(config, run_id, loader),
                 Reader(lenient=failure.policy in _LENIENT),
                 input_fd,
-                doer,
+                executor,
                 workers,
                 signals,
                 wakeup,
@@ -123,7 +123,7 @@ def run_with(
             try:
                 loop.run()
             finally:
-                doer.close()
+                executor.close()
     finally:
         wakeup.close()
 
@@ -158,7 +158,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         overwrite=loader.overwrites,
         plan=checked(loader.plan) if config.validate_records else loader.plan,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
-        bury=failure.dead_letter_path is not None,
+        keep_dead_letters=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),
     )
 
@@ -201,7 +201,7 @@ class _Loop:
     pipeline: Pipeline
     reader: Reader
     input_fd: int
-    doer: Doer
+    executor: ActionExecutor
     workers: Workers
     signals: StopSignals
     wakeup: Wakeup
@@ -291,7 +291,7 @@ class _Loop:
             if problem is not None and isinstance(action, _NOT_AFTER_A_PROBLEM):
                 continue
             try:
-                self.doer.do(action)
+                self.executor.execute(action)
             except SingerSparkError as error:
                 if error is self.signals.error:
                     raise

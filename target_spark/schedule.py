@@ -14,7 +14,7 @@ from typing import Protocol
 from target_spark import events as ev
 from target_spark.flushes import (
     Activation,
-    Burial,
+    DeadLetterStep,
     FilesPiece,
     PendingFlush,
     Piece,
@@ -220,7 +220,7 @@ class Schedule:
             step for step in islice(stream.steps, first, None) if isinstance(step, PendingFlush)
         )
 
-    def end_before(self, line: int) -> list[Conversion]:
+    def discard_from(self, line: int) -> list[Conversion]:
         """Convert nothing that came in a line of stdin or after it, save what runs.
 
         Returns:
@@ -230,7 +230,7 @@ class Schedule:
         waiting = [job for job in (*self._converts, *self._later) if isinstance(job, Conversion)]
         for job in waiting:
             if isinstance(job.piece, StagedPiece):
-                job.piece.end_before(line)
+                job.piece.discard_from(line)
         self._converts = deque(job for job in self._converts if not self._is_over(job))
         self._later = [job for job in self._later if not self._is_over(job)]
         return [job for job in waiting if self._is_over(job)]
@@ -335,6 +335,6 @@ def _step(number: int, step: Step) -> ev.Work:
         return ev.Commit(number, step.number, step.header)
     if isinstance(step, Activation):
         return ev.Activate(number, step.stream, step.version)
-    if isinstance(step, Burial):
-        return ev.Bury(number, step.position, tuple(step.lines))
+    if isinstance(step, DeadLetterStep):
+        return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
     return ev.Finish(number, step.stream)

@@ -79,7 +79,7 @@ class StateTracker:
             acts = list(self._open)
             self._newest = list({bisect_left(acts, at): at for at in self._newest}.values())
 
-    def end_before(self, line: int) -> None:
+    def discard_from(self, line: int) -> None:
         """Forget the STATEs from this line on: their records will not be durable."""
         self._keep([state for state in self._states if state.line < line])
 

@@ -35,7 +35,7 @@ class VersionEdit:
     hard_delete: bool
     at: float
 
-    def spares(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
+    def keeps_file(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
         """Return whether a file certainly does not have rows to change, without reading its rows.
 
         Raises:
@@ -47,7 +47,7 @@ class VersionEdit:
 
         with open_random(url, options) as source:
             footer = parquet.read_metadata(source)
-        return all(self._spares_group(footer.row_group(n)) for n in range(footer.num_row_groups))
+        return all(self._keeps_group(footer.row_group(n)) for n in range(footer.num_row_groups))
 
     def apply(self, table: pa.Table, format_name: str) -> tuple[pa.Table, int]:
         """Return the edited rows, and how many were changed or removed.
@@ -104,7 +104,7 @@ class VersionEdit:
     def _instant(self) -> pa.Scalar:
         return pa.scalar(round(self.at * 1e6), pa.int64()).cast(_INSTANT)
 
-    def _spares_group(self, group: Any) -> bool:
+    def _keeps_group(self, group: Any) -> bool:
         if group.num_rows == 0:
             return True
         columns = {

@@ -18,7 +18,7 @@ from shared.transforms.expressions.syntax import Expression
 from shared.transforms.expressions.values import Names
 from shared.transforms.map_rules import Definition
 from shared.transforms.nested import Change
-from shared.transforms.sql import Sql, sql_made
+from shared.transforms.sql import Sql, plan_sql
 from shared.transforms.transform import Condition, Made
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Maker:
         own = name if name in self._columns else None
         label = _FILTER if name is None else f"property {name!r}"
         if isinstance(definition, Sql):
-            made = sql_made(definition, self.names.struct, own, where, self.spark)
+            made = plan_sql(definition, self.names.struct, own, where, self.spark)
             return Result(made.data_type, replace(made, label=label))
         key = (definition.text, own if _reads_self(definition) else None)
         if key in self._known:

@@ -92,7 +92,7 @@ class MapRules:
     others_removed: bool = False
 
 
-def place_of(key: str, name: str | None = None) -> Where:
+def setting_of(key: str, name: str | None = None) -> Where:
     """Return the place of an entry in the settings."""
     return Where(setting=".".join((SETTING, key, *(() if name is None else (name,)))))
 
@@ -209,7 +209,7 @@ def _read_alias(path: Location, value: Json, complain: Complain) -> dict[str, An
         complain(path, "must be a name, or an expression over __stream_name__")
         return {}
     try:
-        alias_of(value, "stream", place_of(str(path[0]), str(path[1])))
+        alias_of(value, "stream", setting_of(str(path[0]), str(path[1])))
     except SettingsError as error:
         complain(path, _told(error))
         return {}

@@ -73,7 +73,7 @@ def places(name: str, kind: T.DataType) -> Iterator[Change]:
     yield from _places((name,), kind, 0)
 
 
-def like_a_path(name: str, struct: T.StructType, where: Where) -> list[str]:
+def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
     """Return lines for the log if an entry names a nested field as if it were a property."""
     top = name.partition(".")[0]
     inside = places(top, struct[top].dataType) if top in struct.names else ()
@@ -93,10 +93,10 @@ def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[Cha
         yield from _places(below, item.dataType, depth)
 
 
-def retyped(kind: T.DataType, tree: Tree) -> T.DataType:
+def changed_type(kind: T.DataType, tree: Tree) -> T.DataType:
     """Return the type of an object, or of arrays of objects, after the changes; see `changed`."""
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(retyped(kind.elementType, tree), kind.containsNull)
+        return T.ArrayType(changed_type(kind.elementType, tree), kind.containsNull)
     assert isinstance(kind, T.StructType)  # noqa: S101
     fields = []
     for item in kind:
@@ -104,7 +104,7 @@ def retyped(kind: T.DataType, tree: Tree) -> T.DataType:
         if below is None:
             fields.append(item)
         elif isinstance(below, Tree):
-            changed = retyped(item.dataType, below)
+            changed = changed_type(item.dataType, below)
             fields.append(T.StructField(item.name, changed, item.nullable))
         elif below.planned is not None:
             fields.append(T.StructField(item.name, below.planned.result, True))
@@ -113,7 +113,7 @@ def retyped(kind: T.DataType, tree: Tree) -> T.DataType:
     return T.StructType(fields)
 
 
-def described(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
+def changed_schema(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
     """Return the JSON Schema of an object, or of arrays of objects, after the changes.
 
     Args:
@@ -125,10 +125,10 @@ def described(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
     resolved = resolved_node(document, node)
     items = resolved.get("items")
     if isinstance(kind, T.ArrayType) and isinstance(items, Mapping):
-        return {**resolved, "items": described(document, items, kind.elementType, tree)}
+        return {**resolved, "items": changed_schema(document, items, kind.elementType, tree)}
     inside = object_node(document, node)
     if not isinstance(kind, T.StructType) or inside is None:
-        return spark_type_to_json_schema(retyped(kind, tree))
+        return spark_type_to_json_schema(changed_type(kind, tree))
     types = node_types(resolved)
     kept = {k: v for k, v in inside.items() if k in KEPT_KEYWORDS or k.startswith("x-")}
     kept["type"] = ["object", "null"] if types is None or "null" in types else "object"
@@ -146,7 +146,7 @@ def _properties(
         if below is None or name not in types:
             yield name, node
         elif isinstance(below, Tree):
-            yield name, described(document, node, types[name].dataType, below)
+            yield name, changed_schema(document, node, types[name].dataType, below)
         elif below.planned is not None:
             yield name, spark_type_to_json_schema(below.planned.result)
 
@@ -165,7 +165,7 @@ def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
     rebuilt = cache(lambda: _Rebuilt(_results(name, kind, tree)))
     return Made(
         label=f"property {name!r}",
-        data_type=retyped(kind, tree),
+        data_type=changed_type(kind, tree),
         value=lambda: rebuilt().value(F.col(quoted(name)), kind, tree),
         error=lambda: rebuilt().error(F.col(quoted(name)), kind, tree),
         reads=frozenset({name}),

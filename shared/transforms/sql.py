@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 64 * 1024
 
 _HEAD, _TAIL = "SELECT (", "\n)"
-_REFUSED_FUNCTIONS = frozenset(
+_REJECTED_FUNCTIONS = frozenset(
     {"java_method", "reflect", "try_reflect", "input_file_name", "input_file_block_start",
      "input_file_block_length", "current_user", "user", "session_user", "current_catalog",
      "current_database", "current_schema", "current_path", "version", "spark_partition_id",
@@ -35,7 +35,7 @@ _REFUSED_FUNCTIONS = frozenset(
      "broadcast", "expr", "col", "column"}
 )  # fmt: skip
 # Whatever quotes Spark may see around it.
-_REFUSED_ANYWHERE = re.compile(
+_REJECTED_ANYWHERE = re.compile(
     r"\b(java_method|reflect|try_reflect|input_file_\w+)\b[`\s]*\(", re.IGNORECASE
 )
 _CALLED = re.compile(r"[A-Za-z_]\w*")
@@ -50,7 +50,7 @@ _GRAMMAR = frozenset(
      "trailing", "xor", "void", "variant", "named_struct"}
 )  # fmt: skip
 # The parser's names of what has no place in an expression over one record.
-_REFUSED_NODES = {
+_REJECTED_NODES = {
     "Query": "it reads a table",
     "Subquery": "it reads a table",
     "Table": "it reads a table",
@@ -95,7 +95,7 @@ def sql_expression(text: str, where: Where) -> Sql:
         tokens = _tokens(text)
         functions = tuple(_functions(tokens))
         return Sql(text, tuple(_names(_tree(text), tokens)), functions)
-    except _RefusedError as error:
+    except _RejectedError as error:
         raise SettingsError(str(error), where=where) from None
     except TokenError:
         reason = "a quote or comment is not closed"
@@ -106,7 +106,7 @@ def sql_expression(text: str, where: Where) -> Sql:
     raise SettingsError(f"the SQL expression is invalid: {reason}", where=where)
 
 
-class _RefusedError(Exception):
+class _RejectedError(Exception):
     """An expression is rejected; the text says why."""
 
     def __init__(self, text: str, place: int | None = None) -> None:
@@ -116,12 +116,12 @@ class _RefusedError(Exception):
 
 def _check_text(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
-        raise _RefusedError(f"it is longer than {MOST_CHARACTERS} characters")
-    found = _REFUSED_ANYWHERE.search(text)
+        raise _RejectedError(f"it is longer than {MOST_CHARACTERS} characters")
+    found = _REJECTED_ANYWHERE.search(text)
     if found:
-        raise _RefusedError(f"the function {found[1]!r} is not allowed", found.start())
+        raise _RejectedError(f"the function {found[1]!r} is not allowed", found.start())
     if "${" in text:
-        raise _RefusedError("Spark would substitute a variable for '${'", text.index("${"))
+        raise _RejectedError("Spark would substitute a variable for '${'", text.index("${"))
 
 
 def _tokens(text: str) -> list[Token]:
@@ -130,7 +130,7 @@ def _tokens(text: str) -> list[Token]:
     tokens = list(sqlglot.tokenize(text, dialect="spark"))
     for token in tokens:
         if token.comments:
-            raise _RefusedError("it contains a comment", token.start)
+            raise _RejectedError("it contains a comment", token.start)
     return tokens
 
 
@@ -145,9 +145,9 @@ def _functions(tokens: list[Token]) -> Iterator[tuple[str, int]]:
         if not quoted and (name in _GRAMMAR or not _CALLED.fullmatch(name)):
             continue
         if before == ".":
-            raise _RefusedError("call functions by their plain names", token.start)
-        if name in _REFUSED_FUNCTIONS:
-            raise _RefusedError(f"the function {name!r} is not allowed", token.start)
+            raise _RejectedError("call functions by their plain names", token.start)
+        if name in _REJECTED_FUNCTIONS:
+            raise _RejectedError(f"the function {name!r} is not allowed", token.start)
         yield name, token.start
 
 
@@ -162,14 +162,14 @@ def _tree(text: str) -> exp.Expr:
     statements = sqlglot.parse(f"{_HEAD}{text}{_TAIL}", dialect="spark")
     select = statements[0]
     if len(statements) != 1 or not isinstance(select, exp.Select) or _is_more(select):
-        raise _RefusedError("it is not a single expression")
+        raise _RejectedError("it is not a single expression")
     for tree in select.expressions:
-        for name, reason in _REFUSED_NODES.items():
+        for name, reason in _REJECTED_NODES.items():
             kind = getattr(exp, name, None)
             if kind is not None and any(tree.find_all(kind)):
-                raise _RefusedError(reason)
+                raise _RejectedError(reason)
     if len(select.expressions) != 1 or not isinstance(select.expressions[0], exp.Paren):
-        raise _RefusedError("it is not a single expression")
+        raise _RejectedError("it is not a single expression")
     return select.expressions[0]
 
 
@@ -200,7 +200,7 @@ def _told(error: Any) -> str:
     return f"{description} at {place}"
 
 
-def sql_made(
+def plan_sql(
     sql: Sql,
     struct: StructType,
     own: str | None,
@@ -221,7 +221,7 @@ def sql_made(
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.transforms.sql_tried import Tried  # noqa: PLC0415
+    from shared.transforms.sql_tried import SafeSql  # noqa: PLC0415
     from shared.transforms.transform import Made  # noqa: PLC0415
 
     try:
@@ -229,13 +229,13 @@ def sql_made(
         columns = struct.names
         text = sql.text if own is None or _spelled("self", columns) else _with_own(sql.text, own)
         reads = frozenset(_column(name, place, columns, own) for name, place in sql.names)
-    except _RefusedError as error:
+    except _RejectedError as error:
         raise SettingsError(str(error), where=where) from None
     kind = _type_of(text, struct, where, spark)
     if isinstance(kind, T.NullType):
         kind = T.StringType()
         text = f"cast(({text}) as string)"
-    tried = Tried(text, kind, {name: struct[name].dataType for name in sorted(reads)})
+    tried = SafeSql(text, kind, {name: struct[name].dataType for name in sorted(reads)})
     return Made("", kind, tried.value, tried.error, reads)
 
 
@@ -245,7 +245,7 @@ def _check_functions(sql: Sql) -> None:
         if name not in known:
             match = nearest(name, known)
             hint = f" (nearest: {match!r})" if match else ""
-            raise _RefusedError(f"Spark has no function {name!r}{hint}", place)
+            raise _RejectedError(f"Spark has no function {name!r}{hint}", place)
 
 
 @cache
@@ -254,7 +254,7 @@ def _known_functions() -> frozenset[str]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     more = "int len mod left right if nvl date timestamp string sum_distinct bigint float double"
-    return (frozenset(name.lower() for name in F.__all__) | set(more.split())) - _REFUSED_FUNCTIONS
+    return (frozenset(name.lower() for name in F.__all__) | set(more.split())) - _REJECTED_FUNCTIONS
 
 
 def _spelled(name: str, columns: list[str]) -> str | None:
@@ -270,7 +270,7 @@ def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
         return own
     if found is None:
         match = nearest(name, columns)
-        raise _RefusedError(
+        raise _RejectedError(
             f"unknown column {name!r}" + (f" (nearest: {match!r})" if match else ""), place
         )
     return found

@@ -16,7 +16,7 @@ LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True)
-class Tried:
+class SafeSql:
     """An SQL expression that is evaluated only for rows on which it does not fail.
 
     Functions such as `try_to_binary` return null if anything below them fails. So one of them

@@ -16,8 +16,15 @@ from shared.settings_check import InvalidSettingsError, nearest
 from shared.transforms.expressions.values import Names
 from shared.transforms.flattening import Leaf, flattened, nullable_node
 from shared.transforms.makers import Maker, Result, Spark
-from shared.transforms.map_rules import Definition, MapRule, alias_of, place_of
-from shared.transforms.nested import KEPT_KEYWORDS, Tree, changed, described, like_a_path, places
+from shared.transforms.map_rules import Definition, MapRule, alias_of, setting_of
+from shared.transforms.nested import (
+    KEPT_KEYWORDS,
+    Tree,
+    changed,
+    changed_schema,
+    path_hints,
+    places,
+)
 from shared.transforms.record_metadata import COLUMNS, DELETED_AT
 from shared.transforms.settings import TransformSettings
 from shared.transforms.transform import Cell, Condition, Transform
@@ -96,11 +103,11 @@ def outputs(
     found = [_Output(source, rule, adding, problems).plan() for rule in rules]
     if problems:
         raise InvalidSettingsError(dict.fromkeys(problems))
-    refuse_shared_names({stream: found})
+    reject_duplicate_names({stream: found})
     return tuple(found)
 
 
-def refuse_shared_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
+def reject_duplicate_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
     """Reject two outputs of a run with the same name.
 
     Args:
@@ -189,7 +196,7 @@ class _Output:
             return stream if rule.key == rule.source else rule.key
         if rule.alias is None:
             return stream
-        where = place_of(rule.key, "__alias__")
+        where = setting_of(rule.key, "__alias__")
         try:
             return alias_of(rule.alias, stream, where)
         except SettingsError as error:
@@ -206,13 +213,13 @@ class _Output:
     def _free_form(self, has_lines: bool) -> StreamOutput:
         if has_lines:
             text = f"the schema of stream {self.source.stream!r} has no properties to map"
-            self._complain(place_of(self.rule.key), text)
+            self._complain(setting_of(self.rule.key), text)
         return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
 
     def _lines(self) -> dict[str, _Line]:
         """Return the entry that applies to each property: its own, else the last pattern."""
         literal = {
-            line.name: _Line(line.definition, place_of(self.rule.key, line.name))
+            line.name: _Line(line.definition, setting_of(self.rule.key, line.name))
             for line in self.rule.properties
             if not line.is_pattern or line.name in self.properties
         }
@@ -220,7 +227,7 @@ class _Output:
         for rule in self.adding:
             for line in rule.properties:
                 if line.is_pattern:
-                    made = _Line(line.definition, place_of(rule.key, line.name))
+                    made = _Line(line.definition, setting_of(rule.key, line.name))
                     own = rule is self.rule
                     found.update((name, made) for name in self._matching(line.name, own))
         return {**{n: line for n, line in found.items() if n not in literal}, **literal}
@@ -239,7 +246,7 @@ class _Output:
         if self.rule.filter is None:
             return None
         try:
-            where = place_of(self.rule.key, "__filter__")
+            where = setting_of(self.rule.key, "__filter__")
             made = (line.definition for line in lines.values())
             return self.maker.condition(self.rule.filter, where, made)
         except SettingsError as error:
@@ -253,7 +260,7 @@ class _Output:
         for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
             line = lines.get(name)
             if line is not None and name not in self.properties:
-                self.maker.notes += like_a_path(name, self.source.struct, line.where)
+                self.maker.notes += path_hints(name, self.source.struct, line.where)
             if line is None:
                 if not self.rule.only_named or name in always:
                     found.append(self._untouched(name))
@@ -271,9 +278,11 @@ class _Output:
         try:
             made = changed(name, leaf.cell.data_type, tree)
         except ValueError as error:
-            self._complain(place_of(self.rule.key), f"patterns for fields inside {name!r}: {error}")
+            self._complain(
+                setting_of(self.rule.key), f"patterns for fields inside {name!r}: {error}"
+            )
             return leaf
-        node = described(self.source.schema, leaf.node, leaf.cell.data_type, tree)
+        node = changed_schema(self.source.schema, leaf.node, leaf.cell.data_type, tree)
         cell = Cell(name, made.data_type, leaf.cell.nullable, made=made)
         return Leaf(cell, node, leaf.required)
 
@@ -298,7 +307,7 @@ class _Output:
         for rule in self.adding:
             for line in rule.properties:
                 if line.is_pattern and "." in line.name and fnmatchcase(path, line.name):
-                    found = _Line(line.definition, place_of(rule.key, line.name))
+                    found = _Line(line.definition, setting_of(rule.key, line.name))
         return found
 
     def _drop(self, name: str, where: Where) -> None:
@@ -361,7 +370,7 @@ class _Output:
         names = {leaf.cell.name for leaf in leaves}
         found = tuple(keys.get(name, name) for name in self.keys)
         given = self.rule.keys is not None
-        where = place_of(self.rule.key, "__key_properties__" if given else None)
+        where = setting_of(self.rule.key, "__key_properties__" if given else None)
         for name in found:
             if name not in names and name not in self.failed:
                 match = nearest(name, names)

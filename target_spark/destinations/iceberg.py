@@ -37,7 +37,7 @@ from target_spark.destinations.lakes.iceberg_places import (
     catalog_conf,
     check_empty,
     hive_refusals,
-    place_of,
+    location_of,
 )
 from target_spark.destinations.lakes.iceberg_replace import can_replace, replace_whole
 from target_spark.destinations.lakes.iceberg_types import (
@@ -111,7 +111,7 @@ class IcebergFormat(LakeFormat):
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""
-        return place_of(self._path, self._catalog, name)
+        return location_of(self._path, self._catalog, name)
 
     def storable(self, struct: StructType) -> StructType:
         """See `LakeFormat`."""

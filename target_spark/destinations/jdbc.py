@@ -23,13 +23,19 @@ from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations.contract import Destination, Flush, TableId, TableWrite
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.declared import JdbcSettings
-from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
-from target_spark.destinations.databases.keeper import Keeper
+from target_spark.destinations.databases.failures import CONFLICT, LOST, errno_of, explain_errors
+from target_spark.destinations.databases.keeper import RunResources
 from target_spark.destinations.databases.ledger import Ledger
-from target_spark.destinations.databases.place import DatabaseAddress, place_of
-from target_spark.destinations.databases.replacing import emptied, put_in_place, spares
+from target_spark.destinations.databases.place import DatabaseAddress, address_of
+from target_spark.destinations.databases.replacing import empty_table, swap_in, swap_names
 from target_spark.destinations.databases.sink import StagingSink
-from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
+from target_spark.destinations.databases.work import (
+    TablePlan,
+    TableWork,
+    keys_of,
+    staged_columns,
+    staging_tables_of,
+)
 from target_spark.replays import Note
 from target_spark.tables.names import legal_table_name
 
@@ -77,7 +83,7 @@ def jdbc_destination(
     if not isinstance(config.block, JdbcSettings):
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
     target = JdbcTarget(
-        place=place_of(config.block),
+        place=address_of(config.block),
         conflicts=config.type_conflicts,
         style=config.column_names,
         pending=_rejects_folder(config),
@@ -103,7 +109,7 @@ class JdbcDestination(Destination):
         self._database: Database = DATABASES[target.place.kind]()
         self._rules = replace(self._database.rules, style=target.style)
         self._run = uuid.uuid4().hex[:12]
-        self._keeper = Keeper(self._database, target.place, self._run)
+        self._resources = RunResources(self._database, target.place, self._run)
         self._lock = threading.RLock()
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
@@ -154,7 +160,7 @@ class JdbcDestination(Destination):
     def abort(self, flush: Flush) -> None:
         """See `Destination`. Staging tables that remain are removed at the end of the run."""
         with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
-            work.drop(work.place.schema, parts_of([flush]))
+            work.drop(work.place.schema, staging_tables_of([flush]))
 
     def finish(self, request: TableRequest) -> None:
         """See `Destination`."""
@@ -181,7 +187,7 @@ class JdbcDestination(Destination):
     def close(self) -> None:
         """Remove staged rows that were not loaded; called at the end of the process."""
         atexit.unregister(self.close)
-        self._keeper.close()
+        self._resources.close()
         if self._target.pending:
             self._target.pending.close()
 
@@ -199,7 +205,7 @@ class JdbcDestination(Destination):
                 work.insert(request, plan, flush.parts)
                 self._tell(work, flush)
             work.connection.commit()
-            self._tidy(work, parts_of([flush]))
+            self._tidy(work, staging_tables_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
@@ -208,32 +214,32 @@ class JdbcDestination(Destination):
             work.lock()
             if not work.ledger.has(work.cursor, last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
-                filled = emptied(work, list(requests))
+                filled = empty_table(work, list(requests))
                 for flush in held:
                     plan = filled.plan(flush.request)
                     filled.insert(flush.request, plan, flush.parts)
                 if last.request.view is not None:
                     filled.view(last.request, plan)
-                put_in_place(work, filled)
+                swap_in(work, filled)
                 self._tell(work, last)
             work.connection.commit()
-            self._tidy(work, [*parts_of(held), *spares(work)])
+            self._tidy(work, [*staging_tables_of(held), *swap_names(work)])
 
-    def _view(self, work: Work, request: TableRequest, plan: Plan) -> None:
+    def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""
         if request.view is not None and self._views.get(work.place) != request.view:
             work.view(request, plan)
             self._views[work.place] = request.view
 
-    def _tell(self, work: Work, flush: Flush) -> None:
+    def _tell(self, work: TableWork, flush: Flush) -> None:
         rows = sum(part.rows for part in flush.parts)
         proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
-    def _tidy(self, work: Work, parts: Sequence[str]) -> None:
+    def _tidy(self, work: TableWork, parts: Sequence[str]) -> None:
         """Remove staging tables; those that remain are removed at the end of the run."""
         try:
-            with explained(self._database, self._target.place):
+            with explain_errors(self._database, self._target.place):
                 work.drop(work.place.schema, parts)
         except DestinationError as error:
             _log.debug("staging tables are removed at the end of the run: %s", error)
@@ -260,7 +266,7 @@ class JdbcDestination(Destination):
             work.connection.commit()
         self._has_note(request, note)
 
-    def _check_note(self, work: Work, request: TableRequest, is_there: bool) -> None:
+    def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
         """Stop if another run has taken over the note of this run.
 
         Raises:
@@ -296,19 +302,19 @@ class JdbcDestination(Destination):
             work.connection.commit()
 
     @contextlib.contextmanager
-    def _work(self, request: TableRequest) -> Iterator[Work]:
+    def _work(self, request: TableRequest) -> Iterator[TableWork]:
         """Yield the work on one table, over a connection of the calling thread."""
         where = Where(stream=request.stream)
-        with explained(self._database, self._target.place, where):
+        with explain_errors(self._database, self._target.place, where):
             connection = self._database.connect(self._target.place)
             try:
                 cursor = connection.cursor()
-                schema = self._keeper.schema(connection, request.name.schema, self._rules)
+                schema = self._resources.schema(connection, request.name.schema, self._rules)
                 table = legal_table_name(request.name.table, self._rules)
                 place = TablePlace(schema, table)
                 self._claim(place, request.stream)
                 ledger = Ledger(self._database, place, self._run)
-                yield Work(
+                yield TableWork(
                     self._database,
                     connection,
                     cursor,
@@ -336,7 +342,7 @@ def _repeated(action: Callable[[], Result]) -> Result:
     """Do work, and repeat it after a conflict with another session or a lost connection."""
     return repeated(
         lambda _: action(),
-        lambda error: number_of(error) in {CONFLICT, LOST},
+        lambda error: errno_of(error) in {CONFLICT, LOST},
         attempts=_ATTEMPTS,
         pauses=_PAUSES,
     )

@@ -22,7 +22,7 @@ from target_spark.tables.changes import (
     TableChange,
     of_columns,
 )
-from target_spark.tables.names import NameRules, allot, matched_names
+from target_spark.tables.names import NameRules, assign_names, matched_names
 from target_spark.tables.nested import (
     Capabilities,
     Growth,
@@ -112,7 +112,7 @@ class _Planner:
         for tag in dict.fromkeys((family(column.dataType), _tag(column.dataType))):
             key = column.name + VARIANT + tag
             taken = {**of_columns(self.known), **self.names}
-            name = allot({key: f"{base}__{tag}"}, self.rules, taken)[key]
+            name = assign_names({key: f"{base}__{tag}"}, self.rules, taken)[key]
             found = self._existing(name) if key not in taken else name
             legal, grown = self._fit(column, found)
             if found not in self.columns or grown is not None:

@@ -51,10 +51,10 @@ def legal_names(
         Name → legal name. If several become equal, the one that was legal keeps it, and the others
         end in a digest of the original name: the result does not depend on the order.
     """
-    return allot({name: name for name in names}, rules, known)
+    return assign_names({name: name for name in names}, rules, known)
 
 
-def allot(
+def assign_names(
     wishes: Mapping[str, str], rules: NameRules, known: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return legal and unique names like `legal_names`, from desired names: key → desired name."""

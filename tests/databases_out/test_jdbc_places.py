@@ -18,12 +18,12 @@ from shared.merge_types import holds_all
 from target_spark.destinations.databases import DATABASES
 from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.json_text import json_text
-from target_spark.destinations.databases.place import DatabaseAddress, place_of
+from target_spark.destinations.databases.place import DatabaseAddress, address_of
 from target_spark.destinations.databases.staging import hex_text, numbers
 
 
 def place(url: str, **more: Any) -> DatabaseAddress:
-    return place_of(JdbcSettings(url, **more))
+    return address_of(JdbcSettings(url, **more))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from postgres_server import free_port
 
 from shared.arrow_types import struct_to_arrow
 from shared.errors import DestinationError, SettingsError
-from target_spark.destinations.databases.failures import number_of
+from target_spark.destinations.databases.failures import errno_of
 from target_spark.destinations.databases.mysql_client import connect
 from target_spark.retries import may_pass
 
@@ -250,5 +250,5 @@ def test_a_server_that_is_full(pg: PG, new_loads: NewLoads):
     assert found is not None
     assert found.number == 28
     pg.run("alter role postgres reset temp_file_limit")
-    assert number_of(OSError(28, "x")) == 28
+    assert errno_of(OSError(28, "x")) == 28
     assert PASSWORD

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError, Where
 from shared.json_schema import json_schema_to_spark
 from shared.settings_check import InvalidSettingsError
-from shared.transforms.sql import _known_functions, sql_expression, sql_made
+from shared.transforms.sql import _known_functions, plan_sql, sql_expression
 from shared.transforms.stream_maps import StreamOutput, outputs
 from shared.transforms.transform import ERROR
 
@@ -127,7 +127,7 @@ class TestText:
 
 def made(spark: SparkSession, text: str, own: str | None = None) -> Any:
     struct = json_schema_to_spark(ORDERS)
-    return sql_made(sql_expression(text, HERE), struct, own, HERE, lambda: spark)
+    return plan_sql(sql_expression(text, HERE), struct, own, HERE, lambda: spark)
 
 
 def output(spark: SparkSession, rule: dict[str, Any]) -> StreamOutput:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError
 from shared.json_schema import json_schema_to_spark
 from shared.settings_check import InvalidSettingsError
-from shared.transforms.stream_maps import outputs, refuse_shared_names
+from shared.transforms.stream_maps import outputs, reject_duplicate_names
 
 
 def problems(stream_maps: dict[str, Any], **values: Any) -> list[str]:
@@ -105,12 +105,12 @@ class TestWhichStreams:
         maps = {"*": {"__alias__": "all"}}
         found = {stream: planned(maps, stream=stream) for stream in ("a", "b")}
         with pytest.raises(SettingsError) as failed:
-            refuse_shared_names(found)
+            reject_duplicate_names(found)
         assert str(failed.value) == (
             "setting 'stream_maps': two outputs of streams 'a' and 'b' have the name 'all' "
             "(give one of them another '__alias__' or key)"
         )
-        refuse_shared_names({"a": found["a"]})
+        reject_duplicate_names({"a": found["a"]})
 
 
 class TestProperties:

@@ -253,7 +253,7 @@ def test_schemas_that_are_none(schema: dict[str, Any], problem: str | None) -> N
     ],
 )  # fmt: skip
 def test_multiples_are_exact(value: str, step: float, expected: bool) -> None:
-    assert library.is_multiple(library.Written(value), step) is expected
+    assert library.is_multiple(library.ExactNumber(value), step) is expected
 
 
 def test_reasons_are_one_short_line() -> None:

@@ -35,7 +35,7 @@ class Unscreened(Exception):  # noqa: N818 - an answer, not an error
     """A keyword with this value has no vectorised check for this column."""
 
 
-def everything(array: pa.Array, _: Facts) -> pa.Array:
+def suspect_all(array: pa.Array, _: Facts) -> pa.Array:
     """Suspect every value."""
     return pc.or_kleene(array.is_valid(), array.is_null())
 
@@ -50,7 +50,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def of_size(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
+def size_checks(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
     """Return checks of a length; None means unbounded."""
     found: list[Check] = []
     if is_number(least) and least > 0:  # type: ignore[operator]
@@ -60,7 +60,7 @@ def of_size(length: Callable[[pa.Array], pa.Array], least: object, most: object)
     return found
 
 
-def of_pattern(pattern: str) -> list[Check]:
+def pattern_checks(pattern: str) -> list[Check]:
     """Return a check by RE2 if it matches nothing that Python would not match.
 
     Raises:
@@ -72,7 +72,7 @@ def of_pattern(pattern: str) -> list[Check]:
     return [lambda array, _: pc.invert(pc.match_substring_regex(array, certain))]
 
 
-def of_values(values: Iterable[object], data_type: T.DataType, kind: pa.DataType) -> list[Check]:
+def value_checks(values: Iterable[object], data_type: T.DataType, kind: pa.DataType) -> list[Check]:
     """Return a check that values are among those of `enum` or `const`.
 
     Raises:
@@ -113,7 +113,7 @@ def _fits(value: Decimal, data_type: T.DecimalType) -> bool:
     return scale <= data_type.scale and (not value or value.adjusted() < whole)
 
 
-def of_bound(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataType) -> list[Check]:
+def bound_checks(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataType) -> list[Check]:
     """Return a check of `minimum`, `maximum` or their exclusive forms.
 
     Raises:
@@ -147,12 +147,12 @@ def _bound_of_integers(
         if least <= smallest:
             return []
         limit = pa.scalar(min(least, largest), kind)
-        return [everything] if least > largest else [lambda array, _: pc.less(array, limit)]
+        return [suspect_all] if least > largest else [lambda array, _: pc.less(array, limit)]
     most = math.ceil(bound) - 1 if strict else math.floor(bound)
     if most >= largest:
         return []
     limit = pa.scalar(max(most, smallest), kind)
-    return [everything] if most < smallest else [lambda array, _: pc.greater(array, limit)]
+    return [suspect_all] if most < smallest else [lambda array, _: pc.greater(array, limit)]
 
 
 def _bound_of_decimals(
@@ -174,14 +174,14 @@ def _bound_of_decimals(
     if (lower and whole <= -limit_of_type) or (not lower and whole >= limit_of_type):
         return []
     if abs(whole) > limit_of_type:
-        return [everything]
+        return [suspect_all]
     limit = pa.scalar(Decimal(whole).scaleb(-data_type.scale, _WIDE), kind)
     if lower:
         return [lambda array, _: pc.less(array, limit)]
     return [lambda array, _: pc.greater(array, limit)]
 
 
-def of_multiple(step: Any, data_type: T.DataType) -> list[Check]:
+def multiple_checks(step: Any, data_type: T.DataType) -> list[Check]:
     """Return a check of `multipleOf`.
 
     Raises:

@@ -25,7 +25,7 @@ class Key:
     path: tuple[str, ...]
 
 
-def no_value(name: str) -> str:
+def missing_key_reason(name: str) -> str:
     """Return the reason why a record is rejected."""
     return f"key property {name!r} is null or missing"
 
@@ -59,12 +59,12 @@ class KeyCheck:
             column = column_at(table, key.path)
             if column.null_count:
                 for row in pc.indices_nonzero(column.is_null()).to_pylist():
-                    found.setdefault(row, no_value(key.name))
+                    found.setdefault(row, missing_key_reason(key.name))
         for row in range(table.num_rows if self._others else 0):
             values = record(row)
             for key in self._others:
                 if values.get(key.name) is None:
-                    found.setdefault(row, no_value(key.name))
+                    found.setdefault(row, missing_key_reason(key.name))
         return dict(sorted(found.items()))
 
 

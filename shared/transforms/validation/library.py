@@ -19,12 +19,12 @@ from shared.transforms.validation.pattern_time import SlowPatternError, check_ti
 _SHOWN = 200
 
 
-class Written(float):
+class ExactNumber(float):
     """A number with a fraction or an exponent, which remembers its text."""
 
     text: str
 
-    def __new__(cls, text: str) -> Written:
+    def __new__(cls, text: str) -> ExactNumber:
         """Return the number of a text."""
         found = super().__new__(cls, text)
         found.text = text
@@ -68,7 +68,7 @@ def decoded(line: bytes, *, exact: bool) -> Any:
         line: Valid JSON.
         exact: Keep the digits of fractions, which only `multipleOf` needs.
     """
-    return json.loads(line, parse_float=Written if exact else None)
+    return json.loads(line, parse_float=ExactNumber if exact else None)
 
 
 def validator_of(schema: Any) -> Any:
@@ -225,7 +225,7 @@ _MOST_DIGITS = 5000
 def _digits(value: Any) -> Any:
     from decimal import Decimal  # noqa: PLC0415
 
-    if isinstance(value, Written):
+    if isinstance(value, ExactNumber):
         return Decimal(value.text)
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 

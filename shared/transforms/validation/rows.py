@@ -23,7 +23,7 @@ from shared.schema_nodes import JsonText, is_free_form, resolved_node
 from shared.transforms.validation import library
 from shared.transforms.validation.facts import Facts
 from shared.transforms.validation.keys import Key, KeyCheck
-from shared.transforms.validation.library import Written
+from shared.transforms.validation.library import ExactNumber
 from shared.transforms.validation.validator import RecordValidator
 from shared.typed_rows import RowsRead
 
@@ -191,7 +191,7 @@ class _Shapes:
 
         def value_of(value: Any, _: Any) -> Any:
             try:
-                found = json.loads(value, parse_float=Written)
+                found = json.loads(value, parse_float=ExactNumber)
             except (ValueError, RecursionError):
                 return value
             return value if may_be_text and not library.is_valid(validator, found) else found
@@ -203,7 +203,7 @@ def _scalar(data_type: T.DataType, is_text: bool) -> Shape:
     if isinstance(data_type, T.DecimalType):
         if is_text:
             return lambda value, _: str(value)
-        return (lambda value, _: Written(str(value))) if data_type.scale else _int
+        return (lambda value, _: ExactNumber(str(value))) if data_type.scale else _int
     for kinds, shape in _SCALARS.items():
         if isinstance(data_type, kinds):
             return shape
@@ -240,7 +240,7 @@ def _json(value: Any) -> Any:
 def _numbers(value: Any) -> Any:
     """Return JSON of the readers, whose numbers are text, as values for the library."""
     if isinstance(value, Number):
-        return json.loads(value, parse_float=Written)
+        return json.loads(value, parse_float=ExactNumber)
     if isinstance(value, dict):
         return {key: _numbers(part) for key, part in value.items()}
     return [_numbers(item) for item in value] if isinstance(value, list) else value
@@ -255,7 +255,7 @@ def _object(raw: Any) -> Mapping[str, Any]:
     """Return the object in a file: a struct, or the JSON text of a CSV file."""
     if isinstance(raw, str):
         try:
-            raw = json.loads(raw, parse_float=Written)
+            raw = json.loads(raw, parse_float=ExactNumber)
         except (ValueError, RecursionError):
             return {}
     return raw if isinstance(raw, Mapping) else {}
@@ -264,7 +264,7 @@ def _object(raw: Any) -> Mapping[str, Any]:
 def _at(raw: Any, place: int) -> Any:
     if isinstance(raw, str):
         try:
-            raw = json.loads(raw, parse_float=Written)
+            raw = json.loads(raw, parse_float=ExactNumber)
         except (ValueError, RecursionError):
             return None
     return raw[place] if isinstance(raw, list) and place < len(raw) else None

@@ -140,7 +140,7 @@ class Screen:
         value = node[keyword]
         if keyword in ("minItems", "maxItems"):
             least, most = (value, None) if keyword == "minItems" else (None, value)
-            return C.of_size(pc.list_value_length, least, most)
+            return C.size_checks(pc.list_value_length, least, most)
         if keyword == "uniqueItems" and value is False:
             return []
         if keyword != "items" or not isinstance(data_type, T.ArrayType):
@@ -185,14 +185,14 @@ class Screen:
         if "patternProperties" in node or set(node.get("properties", ())) != set(data_type.names):
             raise Unscreened
         self.closed = True
-        return [lambda array, facts: C.everything(array, facts) if facts.unexpected else None]
+        return [lambda array, facts: C.suspect_all(array, facts) if facts.unexpected else None]
 
     def _map(self, keyword: str, node: Mapping[str, Any], data_type: T.MapType) -> list[Check]:
         """Return a check of a map's types; the reader has checked each value of it."""
         if keyword == "propertyNames":
             names = node[keyword]
             if isinstance(names, Mapping) and set(names) <= {"type", HINT}:
-                return [] if names.get("type", "string") == "string" else [C.everything]
+                return [] if names.get("type", "string") == "string" else [C.suspect_all]
         if keyword != "additionalProperties" or node.get("properties"):
             raise Unscreened
         values = node[keyword]
@@ -234,22 +234,22 @@ def _value_checks(
         if family != "number":
             return []
         if keyword == "multipleOf":
-            return C.of_multiple(value, data_type)
-        return C.of_bound(keyword, value, data_type, kind)
+            return C.multiple_checks(value, data_type)
+        return C.bound_checks(keyword, value, data_type, kind)
     if keyword in _OF_TEXTS and family != "text":
         return []
     if family == "text" and not C.is_text(data_type):
         raise Unscreened
     if keyword in _OF_TEXTS:
         return _text_checks(keyword, value)
-    return C.of_values(value if keyword == "enum" else [value], data_type, kind)
+    return C.value_checks(value if keyword == "enum" else [value], data_type, kind)
 
 
 def _text_checks(keyword: str, value: Any) -> list[Check]:
     if keyword == "pattern":
-        return C.of_pattern(value)
+        return C.pattern_checks(value)
     least, most = (value, None) if keyword == "minLength" else (None, value)
-    return C.of_size(pc.utf8_length, least, most)
+    return C.size_checks(pc.utf8_length, least, most)
 
 
 def _words(node: Mapping[str, Any]) -> frozenset[str]:
@@ -289,12 +289,12 @@ def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Ch
         return _decimal_types(words, name, data_type)
     family = _family(data_type, node)
     if family == "null":
-        return [C.everything]
+        return [C.suspect_all]
     if family == "number":
         whole = type(data_type) in INTEGER_WIDTHS and "integer" in words
-        return [] if whole or "number" in words else [C.everything]
+        return [] if whole or "number" in words else [C.suspect_all]
     word = "string" if family == "text" else family
-    return [] if word in words else [C.everything]
+    return [] if word in words else [C.suspect_all]
 
 
 def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -> list[Check]:
@@ -303,13 +303,13 @@ def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -
     if is_number and "string" in words:
         raise Unscreened
     if not is_number and "string" not in words:
-        return [C.everything]
+        return [C.suspect_all]
     return [_where_found(name, TEXT if is_number else NUMBER)]
 
 
 def _where_found(name: str, kind: str) -> Check:
     def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-        return C.everything(array, facts) if facts.may_hold(name, kind) else None
+        return C.suspect_all(array, facts) if facts.may_hold(name, kind) else None
 
     return check
 

@@ -59,7 +59,7 @@ class Failure:
 
 
 @contextmanager
-def explained(
+def explain_errors(
     database: Database, place: DatabaseAddress, where: Where | None = None
 ) -> Iterator[None]:
     """Turn the driver's errors in the block into a DestinationError.
@@ -91,7 +91,7 @@ def destination_error(
     return DestinationError(f"{place}: {text}{code}", where=where, hint=failure.hint)
 
 
-def number_of(error: BaseException) -> int:
+def errno_of(error: BaseException) -> int:
     """Return the number of the failure behind an error; 0 for none."""
     found = (cause.errno or 0 for cause in causes(error) if isinstance(cause, OSError))
     return next(found, 0)

@@ -8,7 +8,7 @@ import threading
 
 from shared.errors import DestinationError
 from target_spark.destinations.databases import Connection, Cursor, Database, TablePlace
-from target_spark.destinations.databases.failures import explained
+from target_spark.destinations.databases.failures import explain_errors
 from target_spark.destinations.databases.ledger import run_lock
 from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.sink import PREFIX
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 _SETUP_LOCK = "target-spark setup"
 
 
-class Keeper:
+class RunResources:
     """Holds the lock that shows other runs that this run is alive; usable from any thread.
 
     Args:
@@ -102,7 +102,7 @@ class Keeper:
         for run in {_run_of(table) for table in self._stages(cursor, schema, "")}:
             if run != self._run and self._database.sql.is_free(cursor, run_lock(run)):
                 try:
-                    with explained(self._database, self._place):
+                    with explain_errors(self._database, self._place):
                         self._drop_stages(connection, schema, run)
                 except DestinationError as error:
                     connection.rollback()

@@ -136,7 +136,7 @@ class MySql:
             connection.offered = file.name  # type: ignore[attr-defined]
             cursor.execute(self._sql.load(table, file.name, columns, numbered=numbered))
         taken = cursor.rowcount
-        _refuse_changed(cursor, columns)
+        _reject_changed(cursor, columns)
         if taken != rows:
             raise DestinationError(f"the server took {taken} of {rows} rows")
         return rows, size
@@ -200,7 +200,7 @@ _KEYS = (
 )
 
 
-def _refuse_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
+def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
     """Reject values that the server has changed.
 
     LOAD DATA LOCAL stores another value for them, even in strict mode, and warns.

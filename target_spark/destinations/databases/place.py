@@ -125,7 +125,7 @@ PROPERTIES: Mapping[str, Properties] = {
 """Properties of URLs, by kind of database."""
 
 
-def place_of(settings: JdbcSettings) -> DatabaseAddress:
+def address_of(settings: JdbcSettings) -> DatabaseAddress:
     """Return the address and login of the settings.
 
     Args:

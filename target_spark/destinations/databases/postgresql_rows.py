@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from target_spark.destinations.databases.json_text import json_text
 from target_spark.destinations.databases.postgresql_numeric import Digits, numeric_digits
-from target_spark.destinations.databases.staging import StagedColumn, numbers, refuse_nul
+from target_spark.destinations.databases.staging import StagedColumn, numbers, reject_nul
 
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TAIL = b"\xff\xff"
@@ -68,7 +68,7 @@ def binary_rows(
         array = batch.column(column.source)
         piece = _piece(array, column)
         if not isinstance(piece, _Fixed) and column.sql_type != "bytea" and _may_hold_nul(piece[1]):
-            refuse_nul(batch, [column])
+            reject_nul(batch, [column])
         pieces.append(piece)
     arrays = [array for piece in _joined(pieces) for array in _arrays(piece, count)]
     nothing = pa.scalar(b"", _BINARY)

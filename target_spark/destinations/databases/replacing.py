@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from target_spark.destinations.databases import TablePlace
 from target_spark.destinations.databases.sink import PREFIX
-from target_spark.destinations.databases.work import Work
+from target_spark.destinations.databases.work import TableWork
 
 if TYPE_CHECKING:
     from target_spark.plans import TableRequest
 
 
-def emptied(work: Work, requests: Sequence[TableRequest]) -> Work:
+def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
     """Return work on an empty table with the columns that all requests need.
 
     It is the table itself if DDL and the new rows are one transaction; otherwise a new one, for
-    `put_in_place`.
+    `swap_in`.
 
     Raises:
         DestinationError: The stream's columns have changed their types during the run, and the
@@ -50,17 +50,17 @@ def emptied(work: Work, requests: Sequence[TableRequest]) -> Work:
     return made
 
 
-def _spare(work: Work, is_keyed: bool) -> Work:
+def _spare(work: TableWork, is_keyed: bool) -> TableWork:
     """Return work on a new table, a copy of the current one if that has the right keys."""
-    made = replace(work, place=TablePlace(work.place.schema, spares(work)[0]))
+    made = replace(work, place=TablePlace(work.place.schema, swap_names(work)[0]))
     work.cursor.execute(work.database.sql.drop(made.place))
     if is_keyed:
         work.cursor.execute(work.database.sql.copy(made.place, work.place))
     return made
 
 
-def put_in_place(work: Work, filled: Work) -> None:
-    """Replace the old table by the filled one from `emptied`.
+def swap_in(work: TableWork, filled: TableWork) -> None:
+    """Replace the old table by the filled one from `empty_table`.
 
     The ledger is written afterwards: if that fails, everything is repeated.
     """
@@ -68,12 +68,12 @@ def put_in_place(work: Work, filled: Work) -> None:
         return
     pairs = [(filled.place, work.place)]
     if work.database.describe(work.cursor, work.place) is not None:
-        pairs.insert(0, (work.place, TablePlace(work.place.schema, spares(work)[1])))
+        pairs.insert(0, (work.place, TablePlace(work.place.schema, swap_names(work)[1])))
     work.connection.commit()
     work.cursor.execute(work.database.sql.rename(pairs))
 
 
-def spares(work: Work) -> tuple[str, str]:
+def swap_names(work: TableWork) -> tuple[str, str]:
     """Return names for the new and the old table, which are removed like staging tables."""
     digest = hashlib.sha256(work.place.table.encode()).hexdigest()[:15]
     return f"{PREFIX}{work.ledger.run}_{digest}n", f"{PREFIX}{work.ledger.run}_{digest}o"

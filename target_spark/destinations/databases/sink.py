@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shared.errors import DestinationError
 from target_spark.destinations.databases import DATABASES, TablePlace
-from target_spark.destinations.databases.failures import PASSING, explained, number_of
+from target_spark.destinations.databases.failures import PASSING, errno_of, explain_errors
 from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.staging import StagedColumn
 
@@ -54,7 +54,7 @@ class StagingSink:
         name = f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}"
         source = _TableSource(first, tables)
         try:
-            with explained(database, self.place):
+            with explain_errors(database, self.place):
                 connection = database.connect(self.place)
                 try:
                     place = TablePlace(self.schema, name)
@@ -67,9 +67,9 @@ class StagingSink:
         except DestinationError as error:
             if source.error is not None:
                 raise source.error from None
-            if number_of(error) in PASSING:
+            if errno_of(error) in PASSING:
                 # Where `://` stands, the failure is taken for one of a storage of files.
-                raise OSError(number_of(error), str(error).replace("://", ": ")) from None
+                raise OSError(errno_of(error), str(error).replace("://", ": ")) from None
             raise
         except Exception:
             if source.error is not None:

@@ -80,7 +80,7 @@ def hex_text(array: pa.Array) -> pa.Array:
     return found if not array.null_count else pc.if_else(valid, found, None)
 
 
-def refuse_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
+def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
     """Reject a NUL character.
 
     Raises:

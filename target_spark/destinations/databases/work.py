@@ -33,7 +33,7 @@ _PLAIN = Layout()
 
 
 @dataclass(frozen=True)
-class Plan:
+class TablePlan:
     """An existing table and its change.
 
     Attributes:
@@ -56,7 +56,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Work:
+class TableWork:
     """A table, the connection it is reached by, and the rules that hold.
 
     Attributes:
@@ -81,7 +81,7 @@ class Work:
         """Lock the table against other runs until the connection ends."""
         self.database.sql.lock(self.cursor, table_lock(self.place))
 
-    def plan(self, request: TableRequest) -> Plan:
+    def plan(self, request: TableRequest) -> TablePlan:
         """Return the change of the table for the stream's rows.
 
         Raises:
@@ -89,9 +89,9 @@ class Work:
         """
         found = self.database.describe(self.cursor, self.place)
         known = self.ledger.names(self.cursor)
-        return Plan(found, self._change(request, found, known, self.conflicts))
+        return TablePlan(found, self._change(request, found, known, self.conflicts))
 
-    def alter(self, request: TableRequest, plan: Plan) -> Plan:
+    def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
         """Change the table as planned; return the plan for the changed table."""
         for statement in self._changes(request, plan):
             self.cursor.execute(statement)
@@ -129,7 +129,7 @@ class Work:
         for column in columns:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
-    def key(self, request: TableRequest, plan: Plan) -> None:
+    def key(self, request: TableRequest, plan: TablePlan) -> None:
         """Make the rows unique by the keys, if they are not."""
         keys = [plan.mapping[key] for key in keys_of(request)]
         if not keys or frozenset(keys) in plan.table.keys:
@@ -138,7 +138,7 @@ class Work:
         nulls = self.database.null_keys and bool(nullable & set(keys))
         self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
 
-    def insert(self, request: TableRequest, plan: Plan, parts: Sequence[Part]) -> None:
+    def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> None:
         """Insert the rows of parts into the table, in the open transaction.
 
         Raises:
@@ -179,7 +179,7 @@ class Work:
                 hint="drop that index, or set its columns as `key_properties` in 'streams'",
             ) from error
 
-    def view(self, request: TableRequest, plan: Plan) -> None:
+    def view(self, request: TableRequest, plan: TablePlan) -> None:
         """Create the view of the request."""
         sql = self.database.sql
         for statement in sql.view(self.place, request, plan.mapping, self.rules):
@@ -226,7 +226,7 @@ class Work:
         there = [column.name for column in found.columns]
         return matched_names(request.struct.names, there, self.rules, known)
 
-    def _changes(self, request: TableRequest, plan: Plan) -> Iterator[str]:
+    def _changes(self, request: TableRequest, plan: TablePlan) -> Iterator[str]:
         sql, change = self.database.sql, plan.change
         if change.create is not None:
             keys = [plan.mapping[key] for key in keys_of(request)]
@@ -247,7 +247,7 @@ class Work:
         for name in change.nullable:
             yield from sql.drop_not_null(self.place, name, types[name])
 
-    def _rows(self, request: TableRequest, plan: Plan, parts: tuple[str, ...]) -> Rows:
+    def _rows(self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...]) -> Rows:
         sql, found = self.database.sql, plan.table
         stored = {column.name: column.sql_type for column in found.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
@@ -322,6 +322,6 @@ def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColu
     )
 
 
-def parts_of(flushes: Sequence[Flush]) -> list[str]:
+def staging_tables_of(flushes: Sequence[Flush]) -> list[str]:
     """Return the staging tables of flushes."""
     return [part.url for flush in flushes for part in flush.parts]

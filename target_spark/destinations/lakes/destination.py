@@ -31,7 +31,7 @@ from target_spark.destinations.lakes.note_files import NoteFile, note_files
 from target_spark.destinations.lakes.pending import pending_folders
 from target_spark.destinations.lakes.rows import appended, overwritten, recast, upserted
 from target_spark.destinations.lakes.sessions import own_session
-from target_spark.destinations.lakes.settling import settle
+from target_spark.destinations.lakes.settling import sync_to_disk
 from target_spark.destinations.lakes.views import view_sql
 from target_spark.destinations.trouble import writing
 from target_spark.replays import Note
@@ -325,7 +325,7 @@ def _settle(table: OpenTable) -> None:
     """Force the table to disk: only then is a commit durable, and STATE may follow."""
     if table.place.folder is not None:
         with writing(table.place.folder):
-            settle(table.place.folder)
+            sync_to_disk(table.place.folder)
 
 
 def _alters(now: LakeTable, change: TableChange) -> bool:

@@ -52,7 +52,7 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
     return {**storage_conf(config), **made, **conf}
 
 
-def place_of(path: str, catalog: str | None, name: TableName) -> Place:
+def location_of(path: str, catalog: str | None, name: TableName) -> Place:
     """Return the location of a table.
 
     Args:

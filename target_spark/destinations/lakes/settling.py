@@ -10,7 +10,7 @@ from functools import cache
 from shared.storage import local_path
 
 
-def settle(folder: str | None) -> None:
+def sync_to_disk(folder: str | None) -> None:
     """Sync the file system of a table's folder.
 
     Neither Spark nor delta-rs syncs files, and a commit has many of them; so the whole file system
