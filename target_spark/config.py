@@ -170,67 +170,68 @@ _RUN: dict[str, Any] = {
     "batch_size_rows": {
         "type": "integer",
         "minimum": 1,
-        "description": "Rows of a stream that are committed together; no bound where not set. "
-        "Not with a `batch.strategy`.",
+        "description": "Rows of a stream in one commit; unbounded if not set. Not with a "
+        "`batch.strategy`.",
     },
     "batch_size_bytes": {
         "type": "integer",
         "minimum": 1,
         "default": 256 * MIB,
-        "description": "Bytes of a stream, as received, that are committed together. Not with "
-        "a `batch.strategy`.",
+        "description": "Bytes of a stream, as received, in one commit. Not with a "
+        "`batch.strategy`.",
     },
     "batch_wait_limit_seconds": {
         "type": "number",
         "exclusiveMinimum": 0,
         "default": 60,
-        "description": "Longest time that received rows wait for their commit to start. Not "
-        "with a `batch.strategy` that has a wait of its own.",
+        "description": "Longest time before the commit of received rows starts. Not with a "
+        "`batch.strategy` that has its own time limit.",
     },
     "staging": {
         "type": "object",
         "additionalProperties": False,
-        "description": "Disk space for received lines on their way to Spark.",
+        "description": "Disk space for received lines until Spark reads them.",
         "properties": {
             "root": {
                 **NAME,
-                "description": "Folder; the system's temporary folder where not set. With a "
-                "cluster, one that all executors share.",
+                "description": "Folder; by default the system's temporary folder. With a cluster, "
+                "a folder that all executors share.",
             },
             "file_bytes": {
                 "type": "integer",
                 "minimum": 1,
                 "default": 64 * MIB,
-                "description": "Bytes at which a staged file is handed to Spark.",
+                "description": "Size at which a staged file is passed to Spark, in bytes.",
             },
         },
     },
     "replays": {
         "type": "object",
         "additionalProperties": False,
-        "description": "Records of `append-only` streams that come again after a killed run; "
+        "description": "Detection of records of `append-only` streams that are replayed after a "
+        "killed run; "
         "see docs/guarantees.md.",
         "properties": {
             "detect": {
                 "type": "boolean",
                 "default": True,
-                "description": "Skip records that the table is shown to hold already (Delta, "
-                "Iceberg, PostgreSQL); otherwise load them again.",
+                "description": "Skip replayed records if the table provably has them already "
+                "(Delta, Iceberg, PostgreSQL); otherwise load them again.",
             },
             "max_segments": {
                 "type": "integer",
                 "minimum": 1,
                 "default": 1000,
-                "description": "Digests of each stream that are kept until a STATE covers the "
-                "records: about one for each staged file, batch file and STATE. With more, "
-                "records that come again are loaded again.",
+                "description": "Most digests kept for each stream until a STATE covers the "
+                "records: about one for each staged file, batch file and STATE. Above that, replayed "
+                "records are loaded again.",
             },
         },
     },
     "activate_version": {
         "type": "boolean",
         "default": True,
-        "description": "Honour ACTIVATE_VERSION messages.",
+        "description": "Apply ACTIVATE_VERSION messages; otherwise ignore them.",
     },
     "options": {
         "type": "object",
@@ -245,9 +246,9 @@ _RUN: dict[str, Any] = {
         # Not a schema: values keep their nesting, which fsspec's options need.
         "additionalProperties": True,
         "default": {},
-        "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
-        "`key`, `secret` or `endpoint_url`; also to Spark, for Delta and Iceberg tables by "
-        "`path` on S3; never shown.",
+        "description": "Options of fsspec for `path` and `failure.dead_letter_path`, such as "
+        "`key`, `secret` or `endpoint_url`; Spark uses them, too, for Delta and Iceberg tables "
+        "by `path` on S3; never shown.",
     },
 }
 
@@ -324,7 +325,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Cross-field rules of ACTIVATE_VERSION."""
     if settings.get("hard_delete") is True and settings.get("activate_version") is False:
-        yield Problem(("hard_delete",), "has no effect where 'activate_version' is false")
+        yield Problem(("hard_delete",), "has no effect if 'activate_version' is false")
 
 
 def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -341,8 +342,8 @@ def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     )
     for name in bounds:
         if name in settings:
-            text = f"does not go with the strategy {batch.strategy.name!r}, which decides instead"
-            yield Problem((name,), f"{text}; leave one of the two out")
+            text = f"cannot be combined with the strategy {batch.strategy.name!r}"
+            yield Problem((name,), f"{text}, which decides instead; remove one of the two")
 
 
 def program(registry: Registry) -> Program:

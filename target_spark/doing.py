@@ -315,7 +315,7 @@ class ActionExecutor:
 
 def _log_retry(action: ev.RetryLater) -> None:
     _logger.warning(
-        "stream '%s': the %s failed and is tried again in %.1f s (failure %d): %s",
+        "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
         action.stream,
         action.what,
         action.seconds,

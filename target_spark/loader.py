@@ -124,7 +124,7 @@ class Loader:
                 try:
                     delete(url, self._own_options)
                 except OSError as error:
-                    _log.debug("a file of rejected records stays: %s", error)
+                    _log.debug("a file of rejected records cannot be deleted: %s", error)
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """Delete batch files whose rows are durable, if `batch_config.cleanup` says so.
@@ -192,8 +192,10 @@ class Loader:
             with self._lock:
                 told, self._told_of_versions = self._told_of_versions, True
             if not told:
-                why = "needs add_record_metadata" if not config.add_record_metadata else "unknown"
-                _log.warning("ACTIVATE_VERSION is passed over: %s for %s", why, config.format)
+                why = f"not supported by format '{config.format}'"
+                if not config.add_record_metadata:
+                    why = "'add_record_metadata' is false"
+                _log.warning("ignoring ACTIVATE_VERSION: %s", why)
             return
         self._tables.claim_versions(stream.stream)
         request = self._tables.request(stream)

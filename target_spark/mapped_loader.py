@@ -239,13 +239,13 @@ class MappedLoader:
         taken = [name for name in made if name in COLUMNS]
         if taken and self._config.add_record_metadata:
             raise SettingsError(
-                f"the property '{taken[0]}' is made by the target itself",
+                f"the property '{taken[0]}' is the name of a column that the target adds",
                 where=where,
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
     def _tell(self, stream: str, found: Sequence[StreamOutput]) -> None:
-        lines = [] if found else [f"stream '{stream}' is not loaded: stream_maps remove it"]
+        lines = [] if found else [f"stream '{stream}' is not loaded: removed by stream_maps"]
         for output in found:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:

@@ -66,8 +66,8 @@ class ReplayDetector:
         if expected:
             count = sum(expected)
             _log.info(
-                "stream '%s': an earlier run did not end well; %d records that it committed are "
-                "skipped if they come again",
+                "stream '%s': an earlier run was interrupted; %d records that it committed are "
+                "skipped if they are replayed",
                 name,
                 count,
             )
@@ -90,7 +90,7 @@ class ReplayDetector:
         is_replay = journal.match(index, whole, segments)
         if is_replay:
             _log.info(
-                "stream '%s': skipped %s that an earlier run has committed",
+                "stream '%s': skipped %s already committed by an earlier run",
                 batch.stream.stream,
                 f"{whole.lines} records" if whole.lines else "a batch file",
             )

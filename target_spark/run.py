@@ -70,7 +70,7 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
 
     if config.staging.root is None and not executors_share_disk(config.spark):
         raise SettingsError(
-            "is needed with a cluster: executors must be able to read staged files",
+            "is required with a cluster: executors must be able to read staged files",
             where=Where(setting="staging.root"),
             hint="name a folder that this machine and all executors share",
         )

@@ -304,7 +304,7 @@ def _may_begin(job: Conversion) -> bool:
 def _what(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
         return "conversion"
-    return "look at the table" if isinstance(job.step, Recollection) else "commit"
+    return "lookup of replays" if isinstance(job.step, Recollection) else "commit"
 
 
 def _work(number: int, job: Conversion | Turn) -> ev.Work:

@@ -84,14 +84,15 @@ def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: 
         return
     if not keys:
         raise MessageError(
-            "'upsert' needs key properties, and the SCHEMA has none",
+            "'upsert' needs key properties, but the SCHEMA does not have any",
             where=Where(stream=stream),
             hint="set `streams.<pattern>.key_properties`, or another `load_method` for the stream",
         )
     for key in keys:
         if key not in struct.names:
             raise MessageError(
-                f"the key property '{key}' is no property of the SCHEMA", where=Where(stream=stream)
+                f"the key property '{key}' is not a property of the SCHEMA",
+                where=Where(stream=stream),
             )
 
 

@@ -345,7 +345,7 @@ class TestRetryWithBackoff:
         result.load(SCHEMA, *(record(n) for n in range(10)), state(1))
         assert result.ids == list(range(10))
         assert result.output.states == [1]
-        assert caplog.text.count("failed and is tried again in") == 2
+        assert caplog.text.count("failed; retrying in") == 2
         assert "No space" not in caplog.text or "cannot write" in caplog.text
 
     def test_after_the_last_retry_the_run_ends(self, tmp_path):

@@ -49,7 +49,7 @@ def repeated(
         if not is_lost(error):
             raise explain(error, where, DestinationError) from error
         raise DestinationError(
-            f"{shown} is changed by others all the time: {ATTEMPTS} attempts were in vain",
+            f"{shown}: gave up after {ATTEMPTS} attempts: other writers keep committing",
             where=where,
-            hint="run fewer programs at a time that write to this table",
+            hint="run fewer programs that write to this table at the same time",
         ) from error
