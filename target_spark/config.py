@@ -55,11 +55,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagingSettings:
-    """Where lines of standard input wait on disk before Spark reads them.
+    """Disk space for lines of standard input until Spark reads them.
 
     Attributes:
         root: Folder; None for the system's temporary folder.
-        file_bytes: Size at which a staged file is closed and handed to Spark.
+        file_bytes: Size at which a staged file is closed and passed to Spark.
     """
 
     root: str | None = None
@@ -68,11 +68,11 @@ class StagingSettings:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """How records are treated that come again after a killed run.
+    """Handling of records that are replayed after a killed run.
 
     Attributes:
-        detect: Skip those that the table is shown to hold.
-        max_segments: Segments of a stream that are kept for that.
+        detect: Skip those that the table provably has.
+        max_segments: Most segments of a stream to keep for that.
     """
 
     detect: bool = True
@@ -84,13 +84,13 @@ class TargetConfig:
     """All settings of a run.
 
     Attributes:
-        path: Folder or URL that holds the tables; empty where they lie elsewhere.
+        path: Folder or URL of the tables; empty if they lie elsewhere.
         catalog: Spark catalog that holds the tables.
         block: The destination's own block of settings, as its declaration makes it.
         format: A key of the registry of destinations.
-        load_method: What a run does to rows that are there already.
+        load_method: What a run does to existing rows.
         default_target_schema: Schema of the tables; with `path` a folder.
-        table_prefix: Put before every table's name.
+        table_prefix: Prefix for the name of every table.
         streams: Settings for streams by pattern.
         partition_by: Columns or transforms.
         cluster_by: Columns.
@@ -101,29 +101,29 @@ class TargetConfig:
         column_names: How names are made legal.
         denormalized: A column for each property, instead of one for the record.
         generate_view: Make a typed view over that one column.
-        adopt_files: Take batch files over where nothing in them needs to change.
+        adopt_files: Use batch files as table files if nothing in them needs to change.
         add_record_metadata: Add the `_sdc_*` columns.
         validate_records: Check every record against its schema.
         batch_size_rows: Rows that close a batch; None for no bound by rows.
         batch_size_bytes: Staged bytes that close a batch.
         batch_wait_limit_seconds: Age that closes a batch.
         staging: Lines on their way to Spark.
-        replays: Records that come again after a killed run.
+        replays: Records that are replayed after a killed run.
         hard_delete: Remove rows instead of marking them as deleted.
-        activate_version: Honour ACTIVATE_VERSION messages.
+        activate_version: Apply ACTIVATE_VERSION messages.
         options: Options of the writer.
-        storage_options: Passed to fsspec for `path` and the dead letters; may hold secrets.
+        storage_options: Options of fsspec for `path` and the dead letters; may contain secrets.
         spark: How to start or reach Spark.
-        batch_config: What concerns files of BATCH messages; None where not given.
+        batch_config: Settings of BATCH files; None if not set.
         strategy: When a stream is flushed; None for the three bounds above.
-        failure: What happens to records and commits that fail.
-        transforms: What happens to records before they are loaded.
+        failure: Handling of failed records and commits.
+        transforms: Transforms of records before they are loaded.
     """
 
     path: str = ""
     format: str = "parquet"
     catalog: str | None = None
-    block: Any = None
+    block: Any = field(default=None, repr=False)
     load_method: str = "append-only"
     default_target_schema: str | None = None
     table_prefix: str = ""
@@ -223,8 +223,8 @@ _RUN: dict[str, Any] = {
                 "minimum": 1,
                 "default": 1000,
                 "description": "Most digests kept for each stream until a STATE covers the "
-                "records: about one for each staged file, batch file and STATE. Above that, replayed "
-                "records are loaded again.",
+                "records: about one for each staged file, batch file and STATE. Above that, "
+                "replayed records are loaded again.",
             },
         },
     },
@@ -278,7 +278,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     """Validate settings and turn them into their typed form.
 
     Args:
-        settings: As `shared.settings.load_settings` gives them, or written by hand.
+        settings: As `shared.settings.load_settings` returns them, or written by hand.
 
     Raises:
         InvalidSettingsError: With every problem found.
@@ -323,13 +323,13 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
 
 
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of ACTIVATE_VERSION."""
+    """Check the settings of ACTIVATE_VERSION together."""
     if settings.get("hard_delete") is True and settings.get("activate_version") is False:
         yield Problem(("hard_delete",), "has no effect if 'activate_version' is false")
 
 
 def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that no bound is given beside a strategy that decides in its place."""
+    """Reject bounds that a strategy overrides."""
     given = {key: value for key, value in settings.items() if is_batch_key(key)}
     batch = validate(without_invalid(given), "target")
     if batch.strategy is None:

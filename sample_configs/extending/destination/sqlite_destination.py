@@ -38,7 +38,7 @@ class SqliteDestination(Destination):
 
 
 def plain(value):
-    return value if isinstance(value, PLAIN) else json.dumps(value, default=str)
+    return value if isinstance(value, PLAIN) else json.dumps(value, default=str).strip('"')
 
 
 PLAIN = (int, float, str, bytes, type(None))

@@ -1,0 +1,35 @@
+"""The page on destinations says what the example and the contract say."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+
+from installed_packages import EXAMPLE, ROOT
+
+from target_spark.destinations.contract import Destination
+from target_spark.destinations.declaration import Declaration
+
+PAGE = (ROOT / "docs" / "extending-destinations-draft.md").read_text()
+BLOCKS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_its_code_is_that_of_the_example() -> None:
+    files = [path.read_text() for path in EXAMPLE.iterdir() if path.is_file()]
+    known = {line for text in files for line in text.splitlines()}
+    settings = json.loads((EXAMPLE / "config.json").read_text())
+    assert len(BLOCKS) == 4
+    for line in (line for block in BLOCKS for line in block.splitlines()):
+        if line.startswith("{"):
+            assert json.loads(line) == settings
+        elif "..." not in line:
+            assert line in known
+
+
+def test_it_names_every_method_and_every_attribute() -> None:
+    methods = {name for name in vars(Destination) if not name.startswith("_")} - {"keeps_notes"}
+    assert methods <= set(re.findall(r"`(\w+)\(", PAGE))
+    first_cells = re.findall(r"^\| ([^|]+) \|", PAGE, re.MULTILINE)
+    named = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+    assert {field.name for field in fields(Declaration)} <= named
