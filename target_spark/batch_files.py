@@ -59,11 +59,11 @@ class BatchFiles:
         """Explain why a file of a batch cannot be read.
 
         Yields:
-            Gives the size of a file; an error that follows names the file asked for last.
+            A function that returns the size of a file; a later error names the last file asked for.
 
         Raises:
             MessageError: A file is missing or cannot be read.
-            DestinationError: The storage of a file refuses or does not answer.
+            DestinationError: The storage of a file fails or does not answer.
         """
         named = ""
 

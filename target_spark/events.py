@@ -230,7 +230,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Activate:
-    """Make a table version the valid one."""
+    """Activate a table version."""
 
     work: int
     stream: StreamSchema

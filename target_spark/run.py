@@ -56,8 +56,8 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
 
     Args:
         config: The settings.
-        input_fd: Where the messages come from.
-        output: Where STATE goes.
+        input_fd: Descriptor of the messages.
+        output: Output for STATE.
 
     Raises:
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
@@ -88,7 +88,7 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
 def run_with(
     config: TargetConfig, input_fd: int, output: MessageOutput, loader: Loads, spark: Spark
 ) -> None:
-    """`run` with a loader and a Spark of the caller's."""
+    """Run with a loader and Spark of the caller."""
     _widen(input_fd)
     wakeup = Wakeup()
     label = "target-spark"
@@ -164,7 +164,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
 
 
 def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
-    """Which bounds of a flush are too fine where a commit takes so long."""
+    """Yield the bounds of a flush that are too small for the seconds of a commit."""
     strategy = config.strategy
     if strategy is not None:
         known = BATCH.variants[strategy.name]
@@ -178,7 +178,7 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
 
 
 def _widen(fd: int) -> None:
-    """Let a pipe hold a whole block, where the system allows it; only speed depends on it."""
+    """Let a pipe hold a whole block, if the system allows it; only speed depends on it."""
     if _F_SETPIPE_SZ is not None:
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
@@ -196,7 +196,7 @@ class _Clock:
 
 @dataclass
 class _Loop:
-    """One run: reads, hands events to the pipeline and has done what it answers."""
+    """One run: reads input, passes events to the pipeline and executes its actions."""
 
     pipeline: Pipeline
     reader: Reader
@@ -242,7 +242,7 @@ class _Loop:
             raise error
 
     def _take_input(self) -> None:
-        """Take what has been read, or read more, or sleep until something happens."""
+        """Handle the input read so far, or read more, or sleep until something happens."""
         if not self.pipeline.wants_input:
             self.wakeup.wait(None, self._patience())
         elif not self._take_messages():
@@ -260,7 +260,7 @@ class _Loop:
         return next_at - self.clock()
 
     def _take_messages(self) -> bool:
-        """Handle what the last read brought; False once that is used up."""
+        """Handle the messages of the last read; return False if there are none left."""
         try:
             for message in self._messages:
                 self._handle(message)

@@ -1,4 +1,4 @@
-"""Settings of where tables lie, how they are loaded and laid out: schema, rules and typed form."""
+"""Settings of tables (location, load method, layout): schema, rules and typed form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {"type": "array", "items": NAME}
 
 @dataclass(frozen=True)
 class StreamRule:
-    """Settings for the streams that a pattern names, in the place of the general ones.
+    """Settings for the streams of a pattern, which override the general ones.
 
     Attributes:
         pattern: Stream names, with `*`, `?` and `[...]`.
@@ -38,7 +38,7 @@ class StreamRule:
     values: Mapping[str, Any]
 
     def applies(self, stream: str) -> bool:
-        """Whether the pattern names a stream."""
+        """Return whether the pattern matches a stream."""
         return fnmatchcase(stream, self.pattern)
 
 
@@ -199,7 +199,7 @@ def table_properties(registry: Registry) -> dict[str, Any]:
 
 
 def stream_rules(values: Mapping[str, Mapping[str, Any]]) -> tuple[StreamRule, ...]:
-    """The typed form of the setting `streams`."""
+    """Return the typed form of the setting `streams`."""
     return tuple(StreamRule(pattern, dict(rule)) for pattern, rule in values.items())
 
 
@@ -225,7 +225,7 @@ def format_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
 
 
 def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that the format has the place it needs, and no other."""
+    """Check that exactly the location of the format is set."""
     declared = _declared(registry, settings)
     if declared is None:
         return
@@ -242,7 +242,7 @@ def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[
 
 
 def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check what only some destinations can do."""
+    """Check settings that only some destinations support."""
     declared = _declared(registry, settings)
     if declared is None:
         return
@@ -275,13 +275,13 @@ _WHY = {"upsert": "{} cannot replace rows", "overwrite": "{} cannot be replaced"
 
 
 def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
-    """The destination of the format; None if it has none that can be used."""
+    """Return the destination of the format; None if it cannot be used."""
     name = settings.get("format", "parquet")
     return None if name in registry.broken else registry.known.get(name)
 
 
 def _able(registry: Registry, ability: str) -> list[str]:
-    """The formats that have an ability."""
+    """Return the formats that have an ability."""
     return [name for name, found in registry.known.items() if getattr(found.supports, ability)]
 
 
@@ -298,6 +298,6 @@ def _listed(formats: Sequence[str]) -> str:
 
 
 def view_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that a view is asked for only where there is something to view."""
+    """Check that `generate_view` is set only with one column for the record."""
     if settings.get("generate_view") is True and settings.get("denormalized", True) is True:
         yield Problem(("generate_view",), "needs 'denormalized': false")

@@ -20,8 +20,8 @@ class JdbcSettings:
 
     Attributes:
         url: JDBC URL.
-        user: Its user.
-        password: Of the user.
+        user: User of the database.
+        password: Password of the user.
         options: Properties of the connection.
     """
 
