@@ -50,7 +50,7 @@ class SlowKeywords:
         """
         from shared.transforms.validation.validator import RecordValidator  # noqa: PLC0415
 
-        words = RecordValidator(schema, files=files).told()
+        words = RecordValidator(schema, files=files).slow_keywords()
         if words and self._told.get(stream) != words:
             _log.info(
                 "stream '%s': every record is validated by the jsonschema library, which is slow, "

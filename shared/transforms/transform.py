@@ -115,7 +115,7 @@ class Transform:
             [T.StructField(cell.name, cell.data_type, cell.nullable) for cell in self.cells]
         )
 
-    def told(self) -> tuple[str, ...]:
+    def log_lines(self) -> tuple[str, ...]:
         """Return the lines for the log: which expressions run in Python, and why."""
         return self.notes
 

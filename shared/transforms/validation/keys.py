@@ -45,7 +45,7 @@ class KeyCheck:
         self._columns = [key for key in keys if key.path[0] in names]
         self._others = [key for key in keys if key.path[0] not in names]
 
-    def refused(
+    def rejected(
         self, table: pa.Table, record: Callable[[int], Mapping[str, Any]]
     ) -> dict[int, str]:
         """Return the rows without a key, in order, each with the reason.

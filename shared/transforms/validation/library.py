@@ -58,7 +58,7 @@ def schema_problem(schema: object) -> str | None:
         error = best_match(validator.iter_errors(schema))
     except RecursionError:
         return "is nested too deeply"
-    return None if error is None else told(error, "at")
+    return None if error is None else error_line(error, "at")
 
 
 def decoded(line: bytes, *, exact: bool) -> Any:
@@ -110,10 +110,10 @@ def reason(validator: Any, record: Any) -> str | None:
         return f"{_one_line(f'property {path!r}')}: {slow}"
     except Exception as failure:  # as in is_valid
         return _one_line(f"the schema cannot be applied: {failure}")
-    return None if error is None else told(error, "property")
+    return None if error is None else error_line(error, "property")
 
 
-def told(error: Any, word: str) -> str:
+def error_line(error: Any, word: str) -> str:
     """Return an error of the library in one line.
 
     Args:

@@ -39,7 +39,7 @@ class LineChecker:
         return self._validator.closed
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:
-        """Return the accepted records, with the refused ones added to the rejects.
+        """Return the accepted records, with the rejected ones added to the rejects.
 
         Args:
             found: The result of the reader.
@@ -47,16 +47,16 @@ class LineChecker:
         """
         if self._validator.idle or not found.table.num_rows:
             return found
-        places = _Places(found, data)
+        positions = _LinePositions(found, data)
         facts = Facts(data, unexpected=found.unexpected, asked=self._asked)
-        refused = self._validator.refused(found.table, facts, self._records(places))
-        return _without(found, refused, places)
+        rejected = self._validator.rejected(found.table, facts, self._records(positions))
+        return _without(found, rejected, positions)
 
-    def _records(self, places: _Places) -> Callable[[int], Any]:
+    def _records(self, positions: _LinePositions) -> Callable[[int], Any]:
         validator, envelope = self._validator, self._envelope
 
         def record(row: int) -> Any:
-            line = places.text(row)
+            line = positions.text(row)
             found = validator.decoded(line)
             found = found["record"] if envelope else found
             return validator.with_numbers(found) if any(w in line for w in _WORDS) else found
@@ -79,16 +79,16 @@ class LineKeys:
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:
         """Return the accepted records; see `LineChecker.check`."""
-        places = _Places(found, data)
+        positions = _LinePositions(found, data)
 
         def record(row: int) -> Any:
-            line = library.decoded(places.text(row), exact=False)
+            line = library.decoded(positions.text(row), exact=False)
             return line["record"] if self._envelope else line
 
-        return _without(found, self._check.refused(found.table, record), places)
+        return _without(found, self._check.rejected(found.table, record), positions)
 
 
-class _Places:
+class _LinePositions:
     """Positions of the accepted records in the data, computed on demand."""
 
     def __init__(self, found: LinesRead, data: bytes) -> None:
@@ -113,12 +113,12 @@ class _Places:
         return self._lines[place]
 
 
-def _without(found: LinesRead, refused: Mapping[int, str], places: _Places) -> LinesRead:
+def _without(found: LinesRead, rejected: Mapping[int, str], positions: _LinePositions) -> LinesRead:
     """Move some rows to the rejects."""
-    if not refused:
+    if not rejected:
         return found
-    kept = _all_but(refused, found.table.num_rows)
-    rejects = [(places.line(row), why) for row, why in refused.items()]
+    kept = _all_but(rejected, found.table.num_rows)
+    rejects = [(positions.line(row), why) for row, why in rejected.items()]
     return replace(
         found,
         table=found.table.filter(kept),
@@ -129,8 +129,8 @@ def _without(found: LinesRead, refused: Mapping[int, str], places: _Places) -> L
 
 
 def _all_but(rows: Mapping[int, str], count: int) -> pa.Array:
-    places = pa.array(range(count), pa.int64())
-    return pc.invert(pc.is_in(places, pa.array(rows, pa.int64())))
+    positions = pa.array(range(count), pa.int64())
+    return pc.invert(pc.is_in(positions, pa.array(rows, pa.int64())))
 
 
 def _kept(column: pa.ChunkedArray | None, kept: pa.Array) -> pa.ChunkedArray | None:

@@ -48,7 +48,7 @@ class RowChecker:
         self._shape = _Shapes(schema).of(schema, self._validator.struct)
 
     def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
-        """Return the accepted rows, with the refused ones added to the rejects.
+        """Return the accepted rows, with the rejected ones added to the rejects.
 
         Args:
             found: The result of the reader.
@@ -58,14 +58,14 @@ class RowChecker:
         if not rows or (self._validator.idle and not absent):
             return found
         facts = Facts(None, unexpected=_has_more(source.schema, self._validator.struct))
-        places = _Places(found)
+        positions = _RowPositions(found)
 
         def record(row: int) -> Any:
             stored = found.table.slice(row, 1)
-            return self._record(stored, source.slice(places.of(row), 1), absent)
+            return self._record(stored, source.slice(positions.of(row), 1), absent)
 
-        refused = self._validator.refused(found.table, facts, record, absent)
-        return _without(found, refused, places)
+        rejected = self._validator.rejected(found.table, facts, record, absent)
+        return _without(found, rejected, positions)
 
     def _absent(self, source: pa.Table) -> frozenset[str]:
         """Return the properties without a column in the file, which a record then lacks."""
@@ -95,15 +95,15 @@ class RowKeys:
 
     def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
         """Return the accepted rows; see `RowChecker.check`."""
-        places = _Places(found)
+        positions = _RowPositions(found)
 
         def record(row: int) -> Mapping[str, Any]:
-            return plain_rows(source.slice(places.of(row), 1))[0]
+            return plain_rows(source.slice(positions.of(row), 1))[0]
 
-        return _without(found, self._check.refused(found.table, record), places)
+        return _without(found, self._check.rejected(found.table, record), positions)
 
 
-class _Places:
+class _RowPositions:
     """Original positions of the accepted rows, computed on demand."""
 
     def __init__(self, found: RowsRead) -> None:
@@ -121,13 +121,13 @@ class _Places:
         return self._places[row]
 
 
-def _without(found: RowsRead, refused: Mapping[int, str], places: _Places) -> RowsRead:
+def _without(found: RowsRead, rejected: Mapping[int, str], positions: _RowPositions) -> RowsRead:
     """Move some rows to the rejects."""
-    if not refused:
+    if not rejected:
         return found
     numbers = pa.array(range(found.table.num_rows), pa.int64())
-    kept = pc.invert(pc.is_in(numbers, pa.array(refused, pa.int64())))
-    rejects = [(places.of(row), why) for row, why in refused.items()]
+    kept = pc.invert(pc.is_in(numbers, pa.array(rejected, pa.int64())))
+    rejects = [(positions.of(row), why) for row, why in rejected.items()]
     return replace(
         found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
     )

@@ -114,14 +114,14 @@ class RecordValidator:
     def __reduce__(self) -> tuple[Any, ...]:
         return _validator, (self.schema, self._files)
 
-    def told(self) -> tuple[str, ...]:
+    def slow_keywords(self) -> tuple[str, ...]:
         """Return the keywords for which the library checks every record, with the property."""
         return tuple(
             [f"'{keyword}'" for keyword in (*self._plan.whole, *self._plan.beside)]
             + [f"'{p.keyword}' (property '{p.name}')" for p in self._plan.judged]
         )
 
-    def refused(
+    def rejected(
         self,
         table: pa.Table,
         facts: Facts,
