@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.transforms.settings import transform_settings
 from shared.transforms.stream_maps import outputs
 from target_spark import copied
-from target_spark.copied import CopiedColumnJoiner, Copy, packed, taken, without_copies
+from target_spark.copied import CopiedColumnJoiner, Copy, packed, select_copies, without_copies
 from target_spark.mapped_frames import source_columns
 from target_spark.places import ROW_ORIGIN
 
@@ -95,7 +95,9 @@ COPIES = (Copy("n", ("id",)), Copy("deep", ("deep",)), Copy("deep__a", ("deep", 
 
 
 def test_fields_of_null_objects_are_null() -> None:
-    found = taken(COPIES, table_of([(1, {"a": 2}), (2, {"a": None}), (None, None)]).slice(1))
+    found = select_copies(
+        COPIES, table_of([(1, {"a": 2}), (2, {"a": None}), (None, None)]).slice(1)
+    )
     assert found.to_pydict() == {"n": [2, None], "deep": [{"a": None}, None], "deep__a": [None] * 2}
 
 
