@@ -122,7 +122,7 @@ class Loads:
 
     def kill(self) -> None:
         """The server lets go of what the run held, as when it dies."""
-        self.destination._keeper._connection.close()
+        self.destination._resources._connection.close()
 
     def activate(self, request: TableRequest, version: int, at: float = 1e9) -> None:
         self.destination.activate(request, VersionEdit(version, request.hard_delete, at))

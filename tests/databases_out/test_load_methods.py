@@ -350,7 +350,7 @@ def test_what_a_killed_run_has_staged_goes_with_the_next_run(db: Db, new_loads: 
     killed, living = new_loads(db), new_loads(db)
     killed.stage(PLAIN, [(1, "a")])
     kept = living.stage(PLAIN, [(2, "b")])
-    killed.destination._keeper._connection.close()
+    killed.destination._resources._connection.close()
     new_loads(db).load(PLAIN, [(3, "c")])
     assert tables_of(db) == sorted([kept.parts[0].url, "t"])
     living.destination.commit(kept)

@@ -197,8 +197,8 @@ class Run:
         self._staging.__exit__()
         if self.loader._config.format != "jdbc":
             self.loader.close()
-        keeper = getattr(self.loader._destination, "_keeper", None)
-        connection = getattr(keeper, "_connection", None)
+        resources = getattr(self.loader._destination, "_resources", None)
+        connection = getattr(resources, "_connection", None)
         if connection is not None:
             connection.close()
 
