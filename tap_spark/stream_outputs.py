@@ -149,7 +149,7 @@ def outputs_of(
     """
     if not settings.active:
         return Outputs(), tuple(plans)
-    from shared.transforms.stream_maps import refuse_shared_names  # noqa: PLC0415
+    from shared.transforms.stream_maps import reject_duplicate_names  # noqa: PLC0415
 
     known: dict[str, tuple[Output, ...]] = {}
     found: dict[str, Sequence[StreamOutput]] = {}
@@ -168,7 +168,7 @@ def outputs_of(
             )
     if errors:
         raise _all_of(errors)
-    refuse_shared_names(found)
+    reject_duplicate_names(found)
     left = tuple(plan for plan in plans if known[plan.tap_stream_id])
     for plan in plans:
         if plan not in left:

@@ -1,4 +1,4 @@
-"""Parquet files of BATCH messages taken over as they are, where nothing in them needs to change."""
+"""Parquet files of BATCH messages that become table files unchanged."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _CROSS_DEVICE = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK
 
 @dataclass(frozen=True)
 class Adoption:
-    """How batch files are taken over.
+    """How batch files are adopted.
 
     Attributes:
-        taken: Files below these roots are moved, as `batch_config.cleanup` gives them to the
-            target; others are copied.
-        compression: The files must have; None for any.
-        options: Of the storage of the files.
-        keys: Columns that have to have a value in each row.
+        taken: Roots whose files `batch_config.cleanup` gives to the target: they are moved, others
+            are copied.
+        compression: The required compression; None for any.
+        options: Options of the storage of the files.
+        keys: Columns that must have a value in each row.
     """
 
     taken: Roots
@@ -53,7 +53,7 @@ class Adoption:
         """Make parts of the files of a batch without reading their rows.
 
         Returns:
-            The parts; None where a file has to be read, or lies where only executors see it.
+            The parts; None if a file must be read, or if only executors can see it.
 
         Raises:
             OSError: A part cannot be written.
@@ -73,7 +73,7 @@ class Adoption:
         return LoadResult(tuple(parts), sum(part.rows for part in parts))
 
     def _rows(self, file: InputFile, path: str | None, columns: pa.Schema) -> int | None:
-        """Rows of a file that fits; None for any other."""
+        """Return the number of rows of a file that fits; None for any other."""
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415
 
@@ -108,9 +108,9 @@ def adoption(
     files: Sequence[InputFile],
     keys: tuple[str, ...] = (),
 ) -> Adoption | None:
-    """Say how files may be taken over by a table; None where their rows have to be read.
+    """Return how a table can adopt files; None if their rows must be read.
 
-    Not where the target adds columns, checks more than types, or writes something else than
+    They must be read if the target adds columns, checks more than types, or does not write
     Parquet files of its own.
     """
     is_wanted = config.adopt_files and request.method == "append-only" and config.denormalized
@@ -133,7 +133,7 @@ def adoption(
 
 
 def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
-    """Whether a footer shows that columns have a value in each row."""
+    """Return whether a footer shows that columns have a value in each row."""
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     if not places.keys() >= set(names):
         return False
@@ -149,12 +149,12 @@ def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
 
 
 def _by_name(columns: pa.Schema) -> list[tuple[str, str]]:
-    """All columns in an order of their own: a name that is there twice counts twice."""
+    """Return all columns in a canonical order; a duplicate name counts twice."""
     return sorted((field.name, str(field.type)) for field in columns)
 
 
 def _linked(path: str, url: str) -> bool:
-    """Give a file a second name; whether its file system can."""
+    """Link a file under a second name; return whether its file system supports that."""
     try:
         os.link(path, url)
     except OSError as error:
@@ -165,7 +165,7 @@ def _linked(path: str, url: str) -> bool:
 
 
 def _is_common(name: str) -> bool:
-    """Whether every reader takes a Parquet column of itself for this type of Spark."""
+    """Return whether every reader infers this Spark type from the Parquet column itself."""
     return name in {
         "string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double",
         "decimal", "date", "timestamp", "timestamp_ntz",
@@ -173,7 +173,7 @@ def _is_common(name: str) -> bool:
 
 
 def _only_types(node: Any) -> bool:
-    """Whether a schema asks for nothing but types, and lets everything be null."""
+    """Return whether a schema asserts only types, and everything is nullable."""
     if not isinstance(node, Mapping):
         return False
     asks = {key for key in node if not key.startswith("x-") and key not in _SAYS_NOTHING}

@@ -48,7 +48,7 @@ class BatchFiles:
         for file in files:
             if self.options.are_kept_from(file.url):
                 self._tell(
-                    "batch_config.storage.options are not used for '%s' and others: name their "
+                    "batch_config.storage.options are ignored for files such as '%s': name their "
                     "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
                     file.url,
                 )
@@ -59,11 +59,11 @@ class BatchFiles:
         """Explain why a file of a batch cannot be read.
 
         Yields:
-            Gives the size of a file; an error that follows names the file asked for last.
+            A function that returns the size of a file; a later error names the last file asked for.
 
         Raises:
             MessageError: A file is missing or cannot be read.
-            DestinationError: The storage of a file refuses or does not answer.
+            DestinationError: The storage of a file fails or does not answer.
         """
         named = ""
 
@@ -95,7 +95,7 @@ class BatchFiles:
                 delete(file.url, self.options)
             except OSError as error:
                 reason = self.options.without_secrets(error.strerror or str(error))
-                _log.warning("a loaded file stays: '%s' (%s)", shown(file.url), reason)
+                _log.warning("a loaded file cannot be deleted: '%s' (%s)", shown(file.url), reason)
 
     def _tell(self, text: str, url: str) -> None:
         """Warn once in a run."""

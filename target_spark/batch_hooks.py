@@ -1,4 +1,4 @@
-"""Batch files read from Python, for programs that consume BATCH messages themselves."""
+"""Reading of batch files in Python, for programs that consume BATCH messages themselves."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from target_spark.reject_files import Rejects
 def process_batch_files(
     encoding: Mapping[str, Any], storage: Mapping[str, Any] | None, files: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Gives every record of the files of one BATCH message, in order and bounded memory.
+    """Yield every record of the files of one BATCH message, in order and bounded memory.
 
-    What the method of this name does in a sink of the Meltano SDK, without the sink. Compression is
-    told by content.
+    Like the method of this name in a sink of the Meltano SDK, without the sink. Compression is
+    detected by content.
 
     Args:
-        encoding: As in the message: `format` and `compression`; other keys are passed over.
+        encoding: As in the message: `format` and `compression`; other keys are ignored.
         storage: As in `batch_config.storage`: `root` (for relative names) and `options` of fsspec.
         files: The manifest.
 
     Yields:
-        Records as Python values: of JSON lines what the SDK makes of them (fractions are Decimal),
-        of the others what their columns hold, and of CSV texts and None.
+        Records as Python values: for JSON lines as in the SDK (fractions are Decimal), for CSV
+        texts and None, for other formats the values of the columns.
 
     Raises:
-        MessageError: A file is missing, damaged or not what the encoding says; names it.
-        RecordError: A line is no JSON object; names file and line.
+        MessageError: A file is missing, damaged or has another encoding; names it.
+        RecordError: A line is not a JSON object; names file and line.
     """
     options = _options(storage)
     for file in _resolved(encoding, storage, files):
@@ -57,13 +57,13 @@ def read_batch_tables(
     files: Sequence[str],
     schema: Mapping[str, Any],
 ) -> Iterator[pa.Table]:
-    """As `process_batch_files`, as Arrow tables with the columns and types of a stream.
+    """Yield the records as Arrow tables with the columns and types of a stream.
 
     Args:
         encoding: As for `process_batch_files`.
         storage: As for `process_batch_files`.
         files: The manifest.
-        schema: The stream's JSON Schema, as its SCHEMA message has it.
+        schema: The stream's JSON Schema from its SCHEMA message.
 
     Raises:
         MessageError: A file cannot be read.
@@ -94,7 +94,7 @@ def _resolved(
 
 
 def _under(root: str | None, name: str) -> str:
-    """A name that is relative, below the root."""
+    """Return a file name; a relative one is resolved below the root."""
     path = local_path(name)
     relative = path is not None and not name.startswith(("file:", "/"))
     return join(root, name) if root and relative else name

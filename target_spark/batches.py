@@ -1,4 +1,4 @@
-"""Open batches: what belongs to which flush, and when one is closed. No I/O."""
+"""Open batches: the rows and files of each flush, and when it is closed. No I/O."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from target_spark.schedule import Conversion, Schedule
 from target_spark.state import StateTracker
 
 REPLAY_PATIENCE = 10.0
-"""Seconds that a batch which is due waits for the rest of a segment that may be a replay."""
+"""Seconds that a due batch waits for the rest of a segment that may be a replay."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the run may use.
+    """Limits for the resources of a run.
 
     Attributes:
-        parallel: Pieces of work (Spark jobs, commits) at a time.
-        converts: Conversions at a time; None for as many as `parallel`.
+        parallel: Concurrent Spark jobs and commits.
+        converts: Concurrent conversions; None for as many as `parallel`.
         file_bytes: Size at which a staging file is complete.
-        file_runs: Runs of consecutive lines at which it is, which bounds its line map.
-        staged_bytes: Bytes in staging files at which no more input is read.
-        waiting: Closed batches not yet durable at which no more input is read.
-        probe: The first BATCH file of a stream is converted alone, so that the flush rule knows
-            what the next ones hold; else it learns of all of them after they were taken.
+        file_runs: Runs of consecutive lines at which it is complete; bounds its line map.
+        staged_bytes: Bytes in staging files at which reading of input pauses.
+        waiting: Number of closed, not yet durable batches at which reading of input pauses.
+        probe: Convert the first BATCH file of a stream alone, so that the flush rule can estimate
+            the next ones; else it learns the size of all of them afterwards.
     """
 
     parallel: int = 2
@@ -48,12 +48,12 @@ class Batches:
     """All flushes that are not durable.
 
     Args:
-        rule: When a batch is closed.
-        limits: How much may be under way.
-        tracker: Told when a flush begins.
-        schedule: Given what is complete.
-        act: Takes what is to be done.
-        run_id: Makes the tokens of this run's flushes unlike those of any other run.
+        rule: Decides when a batch is closed.
+        limits: The limits of the run.
+        tracker: Notified when a flush begins.
+        schedule: Receives the complete pieces.
+        act: Receives the actions.
+        run_id: Makes the tokens of this run's flushes unique.
         cost: Watches the flushes that the rule has closed.
     """
 
@@ -83,7 +83,7 @@ class Batches:
 
     @property
     def have_room(self) -> bool:
-        """Whether more may be received."""
+        """Whether the target can receive more input."""
         waiting = len(self._flushes) - len(self._streams)
         return waiting < self._limits.waiting and self._staged_bytes < self._limits.staged_bytes
 
@@ -93,16 +93,16 @@ class Batches:
         return min((self._due(flush) for flush in self._open()), default=math.inf)
 
     def left(self) -> tuple[tuple[int, Batch], ...]:
-        """Numbers and headers of the flushes that are not durable."""
+        """Return numbers and headers of the flushes that are not durable."""
         return tuple((flush.number, flush.header) for flush in self._flushes.values())
 
     def stage(
         self, stream: Stream, lines: Lines, first_line: int, version: int | None, now: float
     ) -> int:
-        """Stage as many lines as the open batch takes, and close it where it is full then.
+        """Stage as many lines as the open batch takes, and close it if it is full.
 
         Returns:
-            How many it took, at least 1.
+            The number of lines taken, at least 1.
         """
         flush = self.opened(stream, version, now)
         rows, size = self._rule.room(flush.stream, flush.size)
@@ -141,10 +141,10 @@ class Batches:
     ) -> int:
         """Add as many files of a BATCH message as the open batch takes, by what is known of them.
 
-        What a file holds is known once it is converted; the next ones are taken for as large.
+        The size of a file is known after its conversion, and is the estimate for the next ones.
 
         Returns:
-            How many it took; 0 where they have to wait.
+            The number of files taken; 0 if they must wait.
         """
         if stream.is_probing:
             return 0
@@ -170,14 +170,14 @@ class Batches:
         return taken
 
     def mark(self) -> None:
-        """Note that a STATE message has come."""
+        """Note the arrival of a STATE message."""
         position, waiting = self._tracker.position, self._tracker.waiting
         for flush in self._open():
             if flush.staging is not None:
                 flush.staging.mark(position, waiting)
 
     def opened(self, stream: Stream, version: int | None, now: float) -> PendingFlush:
-        """The open batch of a stream; a new one where there is none of this version."""
+        """Return the open batch of a stream for this version; open a new one if needed."""
         if stream.open is not None and stream.open.header.version != version:
             self.close(stream, now)
         if stream.open is None:
@@ -191,9 +191,9 @@ class Batches:
         return stream.open
 
     def close(self, stream: Stream, now: float) -> None:
-        """Close a stream's batch, and those that would still hold the newest STATE back.
+        """Close a stream's batch, and the batches that would still hold back the newest STATE.
 
-        Of the latter, one that is within a segment that may be a replay is closed behind it.
+        A batch within a segment that may be a replay is closed at the end of that segment.
         """
         if stream.open is None:
             return
@@ -210,18 +210,18 @@ class Batches:
                 self._close_one(held.open, now)
 
     def input_is_idle(self, now: float) -> None:
-        """Note that nothing waits on the input, and close what need not wait then."""
+        """Note that the input is idle, and close batches that need not wait."""
         for flush in list(self._open()):
             flush.size.idle = True
             self.close_if_full(flush, now)
 
     def close_due(self, now: float) -> None:
-        """Close what has waited long enough."""
+        """Close the batches that have waited long enough."""
         for flush in [flush for flush in self._open() if self._due(flush) <= now]:
             self._close_by_rule(flush, now)
 
-    def make_way(self, now: float) -> None:
-        """Staging is full: unless conversions will empty it, close the largest batch."""
+    def relieve_staging(self, now: float) -> None:
+        """Close the largest batch if staging is full and conversions will not empty it."""
         full = self._staged_bytes >= self._limits.staged_bytes
         if full and self._streams and not self._schedule.is_converting:
             self._close_by_rule(max(self._open(), key=_bytes_staged), now)
@@ -232,7 +232,7 @@ class Batches:
         flush.unconverted -= 1
         flush.convert_seconds = now - job.began_at
         if piece.index >= flush.pieces:
-            self._act(ev.GiveUp(flush.number, flush.header, flush.pieces))
+            self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
         if isinstance(piece, StagedPiece):
             self._remove(flush, piece)
         else:
@@ -242,29 +242,29 @@ class Batches:
             job.stream.file_size = (event.rows + event.rejected) // count, event.size // count
             job.stream.is_probing = False
 
-    def end_before(self, line: int, streams: Iterable[Stream]) -> None:
-        """Give up what came in a line of stdin and after it, save what is converted by now, too.
+    def discard_from(self, line: int, streams: Iterable[Stream]) -> None:
+        """Discard the input from a line of stdin on, converted or not.
 
-        Commits that run go on. What is left of a flush is committed as any other.
+        Running commits go on. The rest of a flush is committed as usual.
         """
         for stream in streams:
             for flush in self._schedule.flushes_before(stream, line):
-                if flush.end_before(line):
-                    self._act(ev.GiveUp(flush.number, flush.header, flush.pieces))
-        for job in self._schedule.end_before(line):
-            self.given_up(job)
+                if flush.discard_from(line):
+                    self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+        for job in self._schedule.discard_from(line):
+            self.discarded(job)
         for stream in streams:
             self._schedule.offer(stream)
 
-    def proved_bad(self, job: Conversion, where: Where) -> int | None:
-        """Have a piece that cannot be converted converted without what is bad in it.
+    def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
+        """Convert a failed piece again without its bad part.
 
         Args:
-            job: Its conversion, which has failed.
-            where: What the error says of the place.
+            job: Its failed conversion.
+            where: The place that the error names.
 
         Returns:
-            The line of stdin in which the bad came; None where it is still to be found.
+            The line of stdin with the bad part; None if it is still unknown.
         """
         piece, until = job.piece, self._schedule.until
         if isinstance(piece, FilesPiece) and piece.messages:
@@ -274,12 +274,12 @@ class Batches:
         line = piece.line
         if isinstance(piece, StagedPiece) and where.line is not None and piece.has_line(where.line):
             line = where.line
-            piece.end_before(min(line, until))
+            piece.discard_from(min(line, until))
         self._schedule.convert_again(job, [piece])
         return line
 
-    def given_up(self, job: Conversion) -> None:
-        """Note that a piece will not be converted, as it does not count any more."""
+    def discarded(self, job: Conversion) -> None:
+        """Note that a discarded piece will not be converted."""
         job.flush.unconverted -= 1
         if isinstance(job.piece, StagedPiece):
             self._remove(job.flush, job.piece)
@@ -297,7 +297,7 @@ class Batches:
                 self._act(ev.Warn(warning))
 
     def close_if_full(self, flush: PendingFlush, now: float) -> None:
-        """Close a batch that the rule calls full."""
+        """Close a batch if the rule says that it is full."""
         stream = self._streams.get(flush.position)
         if stream is None or not (
             flush.awaits_segment or self._rule.is_full(flush.stream, flush.size)
@@ -315,7 +315,7 @@ class Batches:
         return (stream.open for stream in self._streams.values() if stream.open is not None)
 
     def _due(self, flush: PendingFlush) -> float:
-        """When a batch is closed for its age; a segment that may be a replay gets more time."""
+        """Return when a batch is closed for its age; a possible replay gets more time."""
         due = self._rule.deadline(flush.stream, flush.size)
         stream = self._streams[flush.position]
         if stream.expected is None or not _is_within_segment(stream, flush):
@@ -347,7 +347,7 @@ class Batches:
         self._schedule.add_piece(stream, flush, piece)
 
     def _left_of_segment(self, stream: Stream, now: float) -> int | None:
-        """Lines up to the end of the expected segment; None without one."""
+        """Return the lines up to the end of the expected segment; None if there is none."""
         expected = stream.expected
         if expected is None or not expected.lines[0]:
             stream.expected = None  # Lines in the place of a batch file are no replay.
@@ -359,7 +359,7 @@ class Batches:
     def _count_segment(
         self, stream: Stream, flush: PendingFlush, piece: StagedPiece, taken: int
     ) -> None:
-        """Complete the file at the end of the expected segment, or where it is too large for it."""
+        """Complete the file at the end of the expected segment, or if it is too large for it."""
         expected = stream.expected
         if expected is None:
             return
@@ -372,7 +372,7 @@ class Batches:
             self._complete_file(stream, flush)
 
     def _file_expected(self, stream: Stream) -> int | None:
-        """The expected segment that a batch file may be a replay of."""
+        """Return the expected segment that a batch file may be a replay of."""
         expected = stream.expected
         if expected is None or expected.lines[0]:
             stream.expected = None
@@ -395,7 +395,7 @@ class Batches:
 
 
 def _is_within_segment(stream: Stream, flush: PendingFlush) -> bool:
-    """Whether a batch ends within a segment that may be a replay."""
+    """Return whether a batch ends within a segment that may be a replay."""
     return stream.expected is not None and flush.staging is not None
 
 

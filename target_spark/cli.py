@@ -29,7 +29,7 @@ def command(
     about_format: str,
     input_file: str | None,
 ) -> None:
-    """Do what the options ask for."""
+    """Run the command that the options select."""
     if about:
         print_about(PROGRAM, about_format)
         return

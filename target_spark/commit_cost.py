@@ -1,4 +1,4 @@
-"""What commits were measured to cost, told once where flushes are too small for it. Pure."""
+"""The measured cost of commits, with one warning if flushes are too small. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.batch_rules import BYTES_PER_SECOND, ROWS_PER_SECOND
 from target_spark.policies import BatchSize
 
 Advice = Callable[[float], Iterable[str]]
-"""From what a commit costs in seconds: which settings are too fine for it, in words."""
+"""Returns, for the seconds of a commit, the settings that are too small, in words."""
 
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 50
@@ -25,14 +25,14 @@ class _Sample(NamedTuple):
 
 
 class CommitCost:
-    """Watches the flushes that the flush rule closed.
+    """Measures the flushes that the flush rule closed.
 
     The cost of a commit is the time of the flush's last conversion (for a small flush, the only
-    one) and of the commit itself. What began before the first commit did is not counted: it
-    waited for Spark to start. Times that overlap count once in the share of the run.
+    one) plus the commit itself. A flush that began before the first commit is not counted: it
+    waited for Spark to start. Overlapping times count once in the share of the run.
 
     Args:
-        advice: What to say of the settings; nothing is told where it has nothing to say.
+        advice: Returns the advice on settings; empty advice means no warning.
     """
 
     def __init__(self, advice: Advice) -> None:
@@ -46,17 +46,17 @@ class CommitCost:
     def committed(
         self, size: BatchSize, convert_seconds: float, began_at: float, now: float
     ) -> str | None:
-        """Learn of a flush that is durable.
+        """Note a durable flush.
 
         Args:
-            size: Of the flush.
-            convert_seconds: How long its last conversion took.
+            size: Size of the flush.
+            convert_seconds: Duration of its last conversion.
             began_at: When its commit began.
             now: When it ended; never less than the last time.
 
         Returns:
-            A warning, at most once in a run: commits take most of the time since the first one,
-            and the flushes are so small that it is not their rows that take it.
+            A warning, at most once in a run, if commits take most of the time since the first
+            one, and the flushes are too small for their rows to explain that.
         """
         if self._told:
             return None

@@ -55,11 +55,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagingSettings:
-    """Where lines of standard input wait on disk before Spark reads them.
+    """Disk space for lines of standard input until Spark reads them.
 
     Attributes:
         root: Folder; None for the system's temporary folder.
-        file_bytes: Size at which a staged file is closed and handed to Spark.
+        file_bytes: Size at which a staged file is closed and passed to Spark.
     """
 
     root: str | None = None
@@ -68,11 +68,11 @@ class StagingSettings:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """How records are treated that come again after a killed run.
+    """Handling of records that are replayed after a killed run.
 
     Attributes:
-        detect: Skip those that the table is shown to hold.
-        max_segments: Segments of a stream that are kept for that.
+        detect: Skip those that the table provably has.
+        max_segments: Most segments of a stream to keep for that.
     """
 
     detect: bool = True
@@ -84,13 +84,13 @@ class TargetConfig:
     """All settings of a run.
 
     Attributes:
-        path: Folder or URL that holds the tables; empty where they lie elsewhere.
+        path: Folder or URL of the tables; empty if they lie elsewhere.
         catalog: Spark catalog that holds the tables.
         block: The destination's own block of settings, as its declaration makes it.
         format: A key of the registry of destinations.
-        load_method: What a run does to rows that are there already.
+        load_method: What a run does to existing rows.
         default_target_schema: Schema of the tables; with `path` a folder.
-        table_prefix: Put before every table's name.
+        table_prefix: Prefix for the name of every table.
         streams: Settings for streams by pattern.
         partition_by: Columns or transforms.
         cluster_by: Columns.
@@ -101,23 +101,23 @@ class TargetConfig:
         column_names: How names are made legal.
         denormalized: A column for each property, instead of one for the record.
         generate_view: Make a typed view over that one column.
-        adopt_files: Take batch files over where nothing in them needs to change.
+        adopt_files: Use batch files as table files if nothing in them needs to change.
         add_record_metadata: Add the `_sdc_*` columns.
         validate_records: Check every record against its schema.
         batch_size_rows: Rows that close a batch; None for no bound by rows.
         batch_size_bytes: Staged bytes that close a batch.
         batch_wait_limit_seconds: Age that closes a batch.
         staging: Lines on their way to Spark.
-        replays: Records that come again after a killed run.
+        replays: Records that are replayed after a killed run.
         hard_delete: Remove rows instead of marking them as deleted.
-        activate_version: Honour ACTIVATE_VERSION messages.
+        activate_version: Apply ACTIVATE_VERSION messages.
         options: Options of the writer.
-        storage_options: Passed to fsspec for `path` and the dead letters; may hold secrets.
+        storage_options: Options of fsspec for `path` and the dead letters; may contain secrets.
         spark: How to start or reach Spark.
-        batch_config: What concerns files of BATCH messages; None where not given.
+        batch_config: Settings of BATCH files; None if not set.
         strategy: When a stream is flushed; None for the three bounds above.
-        failure: What happens to records and commits that fail.
-        transforms: What happens to records before they are loaded.
+        failure: Handling of failed records and commits.
+        transforms: Transforms of records before they are loaded.
     """
 
     path: str = ""
@@ -170,67 +170,68 @@ _RUN: dict[str, Any] = {
     "batch_size_rows": {
         "type": "integer",
         "minimum": 1,
-        "description": "Rows of a stream that are committed together; no bound where not set. "
-        "Not with a `batch.strategy`.",
+        "description": "Rows of a stream in one commit; unbounded if not set. Not with a "
+        "`batch.strategy`.",
     },
     "batch_size_bytes": {
         "type": "integer",
         "minimum": 1,
         "default": 256 * MIB,
-        "description": "Bytes of a stream, as received, that are committed together. Not with "
-        "a `batch.strategy`.",
+        "description": "Bytes of a stream, as received, in one commit. Not with a "
+        "`batch.strategy`.",
     },
     "batch_wait_limit_seconds": {
         "type": "number",
         "exclusiveMinimum": 0,
         "default": 60,
-        "description": "Longest time that received rows wait for their commit to start. Not "
-        "with a `batch.strategy` that has a wait of its own.",
+        "description": "Longest time before the commit of received rows starts. Not with a "
+        "`batch.strategy` that has its own time limit.",
     },
     "staging": {
         "type": "object",
         "additionalProperties": False,
-        "description": "Disk space for received lines on their way to Spark.",
+        "description": "Disk space for received lines until Spark reads them.",
         "properties": {
             "root": {
                 **NAME,
-                "description": "Folder; the system's temporary folder where not set. With a "
-                "cluster, one that all executors share.",
+                "description": "Folder; by default the system's temporary folder. With a cluster, "
+                "a folder that all executors share.",
             },
             "file_bytes": {
                 "type": "integer",
                 "minimum": 1,
                 "default": 64 * MIB,
-                "description": "Bytes at which a staged file is handed to Spark.",
+                "description": "Size at which a staged file is passed to Spark, in bytes.",
             },
         },
     },
     "replays": {
         "type": "object",
         "additionalProperties": False,
-        "description": "Records of `append-only` streams that come again after a killed run; "
+        "description": "Detection of records of `append-only` streams that are replayed after a "
+        "killed run; "
         "see docs/guarantees.md.",
         "properties": {
             "detect": {
                 "type": "boolean",
                 "default": True,
-                "description": "Skip records that the table is shown to hold already (Delta, "
-                "Iceberg, PostgreSQL); otherwise load them again.",
+                "description": "Skip replayed records if the table provably has them already "
+                "(Delta, Iceberg, PostgreSQL); otherwise load them again.",
             },
             "max_segments": {
                 "type": "integer",
                 "minimum": 1,
                 "default": 1000,
-                "description": "Digests of each stream that are kept until a STATE covers the "
-                "records: about one for each staged file, batch file and STATE. With more, "
-                "records that come again are loaded again.",
+                "description": "Most digests kept for each stream until a STATE covers the "
+                "records: about one for each staged file, batch file and STATE. Above that, "
+                "replayed records are loaded again.",
             },
         },
     },
     "activate_version": {
         "type": "boolean",
         "default": True,
-        "description": "Honour ACTIVATE_VERSION messages.",
+        "description": "Apply ACTIVATE_VERSION messages; otherwise ignore them.",
     },
     "options": {
         "type": "object",
@@ -245,9 +246,9 @@ _RUN: dict[str, Any] = {
         # Not a schema: values keep their nesting, which fsspec's options need.
         "additionalProperties": True,
         "default": {},
-        "description": "Passed to fsspec for `path` and `failure.dead_letter_path`, such as "
-        "`key`, `secret` or `endpoint_url`; also to Spark, for Delta and Iceberg tables by "
-        "`path` on S3; never shown.",
+        "description": "Options of fsspec for `path` and `failure.dead_letter_path`, such as "
+        "`key`, `secret` or `endpoint_url`; Spark uses them, too, for Delta and Iceberg tables "
+        "by `path` on S3; never shown.",
     },
 }
 
@@ -277,7 +278,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     """Validate settings and turn them into their typed form.
 
     Args:
-        settings: As `shared.settings.load_settings` gives them, or written by hand.
+        settings: As `shared.settings.load_settings` returns them, or written by hand.
 
     Raises:
         InvalidSettingsError: With every problem found.
@@ -322,13 +323,13 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
 
 
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of ACTIVATE_VERSION."""
+    """Check the settings of ACTIVATE_VERSION together."""
     if settings.get("hard_delete") is True and settings.get("activate_version") is False:
-        yield Problem(("hard_delete",), "has no effect where 'activate_version' is false")
+        yield Problem(("hard_delete",), "has no effect if 'activate_version' is false")
 
 
 def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that no bound is given beside a strategy that decides in its place."""
+    """Reject bounds that a strategy overrides."""
     given = {key: value for key, value in settings.items() if is_batch_key(key)}
     batch = validate(without_invalid(given), "target")
     if batch.strategy is None:
@@ -341,8 +342,8 @@ def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     )
     for name in bounds:
         if name in settings:
-            text = f"does not go with the strategy {batch.strategy.name!r}, which decides instead"
-            yield Problem((name,), f"{text}; leave one of the two out")
+            text = f"cannot be combined with the strategy {batch.strategy.name!r}"
+            yield Problem((name,), f"{text}, which decides instead; remove one of the two")
 
 
 def program(registry: Registry) -> Program:

@@ -44,9 +44,9 @@ class Converter:
 
     Args:
         config: The settings.
-        spark: Gives the session, waiting for it if it still starts.
+        spark: Returns the session, waits for it if it still starts.
         files: Opens the files.
-        tables: Of the run.
+        tables: Tables of the run.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Converter:
         self._slow = SlowKeywords()
 
     def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
-        """Convert the batch's files into parts that no reader sees.
+        """Convert the batch's files into hidden parts.
 
         Raises:
-            MessageError: A file is missing, damaged or not what its label says; names it.
-            DestinationError: The parts cannot be written, or the storage of the files refuses or
+            MessageError: A file is missing, damaged or has another format than its label; names it.
+            DestinationError: The parts cannot be written, or the storage of the files fails or
                 does not answer.
         """
         adopted = self._adopted(batch, write)
@@ -121,7 +121,7 @@ class Converter:
         return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
-        """The files of a batch as parts, if nothing in them needs to change."""
+        """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
         if batch.making is not None:
             return None
         keys = self._tables.keys(batch.stream)
@@ -134,10 +134,10 @@ class Converter:
 
 
 class Rewriter:
-    """Writes files of a table anew on executors; see `Rewrite`.
+    """Rewrites files of a table on executors; see `Rewrite`.
 
     Args:
-        spark: Gives the session, waiting for it if it still starts.
+        spark: Returns the session, waits for it if it still starts.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -175,5 +175,5 @@ def collected(frame: DataFrame, where: Where) -> list[dict[str, Any]]:
 
 
 def _numbers(spark: SparkSession, count: int) -> DataFrame:
-    """A frame with one row in each of `count` partitions."""
+    """Return a frame with one row in each of `count` partitions."""
     return spark.range(0, count, 1, numPartitions=count)

@@ -1,7 +1,7 @@
-"""Columns that a map only copies: they go past Spark's rows, in Arrow.
+"""Columns that a map only copies: they bypass Spark's rows, in Arrow.
 
-What reads the records sends such columns ahead of the rows that they belong to, as one value: an
-Arrow stream. What writes puts them beside the rows that Spark has made, by their places.
+The reader of the records sends these columns ahead of their rows, as one value: an Arrow stream.
+The writer joins them with the rows that Spark has made, by their origins.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from shared.transforms.record_metadata import COLUMNS
 from shared.transforms.validation.keys import column_at
 from target_spark.load_frames import carried
-from target_spark.places import PLACE
+from target_spark.places import ROW_ORIGIN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,10 +28,10 @@ _STREAM_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Copy:
-    """A column of the table that is in the records as it is.
+    """A column of the table that records contain unchanged.
 
     Attributes:
-        name: Of the table's column.
+        name: Name of the table's column.
         path: The record's column, and the fields that lead into it.
     """
 
@@ -42,16 +42,16 @@ class Copy:
 def without_copies(
     transform: Transform, table: StructType, *, metadata: bool, made: Collection[str] = ()
 ) -> tuple[Transform, tuple[Copy, ...]]:
-    """Tell what a map makes from what it copies.
+    """Separate what a map computes from what it copies.
 
     Args:
         transform: The map.
         table: The columns of the table.
         metadata: Whether the records have metadata columns.
-        made: Columns that Spark is to make in any case.
+        made: Columns that Spark makes in any case.
 
     Returns:
-        The map without its copies, and these.
+        The map without its copies, and the copies.
     """
     kinds = {
         field.name: field.dataType for field in table if carried(field).dataType == field.dataType
@@ -68,20 +68,20 @@ def without_copies(
     return replace(transform, cells=others), tuple(copies)
 
 
-def taken(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
-    """The copied columns of some records, under their names in the table."""
+def select_copies(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
+    """Return the copied columns of records, under their names in the table."""
     columns = [column_at(table, copy.path) for copy in copies]
     return pa.table(columns, names=[copy.name for copy in copies])
 
 
 def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
-    """Records in parts, each behind its copied columns as an Arrow stream.
+    """Yield records in parts, each after its copied columns as an Arrow stream.
 
     Args:
         copies: The columns.
-        table: Records with their places.
+        table: Records with their origins.
     """
-    beside = taken(copies, table).append_column(PLACE, table.column(PLACE))
+    beside = select_copies(copies, table).append_column(ROW_ORIGIN, table.column(ROW_ORIGIN))
     step = max(1, table.num_rows * _STREAM_BYTES // max(1, beside.nbytes))
     for first in range(0, table.num_rows, step):
         sink = pa.BufferOutputStream()
@@ -90,45 +90,45 @@ def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.
         yield sink.getvalue().to_pybytes(), table.slice(first, step)
 
 
-class Beside:
-    """Puts copied columns beside the rows that Spark made; both come in the records' order."""
+class CopiedColumnJoiner:
+    """Joins copied columns with the rows that Spark made; both are in the records' order."""
 
     def __init__(self) -> None:
         self._streams: list[pa.Buffer] = []
 
     def takes(self, value: pa.Buffer) -> bool:
-        """Take a value of the rejects' column, if it is a stream.
+        """Take a value of the rejects' column; return whether it is an Arrow stream.
 
-        Rows that come later belong to it or to later ones.
+        Later rows belong to this stream or to later ones.
         """
         is_stream = bytes(value.slice(0, 1)) != b"{"
         if is_stream:
             self._streams.append(value)
         return is_stream
 
-    def joined(self, rows: pa.Table, places: pa.Array) -> pa.Table:
-        """The rows with their copied columns.
+    def joined(self, rows: pa.Table, origins: pa.Array) -> pa.Table:
+        """Return the rows with their copied columns.
 
         Args:
-            rows: What Spark made of records of the streams that were taken.
-            places: Of these rows.
+            rows: The rows that Spark made from records of the taken streams.
+            origins: Origins of these rows.
         """
         if not self._streams:
             return rows
         known = pa.concat_tables([pa.ipc.open_stream(data).read_all() for data in self._streams])
         # Only rows of the last one can come yet.
         del self._streams[:-1]
-        found = pc.index_in(places, known.column(PLACE))
-        joined = _picked(known.drop_columns([PLACE]), found)
+        found = pc.index_in(origins, known.column(ROW_ORIGIN))
+        joined = _picked(known.drop_columns([ROW_ORIGIN]), found)
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             joined = joined.append_column(name, column)
         return joined
 
 
-def _picked(table: pa.Table, places: pa.Array) -> pa.Table:
-    """Some rows of a table, whose numbers ascend; without a copy where none is left out."""
-    count = len(places)
-    first = places[0].as_py() if count else 0
-    if count and places[-1].as_py() - first == count - 1:
+def _picked(table: pa.Table, origins: pa.Array) -> pa.Table:
+    """Return some rows of a table by ascending numbers; do not copy if all are taken."""
+    count = len(origins)
+    first = origins[0].as_py() if count else 0
+    if count and origins[-1].as_py() - first == count - 1:
         return table.slice(first, count)
-    return table.take(places)
+    return table.take(origins)

@@ -1,7 +1,7 @@
-"""Dead letters: what could not be loaded, in files that `target-spark --input` can load again.
+"""Dead letters: rejected input, in files that `target-spark --input` can load again.
 
 A file holds Singer messages: the SCHEMA of the stream, then each rejected record as a RECORD with
-one more key, `_sdc_error`, which targets pass over. What is no RECORD message at all is kept as a
+one more key, `_sdc_error`, which targets ignore. A line that is not a RECORD message is kept as a
 record of the stream `sdc_dead_letters`, its text in `original`. docs/failure-policies.md shows
 both.
 """
@@ -56,14 +56,14 @@ _MARK = b',"' + ERROR.encode() + b'":{'
 class DeadLetters:
     """Writes files of dead letters into one folder; methods may be called from any thread.
 
-    A file is complete and durable when a method returns, or not there. The same call made again
-    writes the same file, so that retries double nothing.
+    A file is complete and durable when a method returns, or does not exist. A repeated call
+    writes the same file, so that retries do not duplicate letters.
 
     Args:
         path: Folder or URL.
-        run_id: Makes names unlike those of other runs.
-        clock: Seconds since the epoch.
-        options: Of the storage, as of that of the tables.
+        run_id: Makes file names unique.
+        clock: Returns seconds since the epoch.
+        options: Options of the storage.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DeadLetters:
         self._clock = clock
 
     def write(self, batch: Batch, results: Sequence[LoadResult]) -> None:
-        """Keep the rejected records of a flush; no file where there are none.
+        """Write the rejected records of a flush; write nothing if there are none.
 
         Raises:
             DestinationError: The file cannot be written.
@@ -89,11 +89,11 @@ class DeadLetters:
             found = (pair for url in urls for pair in read_rejects(url, self._options))
             self._write(batch.token, _batch_lines(batch, found, self._now()))
 
-    def bury(self, number: int, lines: Iterable[LineRejected]) -> None:
-        """Keep lines of input that are no messages.
+    def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
+        """Write lines of input that are not messages.
 
         Args:
-            number: Names them within the run.
+            number: Identifies the file within the run.
             lines: The lines.
 
         Raises:
@@ -147,7 +147,7 @@ def _fill(sink: Any, lines: Iterable[bytes]) -> None:
 
 
 def _batch_lines(batch: Batch, found: Iterable[tuple[Reject, bytes]], now: str) -> Iterator[bytes]:
-    """The dead letters of one flush; a SCHEMA before the first record of each stream."""
+    """Yield the dead letters of one flush; a SCHEMA before the first record of each stream."""
     staged = {file.url for file in batch.files if file.encoding.format == "singer"}
     stream = batch.stream
     started: set[str] = set()
@@ -172,9 +172,9 @@ def _with_schema(letters: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _message(stream: str, record: bytes, version: int | None) -> bytes:
-    """A bare record of a batch file as a RECORD message, its text unchanged.
+    """Return a bare record of a batch file as a RECORD message, its text unchanged.
 
-    Text that is no object comes back as it is: it could close the message and go on with another.
+    Text that is not an object is returned as it is: it could close the message and begin another.
     """
     if not isinstance(loads(record), dict):
         return record
@@ -184,7 +184,7 @@ def _message(stream: str, record: bytes, version: int | None) -> bytes:
 
 
 def _record(message: bytes, why: dict[str, Any]) -> bytes | None:
-    """A RECORD line with its error as the last key; None where it is no RECORD message."""
+    """Return a RECORD line with its error as the last key; None if it is not a RECORD."""
     parsed = loads(message)
     if not isinstance(parsed, dict) or parsed.get("type") != "RECORD":
         return None
@@ -195,7 +195,7 @@ def _record(message: bytes, why: dict[str, Any]) -> bytes | None:
 
 
 def _without_error(message: bytes) -> bytes:
-    """The message as it was before it became a dead letter the last time."""
+    """Return the message as it was before it became a dead letter the last time."""
     start = message.rfind(_MARK)
     if start < 0:
         return message
@@ -204,7 +204,7 @@ def _without_error(message: bytes) -> bytes:
 
 
 def _letter(original: bytes, why: dict[str, Any], stream: str | None) -> bytes:
-    """A record of the stream of dead letters."""
+    """Return a record of the stream of dead letters."""
     text = original.rstrip(b"\r\n")
     try:
         kept = {"original": text.decode()}

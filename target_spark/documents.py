@@ -1,4 +1,4 @@
-"""The loading pattern with one column for the whole record, beside its keys and metadata."""
+"""The load pattern with one column for the whole record, plus its keys and metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READERS = {envelope: LineReader({}, envelope=envelope, strict=False) for envelo
 
 
 def as_document(request: TableRequest, *, view: bool) -> TableRequest:
-    """The request for a table with one column for the record.
+    """Return the request for a table with one column for the record.
 
     Args:
         request: For a table with a column for each property.
@@ -33,7 +33,7 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
 
     if DOCUMENT in request.keys:
         raise MessageError(
-            f"a key property named '{DOCUMENT}' does not go with `denormalized: false`",
+            f"a key property named '{DOCUMENT}' cannot be combined with `denormalized: false`",
             where=Where(stream=request.stream),
             hint="the record itself is stored under this name; set `denormalized: true`",
         )
@@ -48,7 +48,7 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
 
 
 def line_documents(block: bytes, rejected: Sequence[int], *, envelope: bool) -> pa.ChunkedArray:
-    """The records of JSON lines as texts, without those rejected (0-based lines)."""
+    """Return the records of JSON lines as texts, without the rejected lines (0-based)."""
     if rejected:
         gone = set(rejected)
         lines = block.split(b"\n")
@@ -57,7 +57,7 @@ def line_documents(block: bytes, rejected: Sequence[int], *, envelope: bool) -> 
 
 
 def row_documents(table: pa.Table, rejected: Sequence[int]) -> pa.Array:
-    """The rows of a table as JSON texts, without those rejected (0-based)."""
+    """Return the rows of a table as JSON texts, without the rejected rows (0-based)."""
     gone = set(rejected)
     texts = (row_text(row).decode() for row in plain_rows(table))
     return pa.array([text for place, text in enumerate(texts) if place not in gone], pa.string())

@@ -1,4 +1,4 @@
-"""Does what the pipeline asks for: staging, Spark jobs and commits in threads, STATE to stdout."""
+"""Execution of the pipeline's actions: staging, Spark jobs and commits in threads, STATE."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Loads(Protocol):
-    """What the run needs of a loader; called from several threads."""
+    """The part of a loader that the run needs; called from several threads."""
 
     def plan(self, stream: StreamSchema) -> bool:
         """Take a new SCHEMA, and decide under which names the stream is loaded.
@@ -52,7 +52,7 @@ class Loads(Protocol):
         ...
 
     def convert(self, batch: Batch) -> LoadResult:
-        """Convert files by one Spark job; nothing is visible yet."""
+        """Convert files by one Spark job; the rows are not visible yet."""
         ...
 
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
@@ -60,62 +60,62 @@ class Loads(Protocol):
         ...
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
-        """Take back what has been converted."""
+        """Discard converted rows."""
         ...
 
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
-        """Delete BATCH files that are not needed any more, where the settings say so."""
+        """Delete loaded BATCH files, if the settings say so."""
         ...
 
     def can_detect_replays(self, stream: str) -> bool:
-        """Whether records of a stream that come again after a crash can be told from new ones."""
+        """Return whether replayed records of a stream can be distinguished from new ones."""
         ...
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
-        """Find out what an earlier run has left: lines of each segment that may come again."""
+        """Look up an earlier run's note; return the lines of each segment that may be replayed."""
         ...
 
     def cover(self, position: int, state: bytes) -> None:
-        """Forget what a STATE that is about to go out covers."""
+        """Forget the records that a STATE covers, before it is emitted."""
         ...
 
     def close(self) -> None:
-        """End the run, whether it went well or not."""
+        """End the run, successfully or not."""
         ...
 
     def finish(self, stream: str) -> None:
-        """End a stream: make it visible where it is replaced as a whole, and tidy up."""
+        """End a stream: make `overwrite` rows visible and clean up."""
         ...
 
     def activate(self, stream: StreamSchema, version: int) -> None:
-        """Make a table version the valid one."""
+        """Activate a table version."""
         ...
 
 
 class Spark(Protocol):
-    """What the run needs of Spark's life."""
+    """The part of Spark's life cycle that the run needs."""
 
     def start(self) -> None:
         """Start it in the background."""
         ...
 
     def stop(self) -> None:
-        """End it, with the jobs that still run; never hangs."""
+        """Stop it with its running jobs; never hang."""
         ...
 
 
-class Doer:
-    """Does actions; slow ones in threads, whose answers come as events.
+class ActionExecutor:
+    """Executes actions; slow ones in threads, whose results become events.
 
     Args:
         loader: Converts and commits.
         spark: Started and stopped.
         staging: Holds RECORD lines.
-        workers: Run what is slow.
-        output: Where STATE goes.
+        workers: Run slow actions.
+        output: Output for STATE.
         progress: Counts lines on a terminal, or None.
-        dead_letters: Keeps what is left out, or None.
-        rejections: Tells of what is left out.
+        dead_letters: Keeps rejected records, or None.
+        rejections: Reports rejected records.
     """
 
     def __init__(
@@ -154,20 +154,20 @@ class Doer:
             ev.Commit: self._commit,
             ev.Activate: self._activate,
             ev.Finish: self._finish,
-            ev.Bury: self._bury,
-            ev.ReportLine: lambda action: self._rejections.of_line(action.line),
+            ev.WriteDeadLetters: self._write_dead_letters,
+            ev.ReportLine: lambda action: self._rejections.report_line(action.line),
             ev.RetryLater: _log_retry,
             ev.Warn: lambda action: _logger.warning("%s", action.text),
             ev.RemoveFile: self._remove_file,
-            ev.GiveUp: self._give_up,
+            ev.DiscardPieces: self._discard_pieces,
             ev.Forget: self._forget,
             ev.EmitState: self._emit_state,
             ev.DeleteConsumed: self._delete_consumed,
             ev.CleanUp: self._clean_up,
         }
 
-    def do(self, action: ev.Action) -> None:
-        """Do one action.
+    def execute(self, action: ev.Action) -> None:
+        """Execute one action.
 
         Raises:
             SingerSparkError: Staging or stdout cannot be written.
@@ -175,7 +175,7 @@ class Doer:
         self._ways[type(action)](action)
 
     def close(self) -> None:
-        """Write the counters; late answers of threads go nowhere."""
+        """Write the counters; ignore late results of threads."""
         self._workers.close()
         for cleaner in self._cleaners:
             cleaner.join()
@@ -234,10 +234,10 @@ class Doer:
 
         self._start(action.work, commit)
 
-    def _bury(self, action: ev.Bury) -> None:
+    def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
         letters = self._dead_letters
         if letters is not None:
-            self._start(action.work, lambda: letters.bury(action.number, action.lines))
+            self._start(action.work, lambda: letters.write_lines(action.number, action.lines))
 
     def _activate(self, action: ev.Activate) -> None:
         self._start(action.work, lambda: self._loader.activate(action.stream, action.version))
@@ -252,7 +252,7 @@ class Doer:
 
         self._workers.start(work, task)
 
-    def _give_up(self, action: ev.GiveUp) -> None:
+    def _discard_pieces(self, action: ev.DiscardPieces) -> None:
         pieces = self._converted.get(action.flush, {})
         for number in [number for number in pieces if number >= action.first]:
             files, result = pieces.pop(number)
@@ -262,7 +262,7 @@ class Doer:
         batch, results = self._whole(action.flush, action.header)
         self._converted.pop(action.flush, None)
         stream = batch.stream.stream
-        self._rejections.of_batch(batch, results)
+        self._rejections.report_batch(batch, results)
         consumed = [file for file in batch.files if file.encoding != STAGED]
         if consumed:
             self._consumed[action.flush] = consumed
@@ -307,7 +307,7 @@ class Doer:
                 self._loader.abort(batch, results)
 
     def _whole(self, flush: int, header: Batch) -> tuple[Batch, list[LoadResult]]:
-        """A flush with all its files, and what became of them, in the order of arrival."""
+        """Return a flush with all its files and results, in order of arrival."""
         pieces = sorted(self._converted.get(flush, {}).items())
         files = tuple(file for _, (files, _) in pieces for file in files)
         return replace(header, files=files), [result for _, (_, result) in pieces]
@@ -315,7 +315,7 @@ class Doer:
 
 def _log_retry(action: ev.RetryLater) -> None:
     _logger.warning(
-        "stream '%s': the %s failed and is tried again in %.1f s (failure %d): %s",
+        "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
         action.stream,
         action.what,
         action.seconds,

@@ -1,4 +1,4 @@
-"""What the target's core hears (events) and wants done (actions): plain data, no behaviour."""
+"""Events that the target's core receives and actions that it requests: plain data."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class RecordsSeen:
     """Consecutive RECORD lines of one stream, as received.
 
     Attributes:
-        stream: Its name.
+        stream: Name of the stream.
         data: The lines, each with its newline.
-        lines: How many.
-        first_line: Number of the first one on stdin, from 1.
-        version: Table version that all of them carry, if any.
+        lines: Number of lines.
+        first_line: Number of the first line on stdin, from 1.
+        version: Table version of all of them, if any.
     """
 
     stream: str
@@ -69,11 +69,11 @@ class VersionSeen:
 
 @dataclass(frozen=True)
 class LineRejected:
-    """A line that is no message and is to be left out.
+    """A rejected line that is not a message.
 
     Attributes:
         data: The line as received.
-        line: Its number.
+        line: Line number.
         reason: What is wrong with it, in one line.
         stream: The stream it names, if any.
     """
@@ -86,7 +86,7 @@ class LineRejected:
 
 @dataclass(frozen=True)
 class EndOfInput:
-    """Nothing more will be received."""
+    """The input has ended."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ class Tick:
 
 @dataclass(frozen=True)
 class Idle:
-    """Nothing waits on the input now."""
+    """The input is idle."""
 
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Work that was asked for has succeeded.
+    """Requested work has succeeded.
 
     Attributes:
-        work: Its number, from the action.
+        work: Number of the work, from the action.
         rows: Rows converted (of a `Convert`).
         size: Bytes written for them (of a `Convert`).
-        rejected: Records left out (of a `Convert`).
-        expected: Lines of the segments that may come again (of a `Recall`); 0 for a batch file.
+        rejected: Records rejected (of a `Convert`).
+        expected: Lines of each segment that may be replayed (of a `Recall`); 0 for a batch file.
     """
 
     work: int
@@ -120,7 +120,7 @@ class WorkDone:
 
 @dataclass(frozen=True)
 class WorkFailed:
-    """Work that was asked for has failed."""
+    """Requested work has failed."""
 
     work: int
     error: BaseException
@@ -128,7 +128,7 @@ class WorkFailed:
 
 @dataclass(frozen=True)
 class BadInput:
-    """The input cannot be read on; what came before it is good."""
+    """The input cannot be read any further; the input before this is valid."""
 
     error: BaseException
 
@@ -160,12 +160,12 @@ InputEvent = SchemaSeen | RecordsSeen | BatchSeen | StateSeen | VersionSeen | Li
 
 @dataclass(frozen=True)
 class StartSpark:
-    """The first SCHEMA has come: Spark will be needed."""
+    """Start Spark: the first SCHEMA has arrived."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Append RECORD lines to staging file number `file`, which is made where it is new."""
+    """Append RECORD lines to staging file number `file`; create it if it is new."""
 
     file: int
     data: bytes | memoryview
@@ -175,7 +175,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recall:
-    """Find out what an earlier run has left of a stream that may come again."""
+    """Find the records of a stream that an earlier run has loaded and that may be replayed."""
 
     work: int
     stream: StreamSchema
@@ -186,17 +186,17 @@ class Convert:
     """Convert one piece of a flush by one Spark job.
 
     Attributes:
-        work: Number to report under.
-        flush: Number of the flush it belongs to.
+        work: Number of the work, for its result.
+        flush: Number of the flush.
         header: The flush as a batch without files.
         piece: Position of the piece within the flush, from 0.
         staged: Number of a staging file, complete by now, or None.
-        files: Files of a BATCH message where `staged` is None.
-        marks: Bytes of the staging file and positions of the STATE messages that came there.
-        since: Position at which the first line of the staging file came.
-        until: Position at which the last one came.
-        before: Line of stdin from which on the staging file does not count; None for all of it.
-        replay: Which expected segment the piece may be a replay of.
+        files: Files of a BATCH message if `staged` is None.
+        marks: Offsets in the staging file and positions of the STATE messages that came there.
+        since: Input position of the first line of the staging file.
+        until: Input position of its last line.
+        before: Line of stdin from which on the staging file is discarded; None to use all of it.
+        replay: Index of the expected segment that the piece may be a replay of.
     """
 
     work: int
@@ -214,7 +214,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class CloseFile:
-    """Staging file number `file` is complete."""
+    """Close staging file number `file`: it is complete."""
 
     file: int
 
@@ -230,7 +230,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Activate:
-    """Make a table version the valid one."""
+    """Activate a table version."""
 
     work: int
     stream: StreamSchema
@@ -239,15 +239,15 @@ class Activate:
 
 @dataclass(frozen=True)
 class Finish:
-    """The stream is complete: make it visible where the load method waits for that; tidy up."""
+    """End a complete stream: make `overwrite` rows visible and clean up."""
 
     work: int
     stream: str
 
 
 @dataclass(frozen=True)
-class Bury:
-    """Write lines that are no messages as dead letters; `number` names them within the run."""
+class WriteDeadLetters:
+    """Write lines that are not messages as dead letters; `number` identifies the file."""
 
     work: int
     number: int
@@ -256,7 +256,7 @@ class Bury:
 
 @dataclass(frozen=True)
 class ReportLine:
-    """Log and count a line that has been left out."""
+    """Log and count a rejected line."""
 
     line: LineRejected
 
@@ -270,14 +270,14 @@ class Warn:
 
 @dataclass(frozen=True)
 class RetryLater:
-    """Log that work has failed and is done again.
+    """Log that work has failed and is retried.
 
     Attributes:
-        what: What it is.
-        stream: Of which stream.
+        what: Kind of work.
+        stream: Name of the stream.
         error: The failure.
-        failures: How often it has failed.
-        seconds: Pause before it is done again.
+        failures: Number of failures so far.
+        seconds: Pause before the retry.
     """
 
     what: str
@@ -289,14 +289,14 @@ class RetryLater:
 
 @dataclass(frozen=True)
 class RemoveFile:
-    """Staging file number `file` has been converted and may go."""
+    """Remove staging file number `file`: it has been converted."""
 
     file: int
 
 
 @dataclass(frozen=True)
-class GiveUp:
-    """Pieces of a flush, from the one at position `first` on, will not be committed with it."""
+class DiscardPieces:
+    """Discard the pieces of a flush from position `first` on."""
 
     flush: int
     header: Batch
@@ -305,7 +305,7 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class Forget:
-    """A flush is durable. `seconds` it took from close to commit."""
+    """Forget a durable flush; it took `seconds` from close to commit."""
 
     flush: int
     header: Batch
@@ -318,7 +318,7 @@ class EmitState:
 
     Attributes:
         value: Its text.
-        position: Where it came in the input.
+        position: Its position in the input.
     """
 
     value: bytes
@@ -327,17 +327,17 @@ class EmitState:
 
 @dataclass(frozen=True)
 class DeleteConsumed:
-    """The STATE behind these flushes has gone out: their BATCH files are not needed any more."""
+    """Delete the BATCH files of flushes whose STATE has been written."""
 
     flushes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class CleanUp:
-    """The run is over; what is not durable is given up.
+    """End the run; discard what is not durable.
 
     Attributes:
-        error: What ended it early, or None.
+        error: The error that ended it early, or None.
         flushes: Numbers of the flushes to abort, with their headers.
     """
 
@@ -345,7 +345,7 @@ class CleanUp:
     flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
 
 
-Work = Recall | Convert | Commit | Activate | Finish | Bury
+Work = Recall | Convert | Commit | Activate | Finish | WriteDeadLetters
 Report = ReportLine | RetryLater | Warn
-Done = RemoveFile | GiveUp | Forget | EmitState | DeleteConsumed | CleanUp
+Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

@@ -1,4 +1,4 @@
-"""The pipeline's bookkeeping of flushes: plain mutable records without rules of their own."""
+"""The pipeline's state of flushes and streams: plain mutable records without logic."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FilesPiece:
         index: Position within the flush, from 0; that of the first of several messages.
         line: Line of stdin of the message; of the first of several.
         files: The files.
-        rows: Rows they were taken for.
-        size: Bytes they were taken for.
+        rows: Estimated rows.
+        size: Estimated bytes.
         messages: A piece for each of several messages.
-        replay: Which expected segment it may be a replay of.
+        replay: Index of the expected segment that it may be a replay of.
     """
 
     index: int
@@ -37,7 +37,7 @@ class FilesPiece:
     replay: int | None = None
 
     def with_next(self, after: Piece) -> FilesPiece | None:
-        """Both pieces as one; None where one job cannot convert them in order, or should not."""
+        """Return both pieces merged; None if one job cannot or should not convert them in order."""
         messages = self.messages or (self,)
         if not isinstance(after, FilesPiece) or after.index != self.index + len(messages):
             return None
@@ -61,16 +61,16 @@ class StagedPiece:
 
     Attributes:
         index: Position within the flush, from 0.
-        line: Line of stdin of the first one in it.
-        file: Its number.
+        line: Line of stdin of the first line in it.
+        file: Number of the file.
         size: Bytes in it.
         runs: Runs of consecutive lines in it.
         next_line: Line of stdin after the last one in it.
-        marks: Position of a STATE message that came and may still go out → bytes in it then.
-        since: Position of the input at which its first line came.
-        until: Position at which its last one came.
-        before: Line of stdin from which on its lines do not count; None for all of them.
-        replay: Which expected segment it may be a replay of.
+        marks: Position of a STATE message that may still be emitted → bytes of the file before it.
+        since: Input position of its first line.
+        until: Input position of its last line.
+        before: Line of stdin from which on its lines are discarded; None to use all of them.
+        replay: Index of the expected segment that it may be a replay of.
     """
 
     index: int
@@ -86,11 +86,11 @@ class StagedPiece:
     replay: int | None = None
 
     def mark(self, position: int, waiting: frozenset[int]) -> None:
-        """Note that a STATE message has come.
+        """Note a STATE message.
 
         Args:
             position: Its position.
-            waiting: Positions of all that may still go out: bounds what is kept.
+            waiting: Positions of all that may still be emitted; bounds memory.
         """
         self.marks[position] = self.size
         self.marks = {at: size for at, size in self.marks.items() if at in waiting}
@@ -105,11 +105,11 @@ class StagedPiece:
         self.next_line = first_line + lines
 
     def has_line(self, line: int) -> bool:
-        """Whether a line of stdin, not the first one in it, counts."""
+        """Return whether the file uses a line of stdin that is not its first."""
         return self.line < line < (self.before or self.next_line)
 
-    def end_before(self, line: int) -> None:
-        """Leave out the lines of stdin from this one on."""
+    def discard_from(self, line: int) -> None:
+        """Discard the lines of stdin from this one on."""
         if line < self.next_line and (self.before is None or line < self.before):
             self.before = line
 
@@ -124,18 +124,17 @@ class PendingFlush:
     Attributes:
         number: Unique in the run.
         header: The batch without its files.
-        position: Its name in the STATE tracker.
-        size: What the flush rule sees.
+        position: Its position in the STATE tracker, which identifies it.
+        size: Its size for the flush rule.
         lines: Line of stdin at which each piece begins.
-        pieces: How many of them count.
-        staging: The piece whose staging file is now written to.
+        pieces: Number of pieces that are not discarded.
+        staging: The piece whose staging file is being written.
         bytes_staged: Bytes in its staging files that are not converted.
-        unconverted: Pieces not converted yet (a file being written included).
-        last_file: The tracker's position when the last file of a BATCH message came; None where
-            none did.
+        unconverted: Pieces not converted yet (including a file being written).
+        last_file: The tracker's position when the last file of a BATCH message arrived, or None.
         closed_at: When it was closed, or None while it is open.
-        by_rule: Whether the flush rule had it closed: not its schema, its version, another
-            stream or the end of the input.
+        by_rule: Whether the flush rule closed it, not a new schema or version, another stream or
+            the end of the input.
         convert_seconds: How long the last conversion took.
         awaits_segment: Whether it is closed once the expected segment is complete.
     """
@@ -162,12 +161,12 @@ class PendingFlush:
 
     @property
     def ready(self) -> bool:
-        """Whether it can be committed as far as its own pieces go."""
+        """Whether all its pieces are ready for the commit."""
         return self.closed_at is not None and self.unconverted == 0
 
     @property
     def line(self) -> int:
-        """Line of stdin at which it begins; 0 where it has no rows."""
+        """Line of stdin at which it begins; 0 without rows."""
         return self.lines[0] if self.lines else 0
 
     def add_files(
@@ -177,12 +176,12 @@ class PendingFlush:
         return FilesPiece(self._added(line), line, files, rows, size)
 
     def add_staging(self, file: int, line: int) -> StagedPiece:
-        """Add a new staging file, which is written to from now on, beginning with a line."""
+        """Add a new staging file that begins with a line, and write to it from now on."""
         self.staging = StagedPiece(self._added(line), line, file)
         return self.staging
 
-    def end_before(self, line: int) -> bool:
-        """Leave out the pieces that begin at a line of stdin or after it; whether there are any."""
+    def discard_from(self, line: int) -> bool:
+        """Discard the pieces from a line of stdin on; return whether there are any."""
         count, self.pieces = self.pieces, bisect_left(self.lines, line)
         return self.pieces < count
 
@@ -195,14 +194,14 @@ class PendingFlush:
 
 @dataclass
 class Recollection:
-    """The question what an earlier run has left of a stream."""
+    """The lookup of an earlier run's note for a stream."""
 
     schema: StreamSchema
 
 
 @dataclass
 class Activation:
-    """A table version to be made valid once the flushes before it are durable."""
+    """A table version to activate once the flushes before it are durable."""
 
     stream: StreamSchema
     version: int
@@ -226,25 +225,25 @@ class Ending:
 
 
 @dataclass
-class Burial:
-    """Lines of input that are to be kept as dead letters."""
+class DeadLetterStep:
+    """Lines of input to write as dead letters."""
 
     position: int
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Recollection | PendingFlush | Activation | Swap | Ending | Burial
+Step = Recollection | PendingFlush | Activation | Swap | Ending | DeadLetterStep
 
 
 @dataclass
 class Expected:
-    """What of a stream may come again.
+    """The segments of a stream that may be replayed.
 
     Attributes:
-        lines: Of the segments that are not complete yet; 0 for a batch file.
-        index: Of the first of them.
-        begun_at: When its first line came.
-        taken: Lines of it that have come.
+        lines: Lines of the segments that are not complete yet; 0 for a batch file.
+        index: Index of the first of them.
+        begun_at: Arrival of its first line.
+        taken: Number of its lines that have arrived.
     """
 
     lines: deque[int]
@@ -266,18 +265,18 @@ class Stream:
 
     Attributes:
         schema: The last SCHEMA.
-        open: The batch that is growing.
+        open: The open batch.
         steps: Closed batches and activations, oldest first; the first may be running.
         running: Whether the first of `steps` is.
         has_flushes: Whether it ever had a batch.
-        swap: Position of the whole stream where it is durable only at its end.
-        file_size: Rows and bytes of its BATCH files, as far as is known.
-        is_probing: Whether that will be known when a conversion ends.
-        is_recalling: Whether its records wait for the answer of a `Recall`.
-        was_recalled: Whether the answer has come.
-        expected: What may come again; None if nothing may.
+        swap: Position of the whole stream if it is durable only at its end.
+        file_size: Rows and bytes of its BATCH files, as far as known.
+        is_probing: Whether a running conversion will show that size.
+        is_recalling: Whether its records wait for the result of a `Recall`.
+        was_recalled: Whether the result has arrived.
+        expected: The segments that may be replayed, or None.
         comparing: Whether a piece that may be a replay is being compared.
-        is_loaded: Whether anything of it is loaded; else its records are ignored.
+        is_loaded: Whether the stream is loaded; else its records are ignored.
     """
 
     schema: StreamSchema

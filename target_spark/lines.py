@@ -1,4 +1,4 @@
-"""Cutting bytes at lines without making an object per line."""
+"""Bytes cut at line ends, without an object for each line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Lines:
 
     Args:
         data: The lines, each with its newline.
-        count: How many.
+        count: Number of lines.
     """
 
     def __init__(self, data: bytes | memoryview, count: int) -> None:
@@ -23,10 +23,10 @@ class Lines:
         """Cut lines off.
 
         Args:
-            count: How many, from 1 to all that are left.
+            count: Number of lines, from 1 to all that are left.
 
         Returns:
-            Their bytes; a view without a copy where all or all that are left are taken.
+            Their bytes; a view without a copy if all remaining lines are taken.
         """
         start = self._position
         if count == self.count:
@@ -37,7 +37,7 @@ class Lines:
         return memoryview(self._data)[start:end]
 
     def until(self, size: int) -> int:
-        """Count the lines that together reach a number of bytes, or all that are left."""
+        """Return how many lines reach a number of bytes, or the number of remaining lines."""
         if len(self._data) - self._position <= size:
             return self.count
         text, start = self._as_bytes(), self._position
@@ -50,7 +50,7 @@ class Lines:
 
 
 def _end_of_line(text: bytes, number: int, start: int) -> int:
-    """The offset after the newline of line `number`, found by halving: no loop over all lines."""
+    """Return the offset after the newline of line `number`, found by bisection."""
     stop = len(text)
     while number > FEW:
         middle = (start + stop) // 2

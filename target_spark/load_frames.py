@@ -1,4 +1,4 @@
-"""The load path with a DataFrame between reading and writing, for text that Spark makes."""
+"""The load path with a DataFrame between reading and writing, for text made by Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def needs_frame(write: TableWrite) -> bool:
-    """Whether the text of the rows is made by Spark: all JSON, and nested columns in CSV."""
+    """Return whether Spark makes the text of the rows: all JSON, and nested columns in CSV."""
     if FORMATS[write.encoding.format].text:
         return True
     return write.encoding.format == "csv" and any(
@@ -29,7 +29,7 @@ def needs_frame(write: TableWrite) -> bool:
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
-    """Reads the tasks' files, lets Spark make the columns to write, and writes them."""
+    """Return the job that reads the tasks' files and writes the columns that Spark makes."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415
@@ -53,7 +53,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
 
 
 def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
-    """The columns that go to the writer, and their Arrow schema."""
+    """Return the columns that go to the writer, and their Arrow schema."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     from shared.json_schema import struct_to_arrow  # noqa: PLC0415
@@ -71,7 +71,7 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
 
 
 def _is_plain(kind: DataType) -> bool:
-    """Whether Arrow's CSV writer makes the right text of a column."""
+    """Return whether Arrow's CSV writer writes a column correctly."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType)
@@ -79,7 +79,7 @@ def _is_plain(kind: DataType) -> bool:
 
 
 def _text(field: StructField) -> Column:
-    """A column as the text that it has in a JSON record: nested values as JSON, others bare."""
+    """Return a column as text of a JSON record: nested values as JSON, others bare."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -94,7 +94,7 @@ def _text(field: StructField) -> Column:
 
 
 def carried(field: StructField) -> StructField:
-    """The field with types that Spark exchanges with Arrow, at any depth."""
+    """Return the field with types that Spark can exchange with Arrow, at any depth."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     def carry(kind: DataType) -> DataType:
@@ -106,7 +106,7 @@ def carried(field: StructField) -> StructField:
 
 
 def _restored(field: StructField, variants: bool) -> Column:
-    """The column with its own type again, after the way through Arrow; variants where asked."""
+    """Return the column with its own type after its way through Arrow; variants if asked."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 

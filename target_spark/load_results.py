@@ -1,4 +1,4 @@
-"""What tasks told the driver, as results and errors."""
+"""Results of tasks on the driver, as results and errors of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
-    """The result of a job, rejected records in the order of their lines."""
+    """Return the result of a job, rejected records in the order of their lines."""
     parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in _of("part", rows))
     order = {file.url: position for position, file in enumerate(batch.files)}
     rejects = [Reject(row["url"], row["rows"], row["text"]) for row in _of("reject", rows)]
@@ -30,11 +30,11 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
 
 
 def raise_failure(rows: Iterable[Row], where: Where) -> None:
-    """Raises what a task failed with for good, if one has.
+    """Raise the permanent failure of a task, if there is one.
 
     Raises:
-        DestinationError: A part could not be written, or the storage of a file does not answer or
-            refuses; its cause is an OSError.
+        DestinationError: A part could not be written, or the storage of a file failed or does not
+            answer; its cause is an OSError.
         MessageError: A file could not be read.
     """
     for row in rows:
@@ -51,7 +51,7 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
 
 
 def record_error(batch: Batch, result: LoadResult) -> RecordError:
-    """The error for the first record that does not fit, with the number of others."""
+    """Return the error for the first record that does not fit, with the number of others."""
     first = result.rejects[0]
     staged = any(file.url == first.file and file.line_map for file in batch.files)
     where = Where(

@@ -1,4 +1,4 @@
-"""What executors do with the files of a batch: read them and write parts, all in Arrow.
+"""Executors' work on the files of a batch: read them and write parts, all in Arrow.
 
 Plans are plain data; functions are pickled by reference, so `shared` and `target_spark` must be
 installed where executors run.
@@ -46,7 +46,7 @@ _LASTING = frozenset(
 
 @dataclass(frozen=True)
 class WritePlan:
-    """How rows are written: one file per task in a hidden folder, or what a sink makes of them."""
+    """How tasks write rows: one file per task in a hidden folder, or by a sink."""
 
     pending: str
     encoding: Encoding
@@ -57,7 +57,7 @@ class WritePlan:
 
 
 def write_plan(write: TableWrite, columns: pa.Schema) -> WritePlan:
-    """How rows with these columns are written for a destination."""
+    """Return how rows with these columns are written for a destination."""
     return WritePlan(
         write.pending, write.encoding, columns, write.options, write.sink, write.row_number
     )
@@ -69,13 +69,13 @@ def load(
     batches: Iterable[pa.RecordBatch],
     made: Callable[[pa.Table], pa.Table] | None = None,
 ) -> Iterator[Any]:
-    """`mapInArrow` function: reads and writes the tasks named by the incoming numbers.
+    """Read and write the tasks named by the incoming numbers; for `mapInArrow`.
 
     Args:
         read: How rows are read.
         write: How they are written.
         batches: The numbers.
-        made: Makes rows of the table of those that were read, where these are not the same.
+        made: Makes rows of the table from the rows read, if they differ.
     """
     pa.set_cpu_count(1)
     for number in numbers_of(batches):
@@ -96,13 +96,13 @@ def read_frame(
     columns: pa.Schema | None = None,
     parts: Callable[[pa.Table], Iterable[pa.Table]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: the rows, then the rejects in a column of their own.
+    """Yield the rows, then the rejects in a column of their own; for `mapInArrow`.
 
     Args:
         read: How rows are read.
         batches: The numbers of the tasks.
-        columns: Those that Spark is to see; None for all that are read.
-        parts: Makes what Spark is to see of rows that were read; None for these.
+        columns: The columns for Spark; None for all columns read.
+        parts: Makes the rows for Spark from the rows read; None if they are the same.
     """
     pa.set_cpu_count(1)
     columns = (columns or read.columns).append(pa.field(REJECT_COLUMN, pa.binary()))
@@ -121,21 +121,21 @@ def read_frame(
 
 
 def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: writes rows of a frame that `read_frame` has begun."""
+    """Write rows of a frame that `read_frame` has begun; for `mapInArrow`."""
     yield written(write, lambda rejects: _without_rejects(batches, write.columns, rejects))
 
 
 def written(
     write: WritePlan, tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]]
 ) -> pa.RecordBatch:
-    """Writes the rows of a task into one part.
+    """Write the rows of a task into one part.
 
     Args:
-        write: How.
-        tables: Gives the rows, and adds to the list what else is to be told.
+        write: How rows are written.
+        tables: Returns the rows, and adds further results to the list.
 
     Returns:
-        What the task tells.
+        The results of the task.
     """
     pa.set_cpu_count(1)
     rejects: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ def written(
 
 
 def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
-    """Writes all rows into one new file, which is durable then; no file for no rows."""
+    """Write all rows into one new, durable file; write nothing if there are no rows."""
     columns = write.columns
     if write.row_number is not None:
         tables = _numbered(tables, write.row_number)
@@ -174,7 +174,7 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
 
 
 def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
-    """The tables with the position of each row in a further column."""
+    """Yield the tables with the position of each row in an added column."""
     before = 0
     for table in tables:
         numbers = pc.add(pa.array(range(table.num_rows), pa.int64()), before)
@@ -183,7 +183,7 @@ def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
 
 
 def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """A table put before others again."""
+    """Yield a table, then others."""
     yield first
     yield from rest
 
@@ -202,13 +202,13 @@ def _without_rejects(
 
 
 def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    """The numbers of the tasks that have come to this worker."""
+    """Yield the numbers of the tasks of this worker."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
 def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """What a task tells, as Spark takes it."""
+    """Return the results of a task as a batch for Spark."""
     return pa.RecordBatch.from_pylist(rows, RESULTS)
 
 
@@ -220,7 +220,7 @@ def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
 
 
 def failure(error: OSError, pending: str) -> dict[str, Any]:
-    """A failure that trying again would not mend, as a result; any other goes on as it is."""
+    """Return a permanent failure as a result; raise any other again."""
     if error.errno not in _LASTING:
         raise error
     place = str(error.filename) if error.filename else pending

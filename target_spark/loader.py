@@ -19,7 +19,7 @@ from target_spark.config import REGISTRY
 from target_spark.conversion import Converter, Rewriter
 from target_spark.destinations.contract import Destination, Tools
 from target_spark.load_results import record_error
-from target_spark.manifests import refuse_repeated
+from target_spark.manifests import reject_duplicates
 from target_spark.plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.replay_detection import ReplayDetector
 from target_spark.stream_settings import load_method
@@ -39,7 +39,7 @@ class Loader:
 
     Args:
         config: The settings.
-        spark: Gives the session, waiting for it if it still starts.
+        spark: Returns the session, waits for it if it still starts.
     """
 
     def __init__(self, config: TargetConfig, spark: Callable[[], SparkSession]) -> None:
@@ -63,7 +63,7 @@ class Loader:
             True: everything of the stream is to be loaded.
 
         Raises:
-            SettingsError: The stream would share its table with another one, to the loss of rows.
+            SettingsError: The stream would share its table with another one and lose rows.
         """
         self._tables.claim(stream.stream)
         return True
@@ -80,7 +80,7 @@ class Loader:
                 records out; names its line.
             MessageError: A file of a BATCH message is missing, damaged, not what its label says,
                 listed twice or outside of the allowed roots; names it.
-            DestinationError: The parts cannot be written, or the storage of the files refuses or
+            DestinationError: The parts cannot be written, or the storage of the files fails or
                 does not answer.
         """
         batch = self._files.resolved(batch)
@@ -104,7 +104,7 @@ class Loader:
             DestinationError: It failed; nothing of the batch is visible. May be repeated.
             MessageError: Two messages of the batch list the same file.
         """
-        refuse_repeated(batch.files, batch.stream.stream)
+        reject_duplicates(batch.files, batch.stream.stream)
         flush = self._tables.flush(batch, results)
         with self._replays.committing(batch, results):
             self._destination.commit(flush)
@@ -124,32 +124,32 @@ class Loader:
                 try:
                     delete(url, self._own_options)
                 except OSError as error:
-                    _log.debug("a file of rejected records stays: %s", error)
+                    _log.debug("a file of rejected records cannot be deleted: %s", error)
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """Delete batch files whose rows are durable, if `batch_config.cleanup` says so.
 
-        To be called once STATE that covers them may go out. Never raises: a file that cannot be
-        deleted, or lies in no root of the settings, is logged, as its rows are loaded all the same.
+        Called when STATE that covers them may be emitted. Never raises: a file that cannot be
+        deleted, or lies outside of the roots in the settings, is only logged: its rows are loaded.
 
         Args:
-            files: Of BATCH messages; staged ones are ignored.
+            files: Files of BATCH messages; staged ones are ignored.
         """
         self._files.delete_consumed(files)
 
     def can_detect_replays(self, stream: str) -> bool:
-        """Tell whether records of a stream that come again after a crash can be recognised."""
+        """Return whether replayed records of a stream can be detected."""
         return self._replays.can_detect(stream)
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
-        """Find out what an earlier run has left of a stream; before its first batch.
+        """Look up an earlier run's note for a stream; called before its first batch.
 
         Args:
             stream: Its schema.
-            source: Name of the stream as it came; if left out, the same.
+            source: Name of the source stream; by default the same.
 
         Returns:
-            Lines of each segment that may come again, in order; 0 for a batch file.
+            Lines of each segment that may be replayed, in order; 0 for a batch file.
 
         Raises:
             DestinationError: The table cannot be read.
@@ -157,14 +157,14 @@ class Loader:
         return self._replays.recall(stream, source or stream.stream)
 
     def cover(self, position: int, state: bytes) -> None:
-        """Forget what a STATE covers; to be called before it goes out.
+        """Forget the records that a STATE covers; called before it is emitted.
 
         Args:
-            position: Of the STATE in the input; see `StateTracker`.
+            position: Position of the STATE in the input; see `StateTracker`.
             state: Its value.
 
         Raises:
-            DestinationError: The note of a table cannot be changed: the STATE must not go out.
+            DestinationError: The note of a table cannot be changed: the STATE must not be emitted.
         """
         self._replays.cover(position, state)
 
@@ -192,8 +192,10 @@ class Loader:
             with self._lock:
                 told, self._told_of_versions = self._told_of_versions, True
             if not told:
-                why = "needs add_record_metadata" if not config.add_record_metadata else "unknown"
-                _log.warning("ACTIVATE_VERSION is passed over: %s for %s", why, config.format)
+                why = f"not supported by format '{config.format}'"
+                if not config.add_record_metadata:
+                    why = "'add_record_metadata' is false"
+                _log.warning("ignoring ACTIVATE_VERSION: %s", why)
             return
         self._tables.claim_versions(stream.stream)
         request = self._tables.request(stream)

@@ -1,8 +1,9 @@
-"""Files named by BATCH messages: where they really lie, and whether they may be read.
+"""Files named by BATCH messages: their real paths, and whether they may be read.
 
-A path is taken as it is, relative ones from the working folder; `..` and symbolic links are
-followed before anything is compared (`shared.roots`). A file may be listed once in a message and
-once among the messages that are committed together; listed again later, it is loaded again.
+A path is used as it is, relative ones from the working folder; `..` and symbolic links are
+resolved before anything is compared (`shared.roots`). A file may be listed once in a message and
+once among the messages that are committed together; if it is listed again later, it is loaded
+again.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ STAGED = "singer"
 def resolve(
     files: Sequence[InputFile], stream: str, allowed_roots: Sequence[str] | None = None
 ) -> tuple[InputFile, ...]:
-    """The files with absolute paths; staged ones stay as they are.
+    """Return the files with absolute paths; staged ones stay as they are.
 
     Args:
-        files: Of one message, or of several that are loaded together.
-        stream: For errors.
-        allowed_roots: Folders or URLs that the files must lie in; None for no bound.
+        files: Files of one message, or of several that are loaded together.
+        stream: Name of the stream, for errors.
+        allowed_roots: Folders or URLs that the files must lie in; None allows any.
 
     Raises:
-        MessageError: Names the stream and the first file that is refused.
+        MessageError: A file is rejected; names the stream and the first such file.
     """
     roots = None if allowed_roots is None else Roots(allowed_roots)
     found = tuple(
         file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
     )
-    refuse_repeated(found, stream)
+    reject_duplicates(found, stream)
     return found
 
 
-def refuse_repeated(files: Iterable[InputFile], stream: str) -> None:
-    """Refuses a file that stands twice among some.
+def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
+    """Reject files that contain a duplicate.
 
     Raises:
-        MessageError: Names it.
+        MessageError: A file is listed twice; names it.
     """
     seen: set[str] = set()
     for file in files:
@@ -67,27 +68,27 @@ def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
     where = Where(stream=stream, file=shown(file.url))
     if file.encoding.format not in BATCH_FORMATS:
         raise MessageError(
-            f"batch files of the format '{file.encoding.format}' are unknown",
+            f"unknown batch file format '{file.encoding.format}'",
             where=where,
             hint=f"known are {', '.join(BATCH_FORMATS)}",
         )
     found = place(file.url)
     if roots is not None and not roots.hold(file.url):
         raise MessageError(
-            "the file does not lie in one of batch_config.allowed_roots",
+            "the file is outside of batch_config.allowed_roots",
             where=where,
-            hint=f"it is {shown(found)} once `..` and links are followed",
+            hint=f"its path with `..` and links resolved is {shown(found)}",
         )
     return replace(file, url=found if local_path(file.url) is not None else file.url)
 
 
 def roots_of(config: BatchConfig) -> Roots:
-    """The folders whose batch files are the target's to delete, where it is to clean up."""
+    """Return the folders whose batch files the target deletes if it cleans up."""
     return Roots([*([config.root] if config.root else []), *(config.allowed_roots or ())])
 
 
 def batch_options(config: TargetConfig) -> StorageOptions:
-    """Options for batch files, which no host or bucket gets that the settings do not name."""
+    """Return options for batch files, only for hosts and buckets that the settings name."""
     batch = config.batch_config or BatchConfig()
     named = [batch.root, *(batch.allowed_roots or ()), config.path]
     reach = Roots([url for url in named if url])

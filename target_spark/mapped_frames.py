@@ -1,6 +1,6 @@
 """The load path with a stream map between reading and writing: executors read, Spark maps.
 
-What a map only copies goes past Spark's rows (`target_spark.copied`).
+Columns that a map only copies bypass Spark's rows (`target_spark.copied`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from shared.arrow_types import TEXT_ONLY, mapped
 from shared.conform import conform
 from shared.transforms.record_metadata import COLUMNS, stored_columns
-from shared.transforms.validation.keys import Key, no_value
+from shared.transforms.validation.keys import Key, missing_key_reason
 from target_spark import load_frames, load_tasks
-from target_spark.copied import Beside, Copy, packed, taken, without_copies
+from target_spark.copied import CopiedColumnJoiner, Copy, packed, select_copies, without_copies
 from target_spark.destinations.contract import TableWrite
 from target_spark.load_tasks import REJECT_COLUMN
 from target_spark.originals import Originals
-from target_spark.places import PLACE
+from target_spark.places import ROW_ORIGIN
 from target_spark.plans import Making
 from target_spark.read_rows import ReadPlan
 from target_spark.reject_files import Rejects
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Work:
-    """A map divided between Spark and what goes past it.
+    """A map divided into Spark's part and the copied columns.
 
     Attributes:
         source: The records' columns that Spark sees.
-        transform: What Spark makes.
-        copies: What is copied.
+        transform: The part that Spark computes.
+        copies: The copied columns.
         write: How the table's rows are written.
         keys: Key properties that need a value in each row; Spark makes them.
     """
@@ -57,7 +57,7 @@ class _Work:
 
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
-    """The columns of a stream's records as maps see them; metadata columns last, where asked."""
+    """Return the columns of a stream's records for maps; metadata columns last, if asked."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
@@ -70,17 +70,17 @@ def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> 
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -> DataFrame:
-    """Reads the tasks' files, lets Spark map the records, and writes what comes out.
+    """Return the job that reads the tasks' files, maps the records in Spark and writes the rows.
 
     Args:
         numbers: The numbers of the tasks, a partition for each.
-        read: How files are read: its schema is that of the records as they came, its columns
-            are those of the table.
+        read: How files are read: its schema is that of the source records, its columns are those
+            of the table.
         write: How the rows of the table are written.
         making: The map.
 
     Returns:
-        A frame whose rows are what the tasks tell.
+        A frame with the results of the tasks.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -88,7 +88,11 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     source = source_columns(read.schema, add_metadata=add_metadata)
     columns = to_arrow_schema(_carried(source))
     records = replace(
-        read, columns=columns, names=making.names or None, tells=making.tells, keys=()
+        read,
+        columns=columns,
+        names=making.names or None,
+        reports_rejects=making.reports_rejects,
+        keys=(),
     )
     keys = tuple(key.name for key in read.keys)
     if load_frames.needs_frame(write) or read.document is not None:
@@ -112,7 +116,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
 def _only_copies(
     transform: Transform, write: TableWrite, keys: Sequence[str], *, metadata: bool
 ) -> tuple[Copy, ...]:
-    """What a map copies, where it does nothing else and the keys are among that; else nothing."""
+    """Return the copies of a map that only copies and includes the keys; else nothing."""
     rest, copies = without_copies(transform, write.struct, metadata=metadata)
     more = rest.cells or rest.made or rest.filter is not None
     return () if more or not {copy.name for copy in copies}.issuperset(keys) else copies
@@ -126,10 +130,10 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
 
     pieces = iter(range(sum(map(len, read.tasks))))
     tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
-    place = pa.field(PLACE, pa.int64())
-    read = replace(read, tasks=tasks, place=PLACE, columns=read.columns.append(place))
+    origin = pa.field(ROW_ORIGIN, pa.int64())
+    read = replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
     metadata = [name for name in work.source.names if name in COLUMNS]
-    kept = [*metadata, PLACE, REJECT_COLUMN]
+    kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
     frame = work.transform.apply(_source(numbers, read, work), keep=kept, bypass=REJECT_COLUMN)
     fields = _fields(work)
     frame = _laid_out(frame, fields, work, read.document)
@@ -141,13 +145,13 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
         names = tuple(field.name for field in fields)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(values)]
-    added = [F.col(quoted(name)) for name in (PLACE, ERROR, REJECT_COLUMN)]
+    added = [F.col(quoted(name)) for name in (ROW_ORIGIN, ERROR, REJECT_COLUMN)]
     task = partial(write_mapped, read, load_tasks.write_plan(work.write, columns), names)
     return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
 
 
 def _copied(copies: Sequence[Copy], columns: pa.Schema, records: pa.Table) -> pa.Table:
-    return conform(taken(copies, records), columns)
+    return conform(select_copies(copies, records), columns)
 
 
 def write_mapped(
@@ -156,13 +160,13 @@ def write_mapped(
     names: Sequence[str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: writes mapped rows; those that failed become rejected records.
+    """Write mapped rows and reject those that failed; for `mapInArrow`.
 
     Args:
         read: How the records were read.
         write: How the rows are written.
-        names: Of the columns that Spark made.
-        batches: These, and the added ones.
+        names: Names of the columns that Spark made.
+        batches: These columns, and the added ones.
     """
     failed = _Failed(read, write.columns, names)
     yield load_tasks.written(write, partial(failed.others, batches))
@@ -170,7 +174,7 @@ def write_mapped(
 
 @dataclass
 class _Failed:
-    """Tells rows that could not be mapped, or not even read, from the others."""
+    """Separates rows that could not be mapped or read from the others."""
 
     read: ReadPlan
     columns: pa.Schema
@@ -179,25 +183,25 @@ class _Failed:
     def others(
         self, batches: Iterable[pa.RecordBatch], told: list[dict[str, Any]]
     ) -> Iterator[pa.Table]:
-        """The rows to be written; in the end, adds what is to be told of the rest."""
+        """Yield the rows to write; in the end, add the results for the others."""
         originals = Originals(self.read)
         rejects = Rejects(self.read.rejects, self.read.reject_options)
-        beside = Beside()
+        beside = CopiedColumnJoiner()
         width = len(self.names)
         for batch in batches:
-            places, errors, notes = batch.columns[width:]
+            origins, errors, notes = batch.columns[width:]
             for note in notes.drop_null():
                 if not beside.takes(note.as_buffer()):
                     told.append(json.loads(note.as_py()))
             if errors.null_count < batch.num_rows:
                 failed = errors.is_valid()
-                pairs = places.filter(failed).to_pylist(), errors.drop_null().to_pylist()
-                for place, reason in zip(*pairs, strict=True):
-                    originals.reject(place, reason, rejects)
+                pairs = origins.filter(failed).to_pylist(), errors.drop_null().to_pylist()
+                for origin, reason in zip(*pairs, strict=True):
+                    originals.reject(origin, reason, rejects)
             good = pc.and_(errors.is_null(), notes.is_null())
             made = pa.Table.from_batches([batch]).select(list(range(width)))
             made = made.rename_columns(self.names).filter(good)
-            yield conform(beside.joined(made, places.filter(good)), self.columns)
+            yield conform(beside.joined(made, origins.filter(good)), self.columns)
         told += rejects.rows()
 
 
@@ -215,7 +219,7 @@ def _carried(struct: StructType) -> StructType:
 
 
 def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
-    """The records with the types that maps see."""
+    """Return the records with the types for maps."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -223,7 +227,7 @@ def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     from shared.singer_columns import quoted  # noqa: PLC0415
     from shared.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
-    carried = T.StructType([*_carried(work.source), T.StructField(PLACE, T.LongType(), True)])
+    carried = T.StructType([*_carried(work.source), T.StructField(ROW_ORIGIN, T.LongType(), True)])
     parts = partial(_with_copies, work.copies) if work.copies else None
     task = partial(load_tasks.read_frame, read, columns=to_arrow_schema(carried), parts=parts)
     rejects = T.StructField(REJECT_COLUMN, T.BinaryType(), True)
@@ -233,7 +237,7 @@ def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
         fitting.value(F.col(quoted(to.name)), way.dataType, to.dataType, (to.name,)).alias(to.name)
         for way, to in zip(carried, work.source, strict=False)
     ]
-    return frame.select(*columns, PLACE, REJECT_COLUMN)
+    return frame.select(*columns, ROW_ORIGIN, REJECT_COLUMN)
 
 
 def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table]:
@@ -243,7 +247,7 @@ def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table
 
 
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
-    """A value with the type it had before it went through Arrow."""
+    """Return a value with the type that it had before its way through Arrow."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -255,7 +259,7 @@ def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]
 
 
 def _fields(work: _Work) -> list[StructField]:
-    """The columns of the table that Spark makes: all where it also makes their text."""
+    """Return the columns of the table that Spark makes: all if it also makes their text."""
     fields = list(work.write.struct)
     if work.copies:
         made = frozenset(work.transform.struct().names)
@@ -266,7 +270,7 @@ def _fields(work: _Work) -> list[StructField]:
 def _laid_out(
     frame: DataFrame, fields: Sequence[StructField], work: _Work, document: str | None
 ) -> DataFrame:
-    """The mapped rows with columns of the table, in types that go through Arrow or text."""
+    """Return the mapped rows with the table's columns, in types for Arrow or as text."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
@@ -291,11 +295,11 @@ def _laid_out(
         else:
             made = F.lit(None).cast(want)
         columns.append(made.alias(field.name))
-    return frame.select(*columns, PLACE, _error(work).alias(ERROR), REJECT_COLUMN)
+    return frame.select(*columns, ROW_ORIGIN, _error(work).alias(ERROR), REJECT_COLUMN)
 
 
 def _error(work: _Work) -> Column:
-    """Why a mapped row is not taken: the map has failed, or a key has no value."""
+    """Return why a mapped row is rejected: the map has failed, or a key has no value."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     from shared.singer_columns import quoted  # noqa: PLC0415
@@ -304,13 +308,13 @@ def _error(work: _Work) -> Column:
     known = work.transform.struct().names
     reasons = [F.col(ERROR)]
     for key in work.keys:
-        why = F.lit(no_value(key))
+        why = F.lit(missing_key_reason(key))
         reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in known else why)
     return F.when(F.col(REJECT_COLUMN).isNull(), F.coalesce(*reasons))
 
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
-    """A value as one of a wider type, or of the type that carries it through Arrow."""
+    """Return a value in a wider type, or in the type that carries it through Arrow."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     from shared.singer_columns import json_text  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Loads streams under the names, and with the columns, that stream maps give them."""
+"""The loader of mapped streams: under the names and with the columns of stream maps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 _RULES_OF_PROPERTIES = frozenset(
     {"type", "properties", "required", "title", "description", "examples", "default", "definitions"}
 )
-"""Words of a schema that say nothing of a record beyond its properties."""
+"""Keywords of a schema that assert nothing about a record beyond its properties."""
 
 
 class Starter(Protocol):
-    """What a map of SQL needs of Spark's life."""
+    """The part of Spark's life cycle that SQL in maps needs."""
 
     def start(self) -> None:
         """Start it in the background, unless it has been started."""
@@ -43,7 +43,7 @@ class Starter(Protocol):
 
 @dataclass(frozen=True)
 class MappedResult(LoadResult):
-    """What was made of a batch's files, of which each output has its own.
+    """The results of a batch for each output.
 
     Attributes:
         outputs: In the order of the stream's outputs; their files of rejected records are here.
@@ -60,20 +60,20 @@ class _MappedStream:
     making: Making | None
 
     def of(self, batch: Batch) -> Batch:
-        """The stream's batch as one of this output."""
+        """Return the stream's batch as one of this output."""
         return replace(batch, stream=self.schema, making=self.making)
 
 
 class MappedLoader:
-    """A `Loader` in front of which streams are mapped; methods may be called from any thread.
+    """Maps streams in front of a `Loader`; methods may be called from any thread.
 
-    A batch of a stream becomes one of each of its outputs, under the same token. Its STATE may go
-    out when all of them are durable.
+    A batch of a stream becomes one batch of each of its outputs, with the same token. Its STATE may
+    be emitted when all of them are durable.
 
     Args:
         config: The settings.
         loader: Loads the outputs.
-        spark: Started and asked for only where a map holds SQL.
+        spark: Started and used only if a map contains SQL.
     """
 
     def __init__(self, config: TargetConfig, loader: Loader, spark: Starter) -> None:
@@ -87,7 +87,7 @@ class MappedLoader:
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA; whether anything of the stream is to be loaded.
+        """Take a new SCHEMA; return whether the stream is loaded.
 
         Raises:
             SettingsError: The maps do not fit the stream, or give it the name or the table of
@@ -96,7 +96,7 @@ class MappedLoader:
         return bool(self._of(stream))
 
     def overwrites(self, stream: str) -> bool:
-        """Whether rows of a stream become visible only at the end of the input."""
+        """Return whether rows of a stream become visible only at the end of the input."""
         return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
 
     def can_detect_replays(self, stream: str) -> bool:
@@ -129,7 +129,7 @@ class MappedLoader:
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Make the parts of all outputs durable, each output in one step; see `Loader.commit`.
 
-        Made again after a failure, it passes over the outputs that are durable.
+        Repeated after a failure, it skips the outputs that are durable.
         """
         done = self._committed.setdefault(batch.token, set())
         for own, parts in self._split(batch, results):
@@ -161,14 +161,14 @@ class MappedLoader:
             self._loader.finish(name)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
-        """Make a table version the valid one in the tables of all outputs."""
+        """Activate a table version in the tables of all outputs."""
         for output in self._of(stream):
             self._loader.activate(output.schema, version)
 
     def _split(
         self, batch: Batch, results: Sequence[LoadResult]
     ) -> list[tuple[Batch, list[LoadResult]]]:
-        """The batch and the results of each output."""
+        """Return the batch and the results of each output."""
         outputs = self._of(batch.stream)
         parts: list[list[LoadResult]] = [[] for _ in outputs]
         for result in results:
@@ -184,7 +184,7 @@ class MappedLoader:
         return tuple(output.schema.stream for output in found)
 
     def _of(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
-        """The outputs of a stream under one of its schemas; planned when it is first seen."""
+        """Return the outputs of a stream under one of its schemas; plan them for a new schema."""
         with self._lock:
             known = self._outputs.setdefault(stream.stream, {})
             if stream.serial not in known:
@@ -192,7 +192,7 @@ class MappedLoader:
             return known[stream.serial]
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
-        from shared.transforms.stream_maps import outputs, refuse_shared_names  # noqa: PLC0415
+        from shared.transforms.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
         from target_spark.mapped_frames import source_columns  # noqa: PLC0415
 
         schema = record_schema(stream.schema, add=False)
@@ -204,7 +204,7 @@ class MappedLoader:
             stream.key_properties,
             self._session,
         )
-        refuse_shared_names({**self._found, stream.stream: found})
+        reject_duplicate_names({**self._found, stream.stream: found})
         schemas = [
             StreamSchema(output.stream, output.schema, tuple(output.key_properties), stream.serial)
             for output in found
@@ -221,7 +221,9 @@ class MappedLoader:
                 planned,
                 None
                 if output.transform is None
-                else Making(stream.stream, read, names, output.transform, tells=not number),
+                else Making(
+                    stream.stream, read, names, output.transform, reports_rejects=not number
+                ),
             )
             for number, (output, planned) in enumerate(zip(found, schemas, strict=True))
         )
@@ -231,19 +233,19 @@ class MappedLoader:
         return self._spark.get()
 
     def _check(self, stream: str, output: StreamOutput) -> None:
-        """No property has the name of a metadata column."""
+        """Reject a property with the name of a metadata column."""
         where = Where(stream=stream, setting="stream_maps")
         made = () if output.transform is None else output.transform.struct().names
         taken = [name for name in made if name in COLUMNS]
         if taken and self._config.add_record_metadata:
             raise SettingsError(
-                f"the property '{taken[0]}' is made by the target itself",
+                f"the property '{taken[0]}' is the name of a column that the target adds",
                 where=where,
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
     def _tell(self, stream: str, found: Sequence[StreamOutput]) -> None:
-        lines = [] if found else [f"stream '{stream}' is not loaded: stream_maps remove it"]
+        lines = [] if found else [f"stream '{stream}' is not loaded: removed by stream_maps"]
         for output in found:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:
@@ -253,7 +255,7 @@ class MappedLoader:
 
 
 def _reads(found: Sequence[StreamOutput]) -> frozenset[str] | None:
-    """The properties that outputs need; None for all."""
+    """Return the properties that outputs need; None for all."""
     reads: frozenset[str] = frozenset()
     for output in found:
         if output.transform is None:
@@ -265,9 +267,9 @@ def _reads(found: Sequence[StreamOutput]) -> frozenset[str] | None:
 def _pruned(
     schema: Mapping[str, Any], reads: frozenset[str] | None, *, strict: bool
 ) -> Mapping[str, Any]:
-    """The schema without the properties that nothing reads.
+    """Return the schema without the properties that are not read.
 
-    Left whole where records are checked and it says more than what each property is.
+    It is unchanged if records are checked and it asserts more than the types of properties.
     """
     from shared.schema_nodes import only_properties  # noqa: PLC0415
 
@@ -285,7 +287,7 @@ def _pruned(
 
 
 def _together(outputs: Sequence[LoadResult]) -> MappedResult:
-    """The results of all outputs as one; files of rejected records are only in the whole."""
+    """Return the results of all outputs as one; files of rejected records are only in the whole."""
     return MappedResult(
         parts=tuple(part for result in outputs for part in result.parts),
         rows=sum(result.rows for result in outputs),

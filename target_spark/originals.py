@@ -1,4 +1,4 @@
-"""The lines of input that rows were made of, found again where a row fails."""
+"""The input lines of rows, looked up again if a row fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from shared.storage import StorageOptions
-from target_spark.places import parts_of
+from target_spark.places import split_origin
 from target_spark.plans import Reject
 from target_spark.read_rows import (
     Piece,
@@ -25,10 +25,10 @@ _LINE_FORMATS = frozenset({"singer", "jsonl"})
 
 
 class Originals:
-    """Turns places of rows that failed into rejected records.
+    """Turns the origins of failed rows into rejected records.
 
-    Files are read again only where the text of a record is wanted, once from their start to their
-    end as long as the places come in order.
+    Files are read again only if the text of a record is needed, and only once if the origins come
+    in order.
 
     Args:
         read: How the rows were read.
@@ -40,15 +40,15 @@ class Originals:
         self._before: dict[int, int] = {}
         self._texts: _Texts | None = None
 
-    def reject(self, place: int, reason: str, rejects: Rejects) -> None:
-        """Adds a record to the rejected ones, with its text where these are kept.
+    def reject(self, origin: int, reason: str, rejects: Rejects) -> None:
+        """Add a record to the rejects, with its text if texts are kept.
 
         Args:
-            place: As `target_spark.places` gives it.
+            origin: Its origin, as made by `target_spark.places`.
             reason: What is wrong with it.
-            rejects: Takes it.
+            rejects: Receives the record.
         """
-        number, line = parts_of(place)
+        number, line = split_origin(origin)
         piece = self._pieces[number]
         text = b"" if rejects.folder is None else self._text(piece, line)
         rejects.add(Reject(piece.file.url, self._line(piece, line), reason), text)
@@ -73,11 +73,11 @@ class Originals:
 
 
 _Part = tuple[int, int, Callable[[int], bytes]]
-"""First line, number of lines, and what gives the text of one of them."""
+"""First line, number of lines, and a function that returns the text of one of them."""
 
 
 class _Texts:
-    """The texts of a piece, read forwards."""
+    """Texts of a piece, read forwards."""
 
     def __init__(self, piece: Piece, parts: Iterator[_Part]) -> None:
         self.piece = piece

@@ -1,4 +1,4 @@
-"""The exact path: one parsed Singer message to an event, with what is wrong with it."""
+"""The exact path: one parsed Singer message becomes an event, or an error that says why not."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from shared.encodings import Encoding
 from target_spark import events as ev
 
 MOST_LEVELS = 200
-"""Nesting of a schema: whatever goes through one calls itself at every level."""
+"""Deepest schema: functions over schemas recurse once per level."""
 
 _Parsed = TypeVar("_Parsed")
 _STATE = re.compile(rb'\s*\{\s*"type"\s*:\s*"STATE"\s*,\s*"value"\s*:')
 
 
 class MalformedError(Exception):
-    """A message lacks something; the text says what."""
+    """A message is malformed; the text says how."""
 
 
 INVALID = object()
 
 
 def loads(text: bytes) -> Any:
-    """Parsed JSON, or `INVALID`.
+    """Return parsed JSON, or `INVALID`.
 
-    Python's parser takes over where orjson refuses what other taps do write (NaN, lone
-    surrogates, integers of any length).
+    Python's parser accepts what orjson rejects although taps write it (NaN, lone surrogates,
+    integers of any length).
     """
     try:
         return orjson.loads(text)
@@ -53,7 +53,7 @@ def _stream(message: dict[str, Any]) -> str:
 def _integer(message: dict[str, Any], key: str) -> int | None:
     value = message.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise MalformedError(f"with a '{key}' that is no integer")
+        raise MalformedError(f"with a '{key}' that is not an integer")
     return value
 
 
@@ -61,7 +61,7 @@ def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
     value = message.get(key)
     values = [] if value is None else value
     if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
-        raise MalformedError(f"with a '{key}' that is no list of strings")
+        raise MalformedError(f"with a '{key}' that is not a list of strings")
     return tuple(values)
 
 
@@ -89,7 +89,7 @@ def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  
         raise MalformedError("without an 'encoding' object with a 'format'")
     compression = encoding.get("compression") or "none"
     if not isinstance(compression, str):
-        raise MalformedError("with a 'compression' that is no string")
+        raise MalformedError("with a 'compression' that is not a string")
     if "manifest" not in message:
         raise MalformedError("without a 'manifest'")
     manifest, version = _strings(message, "manifest"), _integer(message, "version")
@@ -121,7 +121,7 @@ PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
 
 
 def _state_text(line: bytes) -> bytes:
-    """The text of `value` in a valid STATE line, byte for byte."""
+    """Return the text of `value` in a valid STATE line, byte for byte."""
     found = _STATE.match(line)
     if found is not None:
         value = line[found.end() :].rstrip().removesuffix(b"}").strip()
@@ -132,7 +132,7 @@ def _state_text(line: bytes) -> bytes:
 
 
 def _exactly(key: str, parse: Callable[[], _Parsed]) -> _Parsed:
-    """What Python's parser makes of a line that orjson takes; it refuses some of these."""
+    """Return the value from Python's parser, which rejects some lines that orjson accepts."""
     try:
         return parse()
     except (ValueError, RecursionError):
@@ -154,7 +154,7 @@ def _parts(value: object) -> Iterable[object]:
 
 
 def shown_type(line: bytes) -> object:
-    """The `type` of a JSON object that is damaged, if it stands whole before the damage."""
+    """Return the `type` of a damaged JSON object, if it is complete before the damage."""
     text, found = line.decode(errors="replace").strip(), None
     with contextlib.suppress(ValueError, IndexError, RecursionError):
         for name, value, _ in _members(text):
@@ -163,15 +163,15 @@ def shown_type(line: bytes) -> object:
 
 
 def _member(text: str, key: str) -> str:
-    """The text of a member of a JSON object; of the last one where the key is doubled."""
+    """Return the text of a member of a JSON object; of the last one if the key occurs twice."""
     return [value for name, _, value in _members(text) if name == key][-1]
 
 
 def _members(text: str) -> Iterator[tuple[str, Any, str]]:
-    """The members of a JSON object: name, value and the text of the value.
+    """Yield the members of a JSON object: name, value and the text of the value.
 
     Raises:
-        ValueError, IndexError, RecursionError: It is damaged; its members before that have come.
+        ValueError, IndexError, RecursionError: It is damaged; earlier members have been yielded.
     """
     decoder = json.JSONDecoder()
     position = _skip(text, 1)

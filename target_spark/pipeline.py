@@ -1,9 +1,8 @@
 """The target's core: events in, actions out, no I/O and no clock of its own.
 
-It alone decides what belongs to which flush, in which order things are done, and when STATE
-goes out:
+It alone decides which rows belong to which flush, the order of work, and when to emit STATE:
 
-- A RECORD, BATCH file or version of a stream takes effect in the order of arrival. Flushes and
+- RECORDs, BATCH files and versions of a stream take effect in the order of arrival. Flushes and
   activations of one stream are committed one after the other; streams do not wait for each other.
 - A batch is closed when the flush rule says so, at a different SCHEMA, at another table version,
   at ACTIVATE_VERSION and at the end of the input. When a batch is closed, those batches of other
@@ -11,19 +10,19 @@ goes out:
   without that a slow stream would keep the STATE of a fast one back until its own age limit.
 - Conversion (a Spark job per staging file or BATCH message) begins as soon as the piece is
   complete, before its batch is closed. At most `parallel` pieces of work run at a time.
-- A STATE goes out when all that came before it is durable. Streams whose tables are replaced as a
-  whole (`overwrite`) are not durable before the end of the input.
-- When the input has ended well and the last STATE is out, the streams are ended one by one.
+- A STATE is emitted when everything received before it is durable. Streams whose
+  tables are replaced as a whole (`overwrite`) are not durable before the end of the input.
+- After a good end of the input and the last STATE, the streams are ended one by one.
 - Bad input (`BadInput`, a RECORD before its SCHEMA, a SCHEMA that the maps do not fit) is the end
-  of the input: all that came before it becomes durable and its STATE goes out, then the run ends
-  with the error. Not so where a stream has `overwrite`: half a table must not replace a whole one,
-  so nothing new is begun.
-- A record or file that proves bad only in its conversion ends the input in the same way, before the
-  line that it came in: what came after that, in all streams, is given up unless its commit runs,
-  and no STATE of it goes out. The flush is cut there. Of several bad places the first one counts.
-- After other failed work nothing new is begun but the commits of other streams whose flushes are
-  ready (none where a stream has `overwrite`). After `Stopped` nothing new is begun at all. What
-  runs may end in both cases, and its STATE goes out.
+  of the input: everything before it becomes durable and its STATE is emitted, then the run ends
+  with the error. If a stream has `overwrite`, nothing new is begun instead: half a table must not
+  replace a whole one.
+- A record or file that is found to be bad only in its conversion ends the input in the same way,
+  before its line: later input of all streams is discarded unless its commit runs, and its STATE is
+  not emitted. The flush is cut there. Of several bad places the first one is reported.
+- After other failed work only the commits of other streams whose flushes are ready are begun (none
+  if a stream has `overwrite`). After `Stopped` nothing new is begun. In both cases running work may
+  end, and its STATE is emitted.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from target_spark.batches import Batches, Limits
 from target_spark.commit_cost import CommitCost
 from target_spark.flushes import (
     Activation,
-    Burial,
+    DeadLetterStep,
     Ending,
     Expected,
     PendingFlush,
@@ -62,7 +61,7 @@ _ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
 
 @dataclass
 class _Rest:
-    """What has not been taken yet of a RECORD or BATCH event, `line` being its first line."""
+    """The rest of a RECORD or BATCH event that has not been taken; it begins at `line`."""
 
     stream: Stream
     version: int | None
@@ -75,16 +74,16 @@ class Pipeline:
     """The state machine of one run.
 
     Args:
-        rule: When a batch is flushed.
-        limits: How much may be under way.
-        run_id: Makes the tokens of this run's flushes unlike those of any other run.
+        rule: Decides when a batch is flushed.
+        limits: The limits of the run.
+        run_id: Makes the tokens of this run's flushes unique.
         overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
-        recalls: Whether to ask what an earlier run has left of a stream, before its first record.
-        plan: Told of every new SCHEMA before anything else asks about its stream; whether anything
-            of the stream is to be loaded. May refuse it by raising.
-        retries: Which failed work is done again; none where left out.
-        bury: Keep lines that are no messages as dead letters, durable like everything else.
-        cost: Warns where commits take most of the run.
+        recalls: Whether to look up the replays of a stream before its first record.
+        plan: Called with every new SCHEMA before any other question about its stream; returns
+            whether the stream is loaded. May reject the SCHEMA by raising.
+        retries: Decides which failed work is retried; nothing is by default.
+        keep_dead_letters: Keep lines that are not messages as durable dead letters.
+        cost: Warns if commits take most of the run.
     """
 
     def __init__(
@@ -97,10 +96,10 @@ class Pipeline:
         recalls: Callable[[str], bool] = lambda _: False,
         plan: Callable[[StreamSchema], bool] = lambda _: True,
         retries: RetryRule | None = None,
-        bury: bool = False,
+        keep_dead_letters: bool = False,
         cost: CommitCost | None = None,
     ) -> None:
-        self._bury = bury
+        self._keep_dead_letters = keep_dead_letters
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
         self._overwrite = overwrite
@@ -147,12 +146,11 @@ class Pipeline:
         """Take one event.
 
         Args:
-            event: What happened. A message that comes although input is not wanted is taken
-                all the same.
+            event: What happened. A message is taken even if input is not wanted.
             now: Seconds since the epoch; never less than before.
 
         Returns:
-            What to do, in this order. An error of the input or of work comes back in `CleanUp`.
+            What to do, in this order. An error of the input or of work is returned in `CleanUp`.
         """
         self._now = now
         if self._hears(event):
@@ -162,7 +160,7 @@ class Pipeline:
                 self._bad_input(ev.BadInput(error))
         if not self._stopping:
             self._take_rest(bounded=True)
-            self._batches.make_way(now)
+            self._batches.relieve_staging(now)
         self._actions.extend(self._schedule.begin(now))
         self._release_state()
         self._finish_run()
@@ -171,7 +169,7 @@ class Pipeline:
 
     @property
     def wants_input(self) -> bool:
-        """Whether to go on reading; False is the back-pressure on stdin."""
+        """Whether to read more input; False is back-pressure on stdin."""
         over = self._ended or self._stopping or self._rest is not None
         return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
 
@@ -181,16 +179,16 @@ class Pipeline:
 
     @property
     def stopping(self) -> bool:
-        """Whether something has failed for good or the run was told to stop."""
+        """Whether work has failed for good or the run was told to stop."""
         return self._stopping
 
     @property
     def commits_running(self) -> bool:
-        """Whether anything under way will be durable when it ends."""
+        """Whether running work will be durable when it ends."""
         return self._schedule.is_committing
 
     def deadline(self) -> float:
-        """When a `Tick` is due; `math.inf` for never."""
+        """Return when a `Tick` is due; `math.inf` for never."""
         if self._stopping:
             return math.inf
         return min(self._batches.deadline, self._schedule.deadline)
@@ -253,7 +251,7 @@ class Pipeline:
             self._take_rest(bounded=True)
 
     def _take_rest(self, *, bounded: bool = False) -> None:
-        """Take the lines or files of the last message; `bounded`: as long as there is room.
+        """Take the lines or files of the last message; if `bounded`, while there is room.
 
         One block may hold the lines of thousands of small batches.
         """
@@ -267,7 +265,7 @@ class Pipeline:
         return self._batches.have_room and not stream.is_recalling
 
     def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
-        """Take what one batch takes; False where the rest has to wait."""
+        """Take the share of one batch; return False if the rest must wait."""
         if rest.lines is not None:
             rest.line += self._batches.stage(
                 rest.stream, rest.lines, rest.line, rest.version, self._now
@@ -310,16 +308,16 @@ class Pipeline:
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
-        if not self._bury:
+        if not self._keep_dead_letters:
             self._act(ev.ReportLine(event))
             return
         self._dead_bytes += len(event.data)
         steps = self._dead.steps
         last = steps[-1] if len(steps) > self._dead.running else None
-        if isinstance(last, Burial):
+        if isinstance(last, DeadLetterStep):
             last.lines.append(event)
         else:
-            self._schedule.add_step(self._dead, Burial(self._tracker.begin(), [event]))
+            self._schedule.add_step(self._dead, DeadLetterStep(self._tracker.begin(), [event]))
 
     def _known(self, name: str, line: int, kind: str) -> Stream:
         stream = self._streams.get(name)
@@ -359,7 +357,7 @@ class Pipeline:
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None:
                 self._consumed.append((step.last_file, step.number))
-        elif isinstance(step, Burial):
+        elif isinstance(step, DeadLetterStep):
             self._dead_bytes -= sum(len(line.data) for line in step.lines)
             self._actions.extend(ev.ReportLine(line) for line in step.lines)
 
@@ -378,26 +376,26 @@ class Pipeline:
             self._schedule.fail()
 
     def _is_past(self, job: Conversion, error: BaseException) -> bool:
-        """Whether what could not be converted does not count, or not any more as it is bad."""
+        """Return whether a failed piece is already discarded, or is discarded now as bad."""
         if job.piece.line >= self._schedule.until:
-            self._batches.given_up(job)
+            self._batches.discarded(job)
         elif isinstance(error, MessageError | RecordError) and not self._has_swaps:
-            line = self._batches.proved_bad(job, error.where)
+            line = self._batches.retry_without_bad_input(job, error.where)
             if line is not None and line < self._schedule.until:
-                self._end_before(line, error)
+                self._discard_from(line, error)
         else:
             return False
         return True
 
     # The end
 
-    def _end_before(self, line: int, error: BaseException) -> None:
-        """The input has proved bad in a line; only what came before that counts."""
+    def _discard_from(self, line: int, error: BaseException) -> None:
+        """Discard the input from a bad line on."""
         self._error = error
         if not self._ended:
             self._end(ev.EndOfInput())
-        self._tracker.end_before(line)
-        self._batches.end_before(line, list(self._streams.values()))
+        self._tracker.discard_from(line)
+        self._batches.discard_from(line, list(self._streams.values()))
 
     def _bad_input(self, event: ev.BadInput) -> None:
         if self._has_swaps:
@@ -411,7 +409,7 @@ class Pipeline:
         self._schedule.stop()
 
     def _end_early(self, error: BaseException) -> None:
-        """The first reason to end is the one that is reported."""
+        """End the run early; report the first reason."""
         self._error = self._error or error
         self._stopping = True
 
@@ -422,14 +420,14 @@ class Pipeline:
             self._delete_consumed(self._tracker.released)
 
     def _delete_consumed(self, before: float) -> None:
-        """BATCH files may go once a STATE that covers them is out: nobody will ask for them."""
+        """Delete the BATCH files that an emitted STATE covers."""
         covered = tuple(number for position, number in self._consumed if position < before)
         if covered:
             self._consumed = [item for item in self._consumed if item[0] >= before]
             self._act(ev.DeleteConsumed(covered))
 
     def _add_endings(self) -> bool:
-        """Have the streams that were loaded ended, now that all STATE has gone out."""
+        """Add steps to end the loaded streams, after the last STATE."""
         for name, stream in self._streams.items():
             if (stream.has_flushes or stream.was_recalled) and stream.swap is None:
                 self._schedule.add_step(stream, Ending(name))

@@ -1,4 +1,4 @@
-"""What the target decided to load: plain data between core, loader and destinations."""
+"""Plans of the target: plain data between core, loader and destinations."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class InputFile:
     Attributes:
         url: Path or fsspec URL that the executors can open.
         encoding: Its format and compression; `singer` is the format of staged RECORD lines.
-        rows: Number of rows where known.
-        size: Bytes where known.
+        rows: Number of rows if known.
+        size: Bytes if known.
         line_map: Runs of `(first line in the file, first line of stdin)`, both 1-based, for staged
             RECORD lines; empty for files of BATCH messages.
-        marks: Bytes of a staged file that had been written when a STATE message came, and the
-            position of that message in the input, ascending; only of STATE that may still go out.
-        since: Position in the input at which the first record came; see `StateTracker`.
-        until: Position at which the last record came.
+        marks: Offsets in a staged file at which a STATE message came, with the input position of
+            that message, ascending; only of STATE that may still be emitted.
+        since: Input position of the first record; see `StateTracker`.
+        until: Input position of the last record.
     """
 
     url: str
@@ -43,10 +43,10 @@ class InputFile:
 
 @dataclass(frozen=True)
 class StreamSchema:
-    """What the last SCHEMA message said of a stream.
+    """The last SCHEMA message of a stream.
 
     Attributes:
-        stream: Its name.
+        stream: Name of the stream.
         schema: The JSON Schema.
         key_properties: Primary key; may be empty.
         serial: Counts the SCHEMA messages of this stream within the run, from 0.
@@ -60,7 +60,7 @@ class StreamSchema:
 
 @dataclass(frozen=True)
 class TableName:
-    """Where a stream goes, before the names are made legal.
+    """The table of a stream, before names are made legal.
 
     Attributes:
         table: Name of the table, with its prefix.
@@ -73,14 +73,14 @@ class TableName:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table lies on disk.
+    """The physical layout of a table.
 
     Attributes:
         partition_by: Columns of the stream, or transforms of them (`days(at)`, `bucket(16, id)`).
-        cluster_by: Columns by which rows are kept near each other.
+        cluster_by: Columns by which rows are clustered.
         target_file_bytes: Size of data files; None leaves it to the format.
         properties: Properties of the table.
-        compact: Small files are rewritten after the run.
+        compact: Rewrite small files after the run.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -92,18 +92,18 @@ class Layout:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What a stream asks of its table.
+    """The request of a stream for its table.
 
     Attributes:
-        stream: Its name.
-        struct: The columns to be stored: the stream's own, then those of the record metadata.
-        name: Of the table.
-        keys: Names in `struct` that tell rows apart; empty for none.
+        stream: Name of the stream.
+        struct: The columns to store: the stream's own, then those of the record metadata.
+        name: Name of the table.
+        keys: Key columns, by their names in `struct`; may be empty.
         method: `append-only`, `upsert` or `overwrite`.
         schema: The stream's JSON Schema.
-        layout: How the table lies on disk, where it is made.
-        hard_delete: Rows that are marked as deleted go, instead of being kept with the mark.
-        view: Columns of a view to be made over a table that keeps the record in one column.
+        layout: The physical layout of a new table.
+        hard_delete: Remove rows that are marked as deleted, instead of keeping them.
+        view: Columns of a view over a table with the record in one column, or None.
     """
 
     stream: str
@@ -119,13 +119,13 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive records of a stream, identified by what they hold.
+    """Consecutive records of a stream, identified by their content.
 
     Attributes:
-        lines: How many; 0 for a file of a BATCH message.
-        digest: Of their text, or of the file.
-        since: Position in the input at which the first came; see `StateTracker`.
-        until: Position at which the last came; a STATE of a greater position covers them.
+        lines: Number of records; 0 for a file of a BATCH message.
+        digest: Digest of their text, or of the file.
+        since: Input position of the first record; see `StateTracker`.
+        until: Input position of the last record; a STATE with a greater position covers them.
     """
 
     lines: int
@@ -136,21 +136,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class Making:
-    """How the rows of a stream are made of those of another, as `stream_maps` say.
+    """The mapping of a source stream's rows to those of an output, by `stream_maps`.
 
     Attributes:
-        stream: Name of the stream as it came.
-        schema: What the files are read with: its JSON Schema, as far as it is needed.
+        stream: Name of the source stream.
+        schema: JSON Schema to read the files with, as far as it is needed.
         names: All properties of the stream.
         transform: Makes the rows.
-        tells: Records that cannot be read are told; else another conversion of the files does so.
+        reports_rejects: Report records that cannot be read; else another conversion of the
+            files reports them.
     """
 
     stream: str
     schema: Mapping[str, Any]
     names: tuple[str, ...]
     transform: Transform
-    tells: bool = True
+    reports_rejects: bool = True
 
 
 @dataclass(frozen=True)
@@ -160,11 +161,11 @@ class Batch:
     Attributes:
         stream: The schema they are read with.
         files: In arrival order.
-        token: Identifies the flush within the run and across a repeated one.
-        version: Table version of the messages, where they had one.
+        token: Identifies the flush within the run; the same if it is repeated.
+        version: Table version of the messages, if any.
         received_at: When the first message arrived, seconds since the epoch.
-        replay: Which segment of an earlier run's note the files may be a replay of; None for none.
-        making: How its rows are made of those of the files; None where they are the same.
+        replay: Index of the segment of an earlier run's note that the files may replay, or None.
+        making: The mapping from the rows of the files; None if they are the same.
     """
 
     stream: StreamSchema
@@ -177,16 +178,16 @@ class Batch:
 
     @property
     def source(self) -> str:
-        """Name of the stream as it came, for messages."""
+        """Name of the source stream, for messages."""
         return self.stream.stream if self.making is None else self.making.stream
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file that executors have written and no reader sees yet.
+    """One file that executors have written and that is not visible yet.
 
     Attributes:
-        url: Where it lies.
+        url: Its URL.
         rows: Rows in it.
         size: Bytes in it.
     """
@@ -201,7 +202,7 @@ class Reject:
     """A record that could not be loaded.
 
     Attributes:
-        file: File it came from.
+        file: Its file.
         line: 1-based line (of stdin for RECORD, of the file for BATCH).
         reason: What is wrong with it, in one line.
     """
@@ -213,17 +214,17 @@ class Reject:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What one Spark job made of a batch's files, before the commit.
+    """The result of a Spark job for a batch's files, before the commit.
 
     Attributes:
         parts: The files written.
         rows: Rows in them.
-        rejects: The first records that were left out, in order; their number is bounded.
-        rejected: How many were left out in all.
-        reject_files: URLs of files that hold all of them with their text, as `target_spark.rejects`
-            writes them; only where they are asked for. They stay until commit or abort.
-        segments: Identify the records should they come again; empty if replays are not detected,
-            or if the records are replays.
+        rejects: The first rejected records, in order; their number is bounded.
+        rejected: Number of all rejected records.
+        reject_files: URLs of files with all of them and their text, written by
+            `target_spark.rejects`, if they are kept. They stay until commit or abort.
+        segments: Segments to detect replays of the records later; empty if replays are not
+            detected, or if the records are replays.
     """
 
     parts: tuple[Part, ...] = ()

@@ -1,4 +1,4 @@
-"""When an open batch is flushed. Pure: time comes in as an argument."""
+"""Flush policies: when an open batch is flushed. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DEAD_BAND = 0.1
 
 @dataclass
 class BatchSize:
-    """How far an open batch has grown; only the pipeline changes it.
+    """The size of an open batch; only the pipeline changes it.
 
     Attributes:
-        rows: RECORD lines staged, plus rows of BATCH files (a guess until they are converted).
-        size: Bytes staged, plus bytes converted from BATCH files (a guess until they are).
+        rows: RECORD lines staged, plus rows of BATCH files (estimated until they are converted).
+        size: Bytes staged, plus bytes converted from BATCH files (estimated until then).
         files: Files named by BATCH messages.
-        opened_at: When its first message came, by the pipeline's clock.
-        idle: Whether nothing waits on the input now.
+        opened_at: Arrival of its first message, by the pipeline's clock.
+        idle: Whether the input is idle now.
     """
 
     rows: int = 0
@@ -41,7 +41,7 @@ class BatchSize:
 
 
 class Room(NamedTuple):
-    """What a batch may still take: rows, and bytes (the row that reaches them is the last)."""
+    """What fits into a batch: rows, and bytes (the row that reaches them is the last)."""
 
     rows: int | None = None
     size: int | None = None
@@ -51,32 +51,32 @@ class FlushRule(Protocol):
     """Decides when a batch is closed; one object serves all streams of a run."""
 
     def room(self, stream: str, batch: BatchSize) -> Room:
-        """How much more the batch may take, at least 1 of each; None for any number."""
+        """Return how much more fits into the batch, at least 1 of each; None means unbounded."""
         ...
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:
-        """Whether the batch is to be closed now."""
+        """Return whether to close the batch now."""
         ...
 
     def deadline(self, stream: str, batch: BatchSize) -> float:
-        """When the batch must be closed at the latest; `math.inf` for never."""
+        """Return when the batch must be closed at the latest; `math.inf` for never."""
         ...
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Learn that a batch is durable, and how long its last conversion and commit took."""
+        """Note a durable batch, with the seconds of its last conversion and commit."""
         ...
 
 
 @dataclass(frozen=True)
 class SizeAndAge:
-    """Flush at a number of rows (exact), of bytes or of files, at an age, or at once.
+    """Flush at a number of rows (exact), bytes or files, at an age, or at once.
 
     Attributes:
         rows: Exact number of RECORD lines in a batch; None for no limit.
         size: Bytes that close a batch; None for no limit.
         files: Files of BATCH messages that close a batch; None for no limit.
         seconds: Age that closes a batch, counted from its first message.
-        eager: Close a batch as soon as nothing more waits on the input.
+        eager: Close a batch as soon as the input is idle.
     """
 
     rows: int | None = None
@@ -107,15 +107,14 @@ class SizeAndAge:
 
 
 class LatencySteered:
-    """Flush at a number of rows that is steered, for each stream, to a time of a flush.
+    """Flush at a number of rows that is adapted, for each stream, to a target time of a flush.
 
-    It begins at the fewest rows. A flush that took less (more) than the target time moves the
-    number towards the rows that would have taken just that, if the time were proportional to the
-    rows: by a factor of at most 4, halved on the logarithmic scale, and not at all within 10 % of
-    the target. As the time grows at most in proportion, this comes closer with every flush and
-    does not overshoot; several flushes under way with an old number do not add up, as each moves
-    it towards a goal of its own rows. A small flush (of an idle stream) that was quick says
-    nothing about large ones.
+    It begins with the fewest rows. A flush that took less (more) than the target time moves the
+    number towards the rows that would take the target time if time were proportional to rows:
+    by a factor of at most 4, halved on the logarithmic scale, and not at all within 10 % of the
+    target. As the time grows at most in proportion, this converges without overshooting. Several
+    running flushes with an old number do not add up, as each moves the number towards a goal of
+    its own rows. A quick small flush (of an idle stream) does not say anything about large ones.
 
     Args:
         least: Fewest rows.
@@ -132,7 +131,7 @@ class LatencySteered:
         self._rows: dict[str, float] = {}
 
     def rows(self, stream: str) -> int:
-        """How many rows a flush of the stream now has."""
+        """Return the current number of rows for a flush of the stream."""
         return round(self._rows.get(stream, self._least))
 
     def room(self, stream: str, batch: BatchSize) -> Room:
@@ -163,8 +162,8 @@ def flush_rule(strategy: Strategy, wait_seconds: float) -> FlushRule:
     """Make the rule of a strategy.
 
     Args:
-        strategy: What the settings chose.
-        wait_seconds: Age that closes a batch under a strategy without a time of its own.
+        strategy: The strategy of the settings.
+        wait_seconds: Age that closes a batch if the strategy does not define one.
     """
     match strategy:
         case FixedSize():

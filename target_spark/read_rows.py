@@ -1,4 +1,4 @@
-"""How executors read the files of a batch: rows of the stream, and those that do not fit."""
+"""Reading of a batch's files on executors: rows of the stream, and rejected rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shared.transforms.validation.lines import LineChecker, LineKeys
 from shared.transforms.validation.rows import RowChecker, RowKeys
 from shared.typed_rows import RowReader
 from target_spark.documents import line_documents, row_documents
-from target_spark.places import line_places, row_places
+from target_spark.places import line_origins, row_origins
 from target_spark.plans import InputFile, Reject
 from target_spark.reject_files import Rejects
 
@@ -41,11 +41,11 @@ _Rejected = tuple[tuple[int, str], ...]
 
 
 class UnreadableInputError(Exception):
-    """A file to load cannot be opened or is not what it should be: its URL and why."""
+    """A file to load cannot be opened or has the wrong format; has its URL and the reason."""
 
 
 class StorageTroubleError(UnreadableInputError):
-    """The storage of a file does not answer, or refuses: the file's URL, why, and the number."""
+    """The storage of a file fails or rejects; has the file's URL, the reason and the errno."""
 
     def __init__(self, url: str, reason: str, number: int) -> None:
         super().__init__(url, reason)
@@ -60,8 +60,8 @@ class Piece:
         file: The file.
         start: First byte, or first row group of a Parquet file.
         length: Bytes or row groups; None for all.
-        rows_before: Rows of a Parquet file that come before the piece.
-        number: Tells the pieces of a conversion apart.
+        rows_before: Rows of a Parquet file before the piece.
+        number: Identifies the piece within a conversion.
     """
 
     file: InputFile
@@ -79,15 +79,16 @@ class ReadPlan:
         tasks: The pieces of each task, in order.
         schema: JSON Schema that rows are read with.
         columns: Columns and types that leave the reader.
-        metadata: Values of the `_sdc_*` columns, or None for none.
+        metadata: Values of the `_sdc_*` columns, or None.
         strict: Check every record against the schema.
-        options: Of the storage that BATCH messages name files of.
-        rejects: Folder for files of rejected records; None for none.
-        reject_options: Of the storage of that folder.
-        document: Name of a further column for the record as one text; None for none.
-        place: Name of a further column that tells where each row comes from; None for none.
-        names: Columns that a file may have of the stream; None for those of `schema`.
-        tells: Rejected records are told; else they are only left out, unless a key is the reason.
+        options: Options of the storage of BATCH files.
+        rejects: Folder for files of rejected records, or None.
+        reject_options: Options of the storage of that folder.
+        document: Name of an added column for the record as one text, or None.
+        row_origin: Name of an added column for the origin of each row, or None.
+        names: Columns of the stream that a file may have; None for those of `schema`.
+        reports_rejects: Report rejected records; else skip them silently, unless a key is the
+            reason.
         keys: Key properties that need a value in each record.
     """
 
@@ -100,18 +101,18 @@ class ReadPlan:
     rejects: str | None = None
     reject_options: StorageOptions = field(default_factory=StorageOptions)
     document: str | None = None
-    place: str | None = None
+    row_origin: str | None = None
     names: tuple[str, ...] | None = None
-    tells: bool = True
+    reports_rejects: bool = True
     keys: tuple[Key, ...] = ()
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
-    """The completed rows of some pieces, in bounded tables with the columns of the plan.
+    """Yield the completed rows of some pieces, in bounded tables with the plan's columns.
 
     Raises:
-        UnreadableInputError: A file is missing, cut or of another format.
-        StorageTroubleError: Its storage does not answer, or refuses.
+        UnreadableInputError: A file is missing, truncated or has another format.
+        StorageTroubleError: Its storage does not answer, or rejects the request.
     """
     for piece in pieces:
         lines = piece.file.encoding.format in {"singer", "jsonl"}
@@ -120,7 +121,7 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
 
 
 def line_of(file: InputFile, line: int) -> int:
-    """The line of stdin (both 1-based) that a line of a staged file was; else the line itself."""
+    """Return the stdin line of a staged file's line (both 1-based); else the line itself."""
     if not file.line_map:
         return line
     run = bisect.bisect_right(file.line_map, line, key=lambda pair: pair[0]) - 1
@@ -129,7 +130,7 @@ def line_of(file: InputFile, line: int) -> int:
 
 
 def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Iterator[Any]:
-    """Tables of one file; failures to read it are told from those of whoever takes them."""
+    """Yield the tables of one file; wrap failures to read it, not those of the consumer."""
     while True:
         try:
             table = next(tables, None)
@@ -177,17 +178,19 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
             places = [place for place, _ in found.rejects]
             texts = line_documents(block, places, envelope=staged)
             table = _with_column(table, read.document, texts)
-        if read.place is not None:
-            table = _with_column(table, read.place, line_places(piece.number, block, before, found))
+        if read.row_origin is not None:
+            table = _with_column(
+                table, read.row_origin, line_origins(piece.number, block, before, found)
+            )
         yield _completed(read, table, found.extracted_at, found.versions)
 
 
 def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
-    """Blocks of lines, each with the number of lines before it in what is read of the file.
+    """Yield blocks of lines, each with the number of lines read before it.
 
     Raises:
-        ContentError: It holds something else, or a line that is too long.
-        OSError: It cannot be opened, or its compression is damaged or cut.
+        ContentError: The file has another format, or a line that is too long.
+        OSError: It cannot be opened, or its compression is damaged or truncated.
     """
     try:
         yield from _blocks(piece, options)
@@ -225,38 +228,38 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
     for table, refused in tables_of(piece, read.options):
         names = table.column_names
         if not (reader.fits(names) if known is None else not names or known.intersection(names)):
-            raise ContentError("none of its columns is one of the stream's")
+            raise ContentError("it has none of the stream's columns")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ContentError(f"two of its columns have the name '{twice}'")
+            raise ContentError(f"two of its columns are named '{twice}'")
         found = reader.read(table)
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)
         told = _told(read, fitting.rejects, found.rejects)
-        if told or (refused and read.tells):
+        if told or (refused and read.reports_rejects):
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
                 RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
                 for place, reason in told
             )
-            for row in merge(refused if read.tells else (), others, key=_number):
+            for row in merge(refused if read.reports_rejects else (), others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
         accepted = found.table
         if read.document is not None:
             texts = row_documents(table, [place for place, _ in found.rejects])
             accepted = _with_column(accepted, read.document, texts)
-        if read.place is not None:
+        if read.row_origin is not None:
             gone = [place for place, _ in found.rejects]
-            places = row_places(piece.number, before, table.num_rows, refused, gone)
-            accepted = _with_column(accepted, read.place, places)
+            places = row_origins(piece.number, before, table.num_rows, refused, gone)
+            accepted = _with_column(accepted, read.row_origin, places)
         before += table.num_rows + len(refused)
         yield _completed(read, accepted)
 
 
 def _told(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
-    """The rejected records that are to be told: those without a key, and where asked the others."""
-    others = frozenset(() if read.tells else unfit)
+    """Return the rejected records to report: those without a key, and the others if asked."""
+    others = frozenset(() if read.reports_rejects else unfit)
     return tuple(one for one in every if one not in others)
 
 
@@ -271,7 +274,7 @@ def row_at(table: pa.Table, place: int) -> bytes:
 def tables_of(
     piece: Piece, options: StorageOptions
 ) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
-    """Tables of a file, each with the rows that came with it and are none."""
+    """Yield the tables of a file, each with its malformed rows."""
     url, name = piece.file.url, piece.file.encoding.format
     if name == "csv":
         yield from read_csv(url, options)
@@ -285,7 +288,7 @@ def tables_of(
 
 
 def lines_before(piece: Piece, options: StorageOptions | None) -> int:
-    """Lines of the file that begin before the piece does; read only where a record is rejected."""
+    """Return how many lines begin before the piece; called only if a record is rejected."""
     if piece.start == 0 or _is_packed(piece, options):
         return 0
     with open_random(piece.file.url, options) as source:
@@ -301,7 +304,7 @@ def _completed(
     extracted_at: pa.ChunkedArray | None = None,
     versions: pa.ChunkedArray | None = None,
 ) -> pa.Table:
-    """The rows with their metadata columns, as the table stores them."""
+    """Return the rows with their metadata columns, in the table's types."""
     if read.metadata is not None:
         deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
         added = read.metadata.columns(table.num_rows, extracted_at, deleted, versions)
@@ -311,7 +314,7 @@ def _completed(
 
 
 def _with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The table with a column added, or put in the place of one of that name."""
+    """Return the table with a column added or replaced."""
     position = table.schema.get_field_index(name)
     if position < 0:
         return table.append_column(name, column)

@@ -1,9 +1,10 @@
-"""Stdin bytes to events, without decoding RECORD lines. No I/O: bytes are fed in.
+"""Bytes of stdin become events, without decoding RECORD lines. No I/O: bytes are fed in.
 
 The head of a RECORD line in any usual spelling (`{"type":"RECORD","stream":"s","record":{`, with
-or without spaces, `type` and `stream` in either order) says all that has to be known, so a run of
-lines with the same head is told apart by searching for the first line without it. Every other
-line, RECORDs of another shape included, is parsed whole. RECORD lines are handed on as received.
+or without spaces, `type` and `stream` in either order) says all that the target must know, so the
+end of a run of lines with the same head is found by searching for the first line without it. Every
+other line, RECORDs of another shape included, is parsed whole. RECORD lines are passed on as
+received.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class _Head:
 
 
 class Reader:
-    """Cuts bytes into events.
+    """Splits bytes into events.
 
     Args:
-        max_line_bytes: A longer line is an error rather than a full memory.
-        lenient: A line that is no message, or a RECORD that lacks something, is told as
-            `LineRejected` instead of raised. One that may have been a SCHEMA, STATE, BATCH or
-            ACTIVATE_VERSION is raised all the same: what follows means something else without it.
+        max_line_bytes: A longer line is an error; bounds memory.
+        lenient: Report a line that is not a message, or a malformed RECORD, as `LineRejected`
+            instead of raising. A line that may have been a SCHEMA, STATE, BATCH or
+            ACTIVATE_VERSION always raises: without it the next lines have another meaning.
     """
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES, *, lenient: bool = False) -> None:
@@ -78,7 +79,7 @@ class Reader:
             The messages in order; RECORDs as runs of lines of one stream.
 
         Raises:
-            MessageError: A line is no Singer message, or too long. All events before it have
+            MessageError: A line is not a Singer message, or is too long. All earlier events have
                 been yielded.
         """
         end = data.rfind(b"\n") + 1
@@ -95,10 +96,10 @@ class Reader:
         """Take the end of the input.
 
         Yields:
-            The message in the last line, where that has no newline.
+            The message in the last line, if that lacks a newline.
 
         Raises:
-            MessageError: The last line is no Singer message (a tap that died while writing).
+            MessageError: The last line is not a Singer message (the tap died while writing).
         """
         line = self._without_bom(b"".join(self._carry))
         self._carry, self._carried = [], 0
@@ -159,9 +160,9 @@ class Reader:
     def _run(
         self, stream: str, view: memoryview, block: bytes, start: int, end: int
     ) -> Iterator[ev.RecordsSeen]:
-        """The lines of one head as one event, or as several where their version changes.
+        """Yield the lines of one head as one event, or as several if their version changes.
 
-        Versions only ever grow, so the first and the last line tell whether there is a change.
+        Versions only increase, so the first and the last line show whether there is a change.
         """
         lines = block.count(b"\n", start, end)
         version = _version(block, start, end)
@@ -187,7 +188,7 @@ class Reader:
             start = stop
 
     def _understand(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
-        """One line; None for a blank one."""
+        """Return the event of one line; None for a blank one."""
         try:
             return self._parse(line)
         except MessageError as error:
@@ -196,7 +197,7 @@ class Reader:
             return ev.LineRejected(line, self._line, error.message, error.where.stream)
 
     def _parse(self, line: bytes) -> ev.InputEvent | None:
-        """One line by the exact path; None for a blank one."""
+        """Return the event of one fully parsed line; None for a blank one."""
         if not line.strip():
             return None
         message = loads(line)
@@ -220,10 +221,10 @@ class Reader:
 
 
 def _is_needed(line: bytes, *, is_last: bool) -> bool:
-    """Whether a line that cannot be understood may be a message other than a RECORD.
+    """Return whether a malformed line may be a message other than a RECORD.
 
-    A damaged object is taken for one unless its type stands whole before the damage. Of the last
-    line, which a tap that died may have left so, this has to be shown: nothing comes after it.
+    A damaged object counts as one unless its type is complete before the damage. The last line,
+    which a dying tap may have truncated, counts as one only if its type shows that.
     """
     message = loads(line)
     if isinstance(message, dict):
@@ -237,11 +238,11 @@ def _is_needed(line: bytes, *, is_last: bool) -> bool:
 
 
 def _version(block: bytes, start: int, end: int) -> int | None:
-    """The table version of the RECORD line that ends at `end`; the first line is at `start`.
+    """Return the table version of the RECORD line that ends at `end`; the first line is at `start`.
 
     In valid JSON the pattern can only match the envelope's own last keys: quotes inside strings
-    are escaped, and the one brace after them closes the line. Where it does not match (more keys,
-    or a column named so), the line is parsed.
+    are escaped, and the one brace after them closes the line. If it does not match (more keys,
+    or a column with this name), the line is parsed.
     """
     if block.find(b'"version"', max(start, end - _TAIL), end) < 0:
         return None

@@ -1,4 +1,4 @@
-"""What executors keep of records that do not fit: the first ones to tell, all of them in a file."""
+"""Rejected records on executors: the first ones are reported, all are written to a file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from target_spark.plans import Reject
 from target_spark.rejects import reject_line
 
 MAX_REJECTS = 100
-"""Rejected records of one task that are told apart; further ones are counted."""
+"""Rejected records of one task that are reported; further ones are only counted."""
 
 
 @dataclass
 class Rejects:
-    """Records of one task that do not fit, bounded in memory.
+    """Rejected records of one task, in bounded memory.
 
     Attributes:
-        folder: Where all of them are written with their text; None for nowhere.
-        options: Of the storage of the folder.
+        folder: Folder for all of them with their text, or None.
+        options: Options of the storage of the folder.
     """
 
     folder: str | None = None
@@ -33,7 +33,7 @@ class Rejects:
     _file: pa.NativeFile | None = None
 
     def add(self, reject: Reject, original: bytes) -> None:
-        """Notes one record."""
+        """Add one record."""
         self.count += 1
         if len(self.found) < MAX_REJECTS:
             self.found.append(reject)
@@ -44,7 +44,7 @@ class Rejects:
             self._file.write(reject_line(reject, original))
 
     def rows(self) -> list[dict[str, Any]]:
-        """As result rows: those told apart, their whole number, and the file, which is durable."""
+        """Return the result rows: the first records, the total, and the file, which is durable."""
         if not self.count:
             return []
         rows: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Tells of records that were left out: the first ones one by one, all of them in numbers."""
+"""Reports of rejected records: the first ones one by one, and the totals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from target_spark.events import LineRejected
 from target_spark.plans import Batch, LoadResult, Reject
 
 FIRST = 10
-"""Records of a stream that are named in the log."""
+"""Rejected records of a stream that are logged one by one."""
 
 RECORD_REJECTED = "record_rejected"
 
@@ -20,10 +20,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Rejections:
-    """Logs and counts; used by one thread.
+    """Logs and counts rejected records; used by one thread.
 
     Args:
-        kept_in: Folder or URL of the dead letters; None where they are not kept.
+        kept_in: Folder or URL of the dead letters; None if they are not kept.
     """
 
     def __init__(self, kept_in: str | None = None) -> None:
@@ -31,8 +31,8 @@ class Rejections:
         self._counters: dict[str | None, Counter] = {}
         self._named: dict[str | None, int] = {}
 
-    def of_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
-        """Tell of the rejected records of a flush that is durable."""
+    def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
+        """Report the rejected records of a durable flush."""
         staged = {file.url for file in batch.files if file.encoding.format == "singer"}
         stream = batch.stream.stream
         for result in results:
@@ -40,8 +40,8 @@ class Rejections:
                 self._name(stream, _place(stream, reject, staged), reject.reason)
             self._count(stream, result.rejected)
 
-    def of_line(self, line: LineRejected) -> None:
-        """Tell of a line that is no message."""
+    def report_line(self, line: LineRejected) -> None:
+        """Report a line that is not a message."""
         self._name(line.stream, Where(stream=line.stream, line=line.line), line.reason)
         self._count(line.stream, 1)
 
@@ -50,16 +50,16 @@ class Rejections:
         kept = f"; they are kept in '{shown(self._kept_in)}'" if self._kept_in else ""
         for stream, counter in self._counters.items():
             what = "lines" if stream is None else f"stream '{stream}': records"
-            _logger.warning("%s left out: %d%s", what, counter.total, kept)
+            _logger.warning("%s rejected: %d%s", what, counter.total, kept)
             counter.close()
         self._counters.clear()
 
     def _name(self, stream: str | None, where: Where, reason: str) -> None:
         named = self._named[stream] = self._named.get(stream, 0) + 1
         if named <= FIRST:
-            _logger.warning("%s: left out: %s", where, reason)
+            _logger.warning("%s: rejected: %s", where, reason)
         elif named == FIRST + 1:
-            _logger.warning("%s: left out; further ones are only counted", where)
+            _logger.warning("%s: rejected; further ones are only counted", where)
 
     def _count(self, stream: str | None, count: int) -> None:
         if not count:

@@ -1,7 +1,7 @@
 """Files of rejected records on their way from the executors to the dead letters.
 
-One JSON object a line: `file`, `line`, `reason`, and the record's text as it came: `original`, or
-`original_base64` where that is no Unicode text.
+One JSON object a line: `file`, `line`, `reason`, and the record's text as received: `original`, or
+`original_base64` if it is not Unicode text.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from target_spark.plans import Reject
 
 
 def reject_line(reject: Reject, original: bytes) -> bytes:
-    """Write a rejected record as one line.
+    """Return a rejected record as one line.
 
     Args:
-        reject: Which one, and why.
+        reject: The record and the reason.
         original: A line of standard input or of a batch file, or a row of it as a JSON object.
     """
     place = {"file": reject.file, "line": reject.line, "reason": reject.reason}

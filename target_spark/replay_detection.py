@@ -1,4 +1,4 @@
-"""Recognises records of a killed run that come again: notes of the destination, journals of ours.
+"""Detection of replayed records of a killed run: notes of the destination, journals of this run.
 
 `target_spark.replays` says what counts as a replay.
 """
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 class ReplayDetector:
-    """Tells replays from new records; methods may be called from any thread.
+    """Distinguishes replays from new records; methods may be called from any thread.
 
     Args:
         config: The settings.
         destination: Keeps the notes.
-        tables: Of the run.
+        tables: Tables of the run.
         files: Opens the files that are compared.
     """
 
@@ -66,22 +66,22 @@ class ReplayDetector:
         if expected:
             count = sum(expected)
             _log.info(
-                "stream '%s': an earlier run did not end well; %d records that it committed are "
-                "skipped if they come again",
+                "stream '%s': an earlier run was interrupted; %d records that it committed are "
+                "skipped if they are replayed",
                 name,
                 count,
             )
         return expected
 
     def segments(self, batch: Batch) -> tuple[Segment, ...]:
-        """Return what identifies the records of a piece, should they come again."""
+        """Return the segments of a piece, by which a later run can detect replays."""
         if batch.stream.stream not in self._journals:
             return ()
         with self._files.readable(batch):
             return segments_of(batch.files, self._files.options)
 
     def is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
-        """Tell whether an earlier run has committed the one file of a piece."""
+        """Return whether an earlier run has committed the one file of a piece."""
         journal, index = self._journals.get(batch.stream.stream), batch.replay
         if journal is None or index is None:
             return False
@@ -90,7 +90,7 @@ class ReplayDetector:
         is_replay = journal.match(index, whole, segments)
         if is_replay:
             _log.info(
-                "stream '%s': skipped %s that an earlier run has committed",
+                "stream '%s': skipped %s already committed by an earlier run",
                 batch.stream.stream,
                 f"{whole.lines} records" if whole.lines else "a batch file",
             )
@@ -135,7 +135,7 @@ class ReplayDetector:
             raise
 
     def _bookmark(self, stream: str, journal: Journal) -> str | None:
-        """The bookmark of the last STATE that went out, if it is known."""
+        """Return the bookmark of the last emitted STATE, if it is known."""
         if self._bookmarks is None:
             return journal.anchor
         return self._bookmarks.digest(self._sources[stream])

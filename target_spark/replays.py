@@ -1,10 +1,10 @@
-"""Replays: records of a killed run that come again, detected and not loaded twice.
+"""Replays: records of a killed run that are received again, detected and not loaded twice.
 
-A run may be killed after it has committed rows and before the STATE that covers them has gone
-out; the next run gets these rows again. Destinations with `keeps_notes` keep a *note* of
-every append-only stream: the digests of the records that are durable and that no STATE covers yet,
-cut where STATE messages came, since only there can the next run begin. The note shrinks before
-each STATE goes out, never after it.
+A run may be killed after it has committed rows and before it has emitted the STATE that covers
+them; the next run receives these rows again. Destinations with `keeps_notes` keep a *note* of
+every append-only stream: the digests of the durable records that a STATE does not cover yet, cut
+at STATE messages, as the next run can begin only there. The note shrinks before each STATE is
+emitted, never after it.
 
 Records count as replays only if the destination shows that the run of the note has ended and that
 the table still holds its commits and nothing newer, and if they are the same sequence, from the
@@ -44,10 +44,10 @@ _EXTRACTED = re.compile(
 
 @dataclass(frozen=True)
 class Entry:
-    """A segment and the commit that holds its rows.
+    """A segment and the commit with its rows.
 
     Attributes:
-        token: Of the flush; empty if no row of it was to be loaded.
+        token: Token of the flush; empty if its rows were not to be loaded.
         segment: The records.
     """
 
@@ -57,11 +57,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Note:
-    """What a table holds of a stream that no STATE covers, oldest first.
+    """The records of a stream in a table that a STATE does not cover yet, oldest first.
 
     Attributes:
         entries: The records.
-        anchor: See `Bookmarks`: of the last STATE that went out before them, if known.
+        anchor: See `Bookmarks`: of the last STATE emitted before them, if known.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -92,7 +92,7 @@ class Note:
 
 
 def read_note(text: str | None) -> Note:
-    """Return the inverse of `Note.to_text`; an empty note for any other text."""
+    """Return the note of a stored text; an empty note for any other text."""
     try:
         anchor, content = json.loads(text or "[null,[]]")
         entries = tuple(
@@ -116,12 +116,12 @@ class Bookmarks:
         self._state = state
 
     def digest(self, stream: str) -> str | None:
-        """Return what identifies the bookmark of a stream; None if the STATE has no bookmarks.
+        """Return the digest of a stream's bookmark; None if the STATE does not have bookmarks.
 
         A stream without a bookmark of its own is identified by all of them.
 
         Args:
-            stream: Its name as the tap has it.
+            stream: Name of the stream in the tap.
         """
         found = self._found
         if found is None:
@@ -142,13 +142,13 @@ class Bookmarks:
 
 
 class Journal:
-    """What one stream of this run has in its table that no STATE covers yet.
+    """The records of one stream of this run that a STATE does not cover yet.
 
     Args:
-        most: Segments that are kept; with more, nothing of them is detected later.
+        most: Most segments to keep; with more, replays of them are not detected later.
 
     Attributes:
-        anchor: See `Note`: of the note that was inherited.
+        anchor: See `Note`: the anchor of the inherited note.
         lock: Held while the journal changes and its note is stored, so that notes are stored in
             their order.
     """
@@ -171,10 +171,10 @@ class Journal:
         return bool(kept or self._unknown_until is not None)
 
     def inherit(self, note: Note) -> tuple[int, ...]:
-        """Take the note of a run that has ended.
+        """Take the note of an ended run.
 
         Returns:
-            Lines of each segment that may come again, in order; 0 for a batch file.
+            Lines of each segment that may be replayed, in order; 0 for a batch file.
         """
         self._inherited, self.anchor = list(note.entries), note.anchor
         return tuple(entry.segment.lines for entry in self._inherited)
@@ -183,12 +183,12 @@ class Journal:
         """Compare a piece with an inherited segment; the earlier ones have been compared.
 
         Args:
-            index: Of the segment, from 0.
+            index: Index of the segment, from 0.
             whole: The piece as one segment.
-            parts: The piece, cut where STATE messages came in this run.
+            parts: The piece, cut at the STATE messages of this run.
 
         Returns:
-            Whether the piece is a replay. Its parts take the place of the segment then.
+            Whether the piece is a replay. If so, its parts replace the segment.
         """
         with self.lock:
             if index < self._matched:
@@ -223,14 +223,14 @@ class Journal:
             self._add(entries)
 
     def cover(self, position: int, bookmark: str | None) -> bool:
-        """Forget what a STATE covers.
+        """Forget the records that a STATE covers.
 
         Args:
-            position: Of the STATE, as the tracker counts.
+            position: Position of the STATE in the tracker.
             bookmark: See `Bookmarks`: of the STATE.
 
         Returns:
-            Whether the note has changed, and must be stored before the STATE goes out.
+            Whether the note has changed, and must be stored before the STATE is emitted.
         """
         with self.lock:
             was_stale, self._is_stale = self._is_stale, False
@@ -255,12 +255,12 @@ class Journal:
             return was_stale or len(kept) < count
 
     def not_stored(self) -> None:
-        """Note that the note could not be stored: it must be before anything else is."""
+        """Note that the note could not be stored; it must be stored before anything else."""
         with self.lock:
             self._is_stale = True
 
     def note(self, anchor: str | None) -> Note:
-        """Return the note: what is durable, or about to be, then what may still come again."""
+        """Return the note: records that are or will be durable, then those that may be replayed."""
         with self.lock:
             entries = (*self._durable, *self._pending, *self._inherited)
             if self._unknown_until is not None or len(entries) > self._most:
@@ -273,23 +273,23 @@ class Journal:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Detect nothing of what has come until a STATE covers all of it."""
+        """Stop keeping segments until a STATE covers all records received so far."""
         last = max((entry.segment.until for entry in self._durable), default=0)
         self._unknown_until = max(last, self._unknown_until or 0)
         self._durable = []
         self._end_replay()
 
     def _end_replay(self) -> None:
-        """Expect nothing more; the note that is stored says otherwise until it is replaced."""
+        """Expect no more replays; the stored note is outdated until it is replaced."""
         self._inherited, self._is_stale = [], True
 
 
 def segments_of(files: Sequence[InputFile], options: StorageOptions) -> tuple[Segment, ...]:
-    """Return the segments of a piece, cut where STATE messages came.
+    """Return the segments of a piece, cut at STATE messages.
 
     Args:
         files: A staged file, or files of BATCH messages.
-        options: Of the storage of batch files.
+        options: Options of the storage of batch files.
 
     Raises:
         OSError: A file cannot be read.
@@ -308,7 +308,7 @@ def line_segments(source: IO[bytes], file: InputFile) -> Iterator[Segment]:
 
     Args:
         source: The file, at its start.
-        file: With the marks and the positions.
+        file: The file's plan, with marks and positions.
     """
     done, since = 0, file.since
     for size, position in file.marks:
@@ -357,7 +357,7 @@ def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> S
 
 
 def _normal(block: bytes) -> bytes:
-    """The lines without the time of extraction of their envelope, which differs from run to run."""
+    """Return the lines without `time_extracted` of their envelope, which differs between runs."""
     return _EXTRACTED.sub(rb"\1", block) if b'"time_extracted"' in block else block
 
 

@@ -1,4 +1,4 @@
-"""Which failures may pass by themselves, and how long to wait before work is done again. Pure."""
+"""Transient failures, and the pauses before retries. Pure."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _PASSING_NAMES = re.compile(
 
 
 def may_pass(error: BaseException) -> bool:
-    """Tell whether a failure may pass by itself: network, throttling, full disk, conflict.
+    """Return whether a failure is transient: network, throttling, full disk, conflict.
 
-    Judged by the innermost cause that tells: the number of an `OSError`, else the class and text.
-    What nothing is known of has not failed for a passing reason.
+    Judged by the innermost cause that shows it: the number of an `OSError`, else class and text.
+    An unknown failure is not transient.
     """
     if isinstance(error, _NEVER):
         return False
@@ -69,7 +69,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _verdict(error: BaseException) -> bool | None:
-    """Judge one error by itself; None where it tells nothing."""
+    """Judge one error by itself; None if unknown."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, ConnectionError | TimeoutError):
         return True
@@ -84,13 +84,13 @@ def _verdict(error: BaseException) -> bool | None:
 
 
 class Backoff:
-    """Do work again that failed for a passing reason: exponential pauses, full jitter.
+    """Retry work after transient failures: exponential pauses with full jitter.
 
     The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
     most five minutes, so that several writers do not collide again.
 
     Args:
-        retries: How often at most.
+        retries: Most retries.
         seconds: Longest pause before the first retry.
         chance: Gives numbers from 0 to 1.
     """

@@ -1,4 +1,4 @@
-"""What executors do when files of a table are written anew."""
+"""Executors' work to rewrite files of a table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from target_spark.version_edit import VersionEdit
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """Files to write anew.
+    """Files to rewrite.
 
     Attributes:
         pairs: Old and new URL of each.
-        write: The columns they get.
-        edit: What happens to their rows; files that it leaves alone are not written.
+        write: The new columns.
+        edit: The change of their rows; files that it does not change are not written.
     """
 
     pairs: Sequence[tuple[str, str]]
@@ -31,7 +31,7 @@ class RewritePlan:
 
 
 def rewrite(plan: RewritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`mapInArrow` function: tells a part for every file that was written or has become empty."""
+    """Yield a part for every file that was written or has become empty; for `mapInArrow`."""
     pa.set_cpu_count(1)
     for number in numbers_of(batches):
         source, target = plan.pairs[number]
@@ -48,7 +48,8 @@ def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, An
     name = plan.write.encoding.format
     options = plan.write.options
     if plan.edit is not None and (
-        plan.edit.spares(source, name, options) or not _changes(plan.edit, source, name, options)
+        plan.edit.keeps_file(source, name, options)
+        or not _changes(plan.edit, source, name, options)
     ):
         return []
     columns = _columns(plan.write)
@@ -74,7 +75,7 @@ def _changes(edit: VersionEdit, source: str, name: str, options: StorageOptions)
 
 
 def _columns(write: WritePlan) -> pa.Schema:
-    """The columns as they pass from reader to writer."""
+    """Return the columns between reader and writer."""
     if write.encoding.format == "csv":
         return pa.schema([(name, pa.string()) for name in write.columns.names])
     if FORMATS[write.encoding.format].text:
@@ -83,7 +84,7 @@ def _columns(write: WritePlan) -> pa.Schema:
 
 
 def _first_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table] | None:
-    """The tables from the first one with rows on, or None where there is no row."""
+    """Return the tables from the first one with rows on; None if all are empty."""
     for table in tables:
         if table.num_rows:
             return chained(table, tables)

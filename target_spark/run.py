@@ -23,7 +23,7 @@ from shared.storage import StorageOptions
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
 from target_spark.dead_letter import DeadLetters
-from target_spark.doing import Doer, Loads, Spark
+from target_spark.doing import ActionExecutor, Loads, Spark
 from target_spark.pipeline import Limits, Pipeline
 from target_spark.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.reader import Reader
@@ -56,8 +56,8 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
 
     Args:
         config: The settings.
-        input_fd: Where the messages come from.
-        output: Where STATE goes.
+        input_fd: Descriptor of the messages.
+        output: Output for STATE.
 
     Raises:
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
@@ -70,7 +70,7 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
 
     if config.staging.root is None and not executors_share_disk(config.spark):
         raise SettingsError(
-            "is needed with a cluster: executors must be able to read staged files",
+            "is required with a cluster: executors must be able to read staged files",
             where=Where(setting="staging.root"),
             hint="name a folder that this machine and all executors share",
         )
@@ -88,7 +88,7 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
 def run_with(
     config: TargetConfig, input_fd: int, output: MessageOutput, loader: Loads, spark: Spark
 ) -> None:
-    """`run` with a loader and a Spark of the caller's."""
+    """Run with a loader and Spark of the caller."""
     _widen(input_fd)
     wakeup = Wakeup()
     label = "target-spark"
@@ -100,7 +100,7 @@ def run_with(
         ):
             run_id, failure = uuid.uuid4().hex, config.failure
             letters = failure.dead_letter_path
-            doer = Doer(
+            executor = ActionExecutor(
                 loader=loader,
                 spark=spark,
                 staging=staging,
@@ -115,7 +115,7 @@ def run_with(
                 _pipeline(config, run_id, loader),
                 Reader(lenient=failure.policy in _LENIENT),
                 input_fd,
-                doer,
+                executor,
                 workers,
                 signals,
                 wakeup,
@@ -123,7 +123,7 @@ def run_with(
             try:
                 loop.run()
             finally:
-                doer.close()
+                executor.close()
     finally:
         wakeup.close()
 
@@ -158,13 +158,13 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         overwrite=loader.overwrites,
         plan=checked(loader.plan) if config.validate_records else loader.plan,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
-        bury=failure.dead_letter_path is not None,
+        keep_dead_letters=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),
     )
 
 
 def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
-    """Which bounds of a flush are too fine where a commit takes so long."""
+    """Yield the bounds of a flush that are too small for the seconds of a commit."""
     strategy = config.strategy
     if strategy is not None:
         known = BATCH.variants[strategy.name]
@@ -178,7 +178,7 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
 
 
 def _widen(fd: int) -> None:
-    """Let a pipe hold a whole block, where the system allows it; only speed depends on it."""
+    """Let a pipe hold a whole block, if the system allows it; only speed depends on it."""
     if _F_SETPIPE_SZ is not None:
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
@@ -196,12 +196,12 @@ class _Clock:
 
 @dataclass
 class _Loop:
-    """One run: reads, hands events to the pipeline and has done what it answers."""
+    """One run: reads input, passes events to the pipeline and executes its actions."""
 
     pipeline: Pipeline
     reader: Reader
     input_fd: int
-    doer: Doer
+    executor: ActionExecutor
     workers: Workers
     signals: StopSignals
     wakeup: Wakeup
@@ -242,7 +242,7 @@ class _Loop:
             raise error
 
     def _take_input(self) -> None:
-        """Take what has been read, or read more, or sleep until something happens."""
+        """Handle the input read so far, or read more, or sleep until something happens."""
         if not self.pipeline.wants_input:
             self.wakeup.wait(None, self._patience())
         elif not self._take_messages():
@@ -260,7 +260,7 @@ class _Loop:
         return next_at - self.clock()
 
     def _take_messages(self) -> bool:
-        """Handle what the last read brought; False once that is used up."""
+        """Handle the messages of the last read; return False if there are none left."""
         try:
             for message in self._messages:
                 self._handle(message)
@@ -291,7 +291,7 @@ class _Loop:
             if problem is not None and isinstance(action, _NOT_AFTER_A_PROBLEM):
                 continue
             try:
-                self.doer.do(action)
+                self.executor.execute(action)
             except SingerSparkError as error:
                 if error is self.signals.error:
                     raise

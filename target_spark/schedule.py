@@ -1,4 +1,4 @@
-"""Which work runs, and in which order: no I/O and no clock of its own."""
+"""The order of work. No I/O and no clock of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Protocol
 from target_spark import events as ev
 from target_spark.flushes import (
     Activation,
-    Burial,
+    DeadLetterStep,
     FilesPiece,
     PendingFlush,
     Piece,
@@ -26,23 +26,23 @@ from target_spark.flushes import (
 
 
 class RetryRule(Protocol):
-    """Decides whether failed work is done again."""
+    """Decides whether failed work is retried."""
 
     def pause(self, error: BaseException, failures: int) -> float | None:
-        """Say how long to wait before work that has failed is done again.
+        """Return the pause before failed work is retried.
 
         Args:
             error: Its last failure.
-            failures: How often it has failed, from 1.
+            failures: Number of its failures, from 1.
 
         Returns:
-            Seconds, or None where it must not be done again.
+            Seconds, or None if it must not be retried.
         """
         ...
 
 
 class NoRetries:
-    """Whatever fails has failed for good."""
+    """Never retry."""
 
     def pause(self, error: BaseException, failures: int) -> float | None:  # noqa: ARG002
         """See `RetryRule`."""
@@ -54,9 +54,9 @@ class Job:
     """A piece of work.
 
     Attributes:
-        failures: How often it has failed.
-        began_at: When it began the last time.
-        due: When it may begin again after a failure.
+        failures: Number of its failures.
+        began_at: Start of its last attempt.
+        due: Earliest start of a retry.
     """
 
     failures: int = 0
@@ -85,14 +85,14 @@ class Schedule:
     """Conversions in order of arrival, steps of one stream one after the other.
 
     Files of BATCH messages that wait for the same flush are converted together.
-    Pieces of a stream that may be replays are compared one after the other, so that none has to
-    wait for another while it runs. Steps go before conversions. Streams do not wait for each
-    other; a step that waits for being done again holds back those behind it.
+    Pieces of a stream that may be replays are compared one after the other, so that they do not
+    wait for each other while they run. Steps have precedence over conversions. Streams do not wait
+    for each other; a step that waits for its retry holds back those behind it.
 
     Args:
-        parallel: Pieces of work at a time.
-        converts: Conversions at a time.
-        retries: What is done again.
+        parallel: Concurrent pieces of work.
+        converts: Concurrent conversions.
+        retries: Decides what is retried.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Schedule:
 
     @property
     def until(self) -> int:
-        """Line of stdin from which on nothing counts."""
+        """Line of stdin from which on the input is discarded."""
         return self._until
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was added has been done."""
+        """Whether all work is done."""
         return not (self._running or self._steps or self._converts or self._later)
 
     @property
@@ -135,21 +135,21 @@ class Schedule:
 
     @property
     def deadline(self) -> float:
-        """When work may be done again; `math.inf` for never."""
+        """Time of the next retry; `math.inf` for never."""
         return min((job.due for job in self._later), default=math.inf)
 
     def add_piece(self, stream: Stream, flush: PendingFlush, piece: Piece) -> None:
-        """Have a complete piece converted."""
+        """Add the conversion of a complete piece."""
         self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
 
     def add_step(self, stream: Stream, step: Step) -> None:
-        """Have a step done after those the stream has already."""
+        """Add a step behind the stream's other steps."""
         self._steps += 1
         stream.steps.append(step)
         self.offer(stream)
 
     def offer(self, stream: Stream) -> None:
-        """Let the stream's first step have its turn if it can run and does not yet."""
+        """Queue the stream's first step if it can run and is not running."""
         if stream.running or not stream.steps:
             return
         step = stream.steps[0]
@@ -158,7 +158,7 @@ class Schedule:
             self._turns.append(Turn(stream=stream, step=step))
 
     def begin(self, now: float) -> Iterator[ev.Work]:
-        """Begin what may begin.
+        """Begin all work that may begin.
 
         Yields:
             The work to do.
@@ -187,7 +187,7 @@ class Schedule:
         """Note that work has failed.
 
         Returns:
-            What to say of it where it is done again; else the work, which has failed for good.
+            The message for a retry; else the work, which has failed permanently.
         """
         job = self._running.pop(work)
         job.failures += 1
@@ -201,16 +201,16 @@ class Schedule:
         return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
 
     def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
-        """Have what has failed converted in another way, before all others: as these pieces."""
+        """Convert a failed piece again as these pieces, before all others."""
         jobs = [replace(job, piece=piece) for piece in pieces]
         job.flush.unconverted += len(jobs) - 1
         self._converts.extendleft(reversed(jobs))
 
     def flushes_before(self, stream: Stream, line: int) -> Iterator[PendingFlush]:
-        """Forget the steps of a stream that began at a line of stdin or after it.
+        """Forget the steps of a stream from a line of stdin on.
 
         Yields:
-            The flushes that are left and have not had their turn.
+            The remaining flushes that have not begun.
         """
         first = int(stream.running)
         while len(stream.steps) > first and _began(stream.steps[-1], line):
@@ -220,8 +220,8 @@ class Schedule:
             step for step in islice(stream.steps, first, None) if isinstance(step, PendingFlush)
         )
 
-    def end_before(self, line: int) -> list[Conversion]:
-        """Convert nothing that came in a line of stdin or after it, save what runs.
+    def discard_from(self, line: int) -> list[Conversion]:
+        """Drop the conversions from a line of stdin on that are not running.
 
         Returns:
             The conversions that will not begin.
@@ -230,19 +230,19 @@ class Schedule:
         waiting = [job for job in (*self._converts, *self._later) if isinstance(job, Conversion)]
         for job in waiting:
             if isinstance(job.piece, StagedPiece):
-                job.piece.end_before(line)
+                job.piece.discard_from(line)
         self._converts = deque(job for job in self._converts if not self._is_over(job))
         self._later = [job for job in self._later if not self._is_over(job)]
         return [job for job in waiting if self._is_over(job)]
 
     def fail(self) -> None:
-        """Begin nothing new but steps that are ready by now, or by what still runs."""
+        """Begin only steps that are ready now, or become ready by running work."""
         self._is_failing = True
         self._converts.clear()
         self._later.clear()
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Begin nothing new."""
         self._is_stopped = True
         self._converts.clear()
         self._turns.clear()
@@ -265,7 +265,7 @@ class Schedule:
         return self._merged(job)
 
     def _merged(self, job: Conversion) -> Conversion:
-        """A conversion with those that wait behind it and can go with it: a job costs as well."""
+        """Return a conversion merged with waiting ones that fit into the same Spark job."""
         if job.failures or not isinstance(job.piece, FilesPiece):
             return job
         waiting, self._converts = self._converts, deque()
@@ -280,7 +280,7 @@ class Schedule:
         return job
 
     def _wake(self, now: float) -> None:
-        """Put work whose pause is over before all other of its kind."""
+        """Queue work whose pause is over before all other of its kind."""
         if not self._later:
             return
         due = [job for job in self._later if job.due <= now]
@@ -297,14 +297,14 @@ def _began(step: Step, line: int) -> bool:
 
 
 def _may_begin(job: Conversion) -> bool:
-    """Whether no other piece of the stream is being compared, or this one is compared again."""
+    """Return whether the piece may begin: others of its stream are not being compared."""
     return job.piece.replay is None or not job.stream.comparing or job.failures > 0
 
 
 def _what(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
         return "conversion"
-    return "look at the table" if isinstance(job.step, Recollection) else "commit"
+    return "lookup of replays" if isinstance(job.step, Recollection) else "commit"
 
 
 def _work(number: int, job: Conversion | Turn) -> ev.Work:
@@ -335,6 +335,6 @@ def _step(number: int, step: Step) -> ev.Work:
         return ev.Commit(number, step.number, step.header)
     if isinstance(step, Activation):
         return ev.Activate(number, step.stream, step.version)
-    if isinstance(step, Burial):
-        return ev.Bury(number, step.position, tuple(step.lines))
+    if isinstance(step, DeadLetterStep):
+        return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
     return ev.Finish(number, step.stream)

@@ -1,4 +1,4 @@
-"""What is seen to at a SCHEMA message where records are validated."""
+"""Checks of a SCHEMA message if records are validated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bool]:
-    """The plan for streams, with the schema itself checked before.
+    """Return the plan for streams with a check of the schema before it.
 
     Raises (from the function):
         MessageError: The schema is not valid by the metaschema of the draft.
@@ -25,10 +25,9 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
         problem = schema_problem(stream.schema)
         if problem is not None:
             raise MessageError(
-                f"the SCHEMA is no valid JSON Schema (draft 2020-12): {problem}",
+                f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
                 where=Where(stream=stream.stream),
-                hint="records cannot be validated by it; mend the tap, or set "
-                "`validate_records: false`",
+                hint="records cannot be validated; fix the tap, or set `validate_records: false`",
             )
         return plan(stream)
 
@@ -36,25 +35,25 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
 
 
 class SlowKeywords:
-    """Tells once for each schema of a stream why the library looks at every record."""
+    """Logs once for each schema of a stream why the library checks every record."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, ...]] = {}
 
     def tell(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Write a line to the log, where there is something new to say.
+        """Write a line to the log if there is news.
 
         Args:
-            stream: Its name.
-            schema: What its records are validated by.
+            stream: Name of the stream.
+            schema: The schema for its records.
             files: For rows of files with typed columns.
         """
         from shared.transforms.validation.validator import RecordValidator  # noqa: PLC0415
 
-        words = RecordValidator(schema, files=files).told()
+        words = RecordValidator(schema, files=files).slow_keywords()
         if words and self._told.get(stream) != words:
             _log.info(
-                "stream '%s': every record goes through the jsonschema library, which is slow, "
+                "stream '%s': every record is validated by the jsonschema library, which is slow, "
                 "because of %s",
                 stream,
                 ", ".join(words),

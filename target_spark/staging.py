@@ -1,4 +1,4 @@
-"""RECORD lines on their way to Spark: files in a private folder that goes when the run ends."""
+"""RECORD lines on their way to Spark: files in a private folder, removed after the run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StagedFile:
         self.size += size
 
     def as_input(self) -> InputFile:
-        """The file as the loader sees it."""
+        """Return the file for the loader."""
         line_map = tuple(zip(self.runs[::2], self.runs[1::2], strict=True))
         return InputFile(str(self.path), STAGED, self.lines, self.size, line_map)
 
@@ -59,10 +59,10 @@ class Staging:
 
     Args:
         root: Folder (or `file://` URL) for it; None for the system's temporary folder.
-        open_files: Files kept open at a time; others are reopened when lines come for them.
+        open_files: Files kept open at a time; others are reopened for new lines.
 
     Raises:
-        SettingsError: `root` is no local path.
+        SettingsError: `root` is not a local path.
         DestinationError: It cannot be written, or is full.
     """
 
@@ -90,7 +90,7 @@ class Staging:
             self._owned.close()
 
     def append(self, number: int, data: bytes | memoryview, lines: int, first_line: int) -> None:
-        """Append lines to a file, which is made where `number` is new.
+        """Append lines to a file; create it if `number` is new.
 
         Raises:
             DestinationError: The disk is full, or the folder cannot be written.
@@ -108,7 +108,7 @@ class Staging:
         """Close a file for good.
 
         Returns:
-            What the executors are to read.
+            The file for the executors.
 
         Raises:
             DestinationError: The disk is full.
@@ -120,7 +120,7 @@ class Staging:
         return file.as_input()
 
     def cut(self, file: InputFile, before: int) -> InputFile:
-        """Take the lines that came at a line of stdin or after it off a completed file.
+        """Remove the lines from a line of stdin on from a completed file.
 
         Raises:
             DestinationError: The file cannot be changed.
@@ -132,7 +132,7 @@ class Staging:
         return replace(file, rows=lines, size=size)
 
     def remove(self, number: int) -> None:
-        """Delete a completed file; one that cannot be deleted goes with the folder."""
+        """Delete a completed file; one that cannot be deleted is removed with the folder."""
         with contextlib.suppress(OSError):
             self._paths.pop(number).unlink()
 
@@ -148,7 +148,7 @@ class Staging:
 
 
 def _lines_before(file: InputFile, before: int) -> int:
-    """The lines of a staged file that came before a line of stdin."""
+    """Return the number of lines of a staged file before a line of stdin."""
     count, runs = 0, [first for first, _ in file.line_map[1:]]
     for (first, stdin), after in zip(file.line_map, [*runs, (file.rows or 0) + 1], strict=True):
         count += max(0, min(after - first, before - stdin))
@@ -156,7 +156,7 @@ def _lines_before(file: InputFile, before: int) -> int:
 
 
 def _size_of(staged: IO[bytes], lines: int) -> int:
-    """The bytes of the first lines of a file."""
+    """Return the bytes of the first lines of a file."""
     size = 0
     while lines and (block := staged.read(BLOCK_BYTES)):
         found = block.count(b"\n")
@@ -191,7 +191,7 @@ def _local_path(root: str) -> Path:
         return Path(unquote(parts.path))
     if "://" in root:
         raise SettingsError(
-            f"'{root}' is no folder",
+            f"'{root}' is not a local folder",
             where=Where(setting="staging.root"),
             hint="give a local folder, or one that all executors share",
         )
@@ -200,7 +200,7 @@ def _local_path(root: str) -> Path:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Turn failures of the disk into an error that names the path and what can be done."""
+    """Turn failures of the disk into an error with the path and a hint."""
     try:
         yield
     except OSError as error:
@@ -209,5 +209,5 @@ def _named(path: Path) -> Iterator[None]:
         raise DestinationError(
             f"staging: {what}",
             where=Where(file=str(path)),
-            hint="free some space, or set staging.root to a folder that can be written",
+            hint="free some space, or set staging.root to a writable folder",
         ) from error

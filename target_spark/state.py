@@ -1,4 +1,4 @@
-"""Which STATE may go out: the newest one with nothing undone before it. Pure."""
+"""The STATE to emit: the newest one with everything before it durable. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 MOST_BYTES = 16 * 1024 * 1024
-"""STATE values that are kept; above that, of those that wait for the same acts, some go."""
+"""Bytes of STATE values to keep; above that, some that wait for the same acts are dropped."""
 
 _OVERHEAD = 200
 _FEW = 32
@@ -30,15 +30,16 @@ class _State:
 class StateTracker:
     """Orders STATE against the acts (flushes, activations, swaps) that must be durable first.
 
-    An act is known by the position at which its first message arrived. A STATE may go out once
-    every act that began before it is durable; an idle stream has no act open and holds nothing.
-    All that wait are kept, as the input may prove bad before any of them. Above `most_bytes`, of
-    those that wait for the same acts, every second one is forgotten, never the newest.
+    An act is identified by the position of its first message. A STATE may be emitted once every
+    act that began before it is durable; an idle stream does not have an open act and does not hold
+    back STATE. All waiting STATEs are kept, as the input may prove bad before any of them. Above
+    `most_bytes`, every second one of those that wait for the same acts is dropped, never the
+    newest.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.released = 0
-        """Position of the newest STATE that has been released."""
+        """Position of the newest released STATE."""
         self.position = 0
         """Position of the newest act or STATE."""
         self._open: dict[int, None] = {}
@@ -52,7 +53,7 @@ class StateTracker:
         """Note that an act has begun.
 
         Returns:
-            Its position, the name to close it by.
+            Its position, which identifies it.
         """
         self.position += 1
         self._open[self.position] = None
@@ -64,7 +65,7 @@ class StateTracker:
         del self._open[position]
 
     def seen(self, value: bytes, line: int) -> None:
-        """Note a STATE, in a line of the input, that covers everything begun so far."""
+        """Note a STATE in a line of the input; it covers everything begun so far."""
         self.position += 1
         state = _State(self.position, line, value)
         self._states.append(state)
@@ -78,12 +79,12 @@ class StateTracker:
             acts = list(self._open)
             self._newest = list({bisect_left(acts, at): at for at in self._newest}.values())
 
-    def end_before(self, line: int) -> None:
-        """Forget the STATEs in this line and after it: what they cover will not be durable."""
+    def discard_from(self, line: int) -> None:
+        """Forget the STATEs from this line on: their records will not be durable."""
         self._keep([state for state in self._states if state.line < line])
 
     def release(self) -> bytes | None:
-        """The newest STATE that may go out and has not; it is forgotten with all older ones."""
+        """Return the newest STATE to emit, or None; forget it and all older ones."""
         if not self._states:
             return None
         oldest = next(iter(self._open), self.position + 1)
@@ -98,11 +99,11 @@ class StateTracker:
 
     @property
     def waiting(self) -> frozenset[int]:
-        """Positions of the STATEs that will go out if the input stays good: one for each act."""
+        """Positions of the STATEs to emit if the input stays valid: one for each act."""
         return frozenset(self._newest)
 
     def holders(self) -> Iterable[int]:
-        """Positions of the open acts that hold the newest STATE back."""
+        """Return positions of the open acts that hold back the newest STATE."""
         newest = self._states[-1].position if self._states else 0
         return tuple(position for position in self._open if position < newest)
 
@@ -111,7 +112,7 @@ class StateTracker:
         self._bytes = sum(state.size for state in states)
 
     def _thin_out(self) -> None:
-        """Of STATEs that will become free at the same moment, keep the newest and some others."""
+        """Drop some of the STATEs that wait for the same acts, never the newest."""
         acts = list(self._open)
         alike = groupby(self._states, key=lambda state: bisect_left(acts, state.position))
         self._keep([state for _, group in alike for state in list(group)[::-2][::-1]])

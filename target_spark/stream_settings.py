@@ -1,4 +1,4 @@
-"""What the settings say of one stream: the general ones, changed by those of its patterns."""
+"""Settings of one stream: the general ones, overridden by those of its patterns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PLACE = re.compile(r"\{(stream|schema|table)\}")
 
 
 def load_method(config: TargetConfig, stream: str) -> str:
-    """How a stream is loaded: `append-only`, `upsert` or `overwrite`."""
+    """Return the load method of a stream: `append-only`, `upsert` or `overwrite`."""
     return str(_rules(config, stream).get("load_method", config.load_method))
 
 
 def hard_delete(config: TargetConfig, stream: str) -> bool:
-    """Whether rows of a stream are removed instead of being marked."""
+    """Return whether rows of a stream are removed instead of being marked."""
     return bool(_rules(config, stream).get("hard_delete", config.hard_delete))
 
 
 def table_name(config: TargetConfig, stream: str) -> TableName:
-    """Where a stream goes: prefix, schema and the mapping by patterns applied."""
+    """Return the table of a stream: with prefix, schema and the names of its patterns."""
     rules = _rules(config, stream)
     schema, table = rules.get("schema"), rules.get("table", "{stream}")
     return TableName(
@@ -39,20 +39,20 @@ def table_name(config: TargetConfig, stream: str) -> TableName:
 
 
 def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
-    """What tells the records of a stream apart: as set for it, else as its SCHEMA says."""
+    """Return the key properties of a stream: those of the settings, else of its SCHEMA."""
     return tuple(_rules(config, schema.stream).get("key_properties", schema.key_properties))
 
 
 def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:
-    """What a stream asks of its table.
+    """Return the request of a stream for its table.
 
     Args:
         config: The settings.
         schema: The stream's last SCHEMA.
-        struct: Its columns as they are stored.
+        struct: Its columns as stored.
 
     Raises:
-        MessageError: The stream is to be upserted and has no key, or a key that is no property.
+        MessageError: The load method is `upsert`, and the key is missing or is not a property.
     """
     stream = schema.stream
     rules = _rules(config, stream)
@@ -84,14 +84,15 @@ def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: 
         return
     if not keys:
         raise MessageError(
-            "'upsert' needs key properties, and the SCHEMA has none",
+            "'upsert' needs key properties, but the SCHEMA does not have any",
             where=Where(stream=stream),
             hint="set `streams.<pattern>.key_properties`, or another `load_method` for the stream",
         )
     for key in keys:
         if key not in struct.names:
             raise MessageError(
-                f"the key property '{key}' is no property of the SCHEMA", where=Where(stream=stream)
+                f"the key property '{key}' is not a property of the SCHEMA",
+                where=Where(stream=stream),
             )
 
 

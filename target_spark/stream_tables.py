@@ -1,4 +1,4 @@
-"""The tables of a run: what each stream asks of its own, and how its parts are written."""
+"""The tables of a run: the request of each stream, and how its parts are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamTables:
-    """The tables that the streams of a run go to; methods may be called from any thread.
+    """The tables of the streams of a run; methods may be called from any thread.
 
     Args:
         config: The settings.
@@ -38,7 +38,7 @@ class StreamTables:
         """Reserve the table of a stream.
 
         Raises:
-            SettingsError: The stream would share its table with another one, to the loss of rows.
+            SettingsError: The stream would share its table with another one and lose rows.
         """
         table = self._destination.table(table_name(self._config, stream))
         self._owners.claim(stream, table, load_method(self._config, stream))
@@ -52,7 +52,7 @@ class StreamTables:
         self._owners.activate(stream)
 
     def request(self, stream: StreamSchema) -> TableRequest:
-        """Return what a stream asks of its table under a schema."""
+        """Return the request of a stream for its table under a schema."""
         known = self._requests.get(stream.stream)
         if known is None or known[0] != stream:
             columns = stored_columns(stream.schema, self._config.add_record_metadata)
@@ -72,7 +72,7 @@ class StreamTables:
             return self._latest.get(stream)
 
     def keys(self, stream: StreamSchema) -> tuple[str, ...]:
-        """Return the key properties that each record has to bring along."""
+        """Return the key properties that each record must have."""
         own = COLUMNS if self._config.add_record_metadata else ()
         return tuple(key for key in key_properties(self._config, stream) if key not in own)
 
@@ -85,7 +85,7 @@ class StreamTables:
             return self._writes[_key(batch)]
 
     def flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
-        """Return what the destination is to commit, or to abort."""
+        """Return the flush for the destination to commit or abort."""
         parts = tuple(part for result in results for part in result.parts)
         write = self.prepare(batch)
         return Flush(batch.stream.stream, batch.token, write, self.request(batch.stream), parts)
@@ -96,5 +96,5 @@ class StreamTables:
 
 
 def _key(batch: Batch) -> tuple[str, str]:
-    """What a flush is known by: outputs of one stream share their token."""
+    """Return the identity of a flush: outputs of one stream share their token."""
     return batch.stream.stream, batch.token

@@ -1,4 +1,4 @@
-"""Which streams of a run go into which table, so that none destroys what another one loads."""
+"""Ownership of tables by the streams of a run, so that they do not destroy each other's rows."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class TableOwners:
         self._lock = threading.Lock()
 
     def claim(self, stream: str, table: TableId, method: str) -> None:
-        """Say where a stream goes, before anything of it is written.
+        """Claim the table of a stream before anything is written.
 
         Raises:
-            SettingsError: Another stream goes there, and one of them would lose rows by it.
+            SettingsError: Another stream has the table, and one of them would lose rows.
         """
         new = _Claim(stream, table, method)
         with self._lock:
@@ -42,10 +42,10 @@ class TableOwners:
             self._claims[stream] = new
 
     def activate(self, stream: str) -> None:
-        """Say that a stream is about to make a table version the valid one.
+        """Check that a stream may activate a table version.
 
         Raises:
-            SettingsError: Rows of another stream, too, would be taken for those of an old version.
+            SettingsError: Rows of another stream in the table would count as an old version.
         """
         with self._lock:
             self._versioned.add(stream)
@@ -63,7 +63,7 @@ class TableOwners:
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether two tables are one, or one lies in the folder of the other."""
+    """Return whether two tables are the same, or one lies in the folder of the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
@@ -71,7 +71,7 @@ def _refusal(first: _Claim, second: _Claim) -> SettingsError:
     one, two = first.table, second.table
     shared = f"the table {one.shown}"
     if one.shown != two.shown:
-        how = "may be one table" if one.key == two.key else "lie one inside the other"
+        how = "may be one table" if one.key == two.key else "are nested in each other"
         shared = f"{one.shown} and {two.shown}, which {how}"
     is_lost = _OVERWRITE in (first.method, second.method)
     why = ": with `load_method` 'overwrite', rows of one of them would be lost" if is_lost else ""

@@ -1,4 +1,4 @@
-"""Settings of where tables lie, how they are loaded and laid out: schema, rules and typed form."""
+"""Settings of tables (location, load method, layout): schema, rules and typed form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {"type": "array", "items": NAME}
 
 @dataclass(frozen=True)
 class StreamRule:
-    """Settings for the streams that a pattern names, in the place of the general ones.
+    """Settings for the streams of a pattern, which override the general ones.
 
     Attributes:
         pattern: Stream names, with `*`, `?` and `[...]`.
@@ -38,7 +38,7 @@ class StreamRule:
     values: Mapping[str, Any]
 
     def applies(self, stream: str) -> bool:
-        """Whether the pattern names a stream."""
+        """Return whether the pattern matches a stream."""
         return fnmatchcase(stream, self.pattern)
 
 
@@ -48,8 +48,8 @@ _PER_STREAM: dict[str, Any] = {
         "enum": list(LOAD_METHODS),
         "default": "append-only",
         "description": "`append-only` adds rows; `upsert` replaces rows of the same key "
-        "properties (Delta, Iceberg and databases); `overwrite` replaces the tables of the streams "
-        "that came, at the end of the run.",
+        "properties (Delta, Iceberg and databases); `overwrite` replaces the tables of the "
+        "received streams at the end of the run.",
     },
     "hard_delete": {
         "type": "boolean",
@@ -61,19 +61,19 @@ _PER_STREAM: dict[str, Any] = {
         **_NAMES,
         "default": [],
         "description": "Columns by which new Delta and Iceberg tables are partitioned; Iceberg "
-        "takes transforms, too.",
+        "also accepts transforms.",
         "examples": [["country"], ["days(created_at)", "bucket(16, id)"]],
     },
     "cluster_by": {
         **_NAMES,
         "default": [],
-        "description": "Columns by which rows are kept near each other: clustering in new Delta "
-        "tables, the sort order of Iceberg tables, an index in databases.",
+        "description": "Columns by which rows are clustered: clustering in new Delta tables, the "
+        "sort order of Iceberg tables, an index in databases.",
     },
     "target_file_bytes": {
         "type": "integer",
         "minimum": 1,
-        "description": "Size of the data files of Delta and Iceberg tables.",
+        "description": "Target size of the data files of Delta and Iceberg tables, in bytes.",
     },
     "compact": {
         "type": "boolean",
@@ -91,9 +91,9 @@ _PER_STREAM: dict[str, Any] = {
 _PLACES: dict[str, Any] = {
     "path": {
         **NAME,
-        "description": "Folder or URL that holds the tables, each in a folder "
-        "`<path>/[<default_target_schema>/]<table_prefix><stream>/`. For files always; for Delta "
-        "and Iceberg this or `catalog`.",
+        "description": "Folder or URL of the tables, each in a folder "
+        "`<path>/[<default_target_schema>/]<table_prefix><stream>/`. Required for files; for Delta "
+        "and Iceberg set this or `catalog`.",
         "examples": ["output/"],
     },
     "format": {
@@ -103,8 +103,8 @@ _PLACES: dict[str, Any] = {
     },
     "catalog": {
         **NAME,
-        "description": "Spark catalog that holds the Delta or Iceberg tables, as `spark.conf` "
-        "configures it; used instead of `path`.",
+        "description": "Spark catalog of the Delta or Iceberg tables, configured in `spark.conf`; "
+        "set it instead of `path`.",
         "examples": ["lake"],
     },
 }
@@ -117,13 +117,13 @@ _TABLES: dict[str, Any] = {
     "table_prefix": {
         **FOLDER_NAME,
         "default": "",
-        "description": "Put before every table's name.",
+        "description": "Prefix for the name of every table.",
     },
     "streams": {
         "type": "object",
         "default": {},
-        "description": "Settings for streams by name or pattern; where several patterns fit, the "
-        "last one that gives a setting wins.",
+        "description": "Settings for streams by name or pattern; if several patterns match, the "
+        "last one with a setting wins.",
         "examples": [{"orders*": {"load_method": "upsert", "partition_by": ["country"]}}],
         "additionalProperties": {
             "type": "object",
@@ -135,8 +135,15 @@ _TABLES: dict[str, Any] = {
                     "description": "Name of the table; `{stream}` stands for the stream's name, "
                     "`{schema}` and `{table}` for its parts before and after the last `-`.",
                 },
-                "schema": {**FOLDER_NAME, "minLength": 1, "description": "As `table`."},
-                "key_properties": {**_NAMES, "description": "Instead of those of the SCHEMA."},
+                "schema": {
+                    **FOLDER_NAME,
+                    "minLength": 1,
+                    "description": "Schema of the table, with the same placeholders as `table`.",
+                },
+                "key_properties": {
+                    **_NAMES,
+                    "description": "Key properties instead of those of the SCHEMA.",
+                },
                 **_PER_STREAM,
             },
         },
@@ -146,36 +153,36 @@ _TABLES: dict[str, Any] = {
         "type": "string",
         "enum": list(TYPE_CONFLICTS),
         "default": "fail",
-        "description": "What happens where a column's type changes to one that it cannot be "
-        "widened to: `fail`, a new column whose name ends in the type (`suffix`), or text "
-        "(`cast`). For Delta, Iceberg and databases.",
+        "description": "What to do if a column's type changes and cannot be widened: `fail`, add "
+        "a column whose name ends in the type (`suffix`), or change to text (`cast`). For Delta, "
+        "Iceberg and databases.",
     },
     "column_names": {
         "type": "string",
         "enum": list(NAME_STYLES),
         "default": "keep",
-        "description": "How column names are made legal in Delta, Iceberg and databases: `keep` "
-        "changes only what the format cannot hold; `clean` leaves letters, digits and `_`; "
+        "description": "How column names are changed in Delta, Iceberg and databases: `keep` "
+        "changes only what the format does not allow; `clean` keeps letters, digits and `_`; "
         "`lower`, `upper` and `snake` change the case, too.",
     },
     "denormalized": {
         "type": "boolean",
         "default": True,
-        "description": "`true`: a column for each property. `false`: the record as a whole in one "
-        "column `data` (VARIANT or JSON), beside the key properties. For Delta, Iceberg and "
+        "description": "`true`: a column for each property. `false`: the whole record in one "
+        "column `data` (VARIANT or JSON), plus the key properties. For Delta, Iceberg and "
         "databases.",
     },
     "generate_view": {
         "type": "boolean",
         "default": False,
-        "description": "With `denormalized: false`: make a view `<table>_view` with a typed column "
-        "for each property.",
+        "description": "With `denormalized: false`: create a view `<table>_view` with a typed "
+        "column for each property.",
     },
     "adopt_files": {
         "type": "boolean",
         "default": True,
-        "description": "Take Parquet files of BATCH messages over as they are where nothing in "
-        "them needs to change: see docs/zero-copy.md.",
+        "description": "Use Parquet files of BATCH messages as table files if nothing in them "
+        "needs to change: see docs/zero-copy.md.",
     },
 }
 
@@ -192,7 +199,7 @@ def table_properties(registry: Registry) -> dict[str, Any]:
 
 
 def stream_rules(values: Mapping[str, Mapping[str, Any]]) -> tuple[StreamRule, ...]:
-    """The typed form of the setting `streams`."""
+    """Return the typed form of the setting `streams`."""
     return tuple(StreamRule(pattern, dict(rule)) for pattern, rule in values.items())
 
 
@@ -218,24 +225,24 @@ def format_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
 
 
 def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that the format has the place it needs, and no other."""
+    """Check that exactly the location of the format is set."""
     declared = _declared(registry, settings)
     if declared is None:
         return
     given = [key for key in ("path", "catalog", *registry.blocks) if key in settings]
     for key in given:
         if key not in declared.places and key != declared.format:
-            yield Problem((key,), f"does not go with the format {declared.format!r}")
+            yield Problem((key,), f"is not supported by the format {declared.format!r}")
     found = [key for key in declared.places if key in settings]
     if not found:
         yield Problem((), f"{' or '.join(map(repr, declared.places))} is a required property")
     elif len(found) > 1:
         first, second, *_ = declared.places
-        yield Problem((second,), f"excludes {first!r}; give one of them")
+        yield Problem((second,), f"cannot be combined with {first!r}; set only one of them")
 
 
 def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check what only some destinations can do."""
+    """Check settings that only some destinations support."""
     declared = _declared(registry, settings)
     if declared is None:
         return
@@ -261,20 +268,20 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
             yield Problem((key,), _useless(registry, declared, key))
     is_viewed = settings.get("generate_view") is True and "denormalized" not in refused
     if is_viewed and not declared.supports.views:
-        yield Problem(("generate_view",), f"{declared.title} have no views")
+        yield Problem(("generate_view",), f"{declared.title} do not support views")
 
 
 _WHY = {"upsert": "{} cannot replace rows", "overwrite": "{} cannot be replaced"}
 
 
 def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
-    """The destination of the format; None if it has none that can be used."""
+    """Return the destination of the format; None if it cannot be used."""
     name = settings.get("format", "parquet")
     return None if name in registry.broken else registry.known.get(name)
 
 
 def _able(registry: Registry, ability: str) -> list[str]:
-    """The formats that have an ability."""
+    """Return the formats that have an ability."""
     return [name for name, found in registry.known.items() if getattr(found.supports, ability)]
 
 
@@ -282,7 +289,7 @@ def _useless(registry: Registry, declared: Declaration, key: str) -> str:
     users = dict.fromkeys(found.title for found in registry.known.values() if key in found.uses)
     *most, last = users
     names = f"{', '.join(most)} and {last}" if most else last
-    return f"has no effect on {declared.title}; it is for {names}"
+    return f"has no effect on {declared.title}; supported by {names}"
 
 
 def _listed(formats: Sequence[str]) -> str:
@@ -291,6 +298,6 @@ def _listed(formats: Sequence[str]) -> str:
 
 
 def view_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that a view is asked for only where there is something to view."""
+    """Check that `generate_view` is set only with one column for the record."""
     if settings.get("generate_view") is True and settings.get("denormalized", True) is True:
-        yield Problem(("generate_view",), "is for 'denormalized': false")
+        yield Problem(("generate_view",), "needs 'denormalized': false")

@@ -1,4 +1,4 @@
-"""Which task reads what: small files together, large ones in parts."""
+"""The files of each task: small files together, large ones in parts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ TASK_BYTES = 64 * 1024 * 1024
 """Input bytes that one task reads and writes into one file."""
 
 PACKED = 3
-"""Bytes of JSON lines that are taken to be in one byte of a compressed file."""
+"""Estimated bytes of JSON lines in one byte of a compressed file."""
 
 LEAST_BYTES = 16 * 1024 * 1024
-"""Input bytes below which a task is not made smaller so that all cores have one."""
+"""Input bytes below which a task is not split further to keep all cores busy."""
 
 MOST_SHARES = 4
-"""Tasks that share a compressed file; each has to undo the compression up to its own share."""
+"""Tasks that share a compressed file; each must decompress it up to its own share."""
 
 _SPLIT_SHARE = 1.5
 
@@ -31,17 +31,17 @@ def plan_tasks(
     options: StorageOptions | None = None,
     cores: int = 1,
 ) -> tuple[tuple[Piece, ...], ...]:
-    """Groups files into tasks of at most about `task_bytes`, keeping their order.
+    """Group files into tasks of about `task_bytes` at most, in order.
 
-    Files of lines above 1.5 times that are split by bytes, Parquet files by row groups. Several
-    files are dealt out evenly to as many tasks as keep all cores busy.
+    Files of lines above 1.5 times that size are split by bytes, Parquet files by row groups.
+    Several files are distributed evenly over enough tasks to keep all cores busy.
 
     Args:
-        files: What is to be read.
-        size_of: Bytes of a file, asked where a file does not say.
+        files: The files to read.
+        size_of: Returns the bytes of a file whose size is unknown.
         task_bytes: Input bytes of a task.
-        options: Of the storage.
-        cores: How many tasks can run at a time, as far as is known.
+        options: Options of the storage.
+        cores: Number of tasks that can run at a time, as far as known.
 
     Raises:
         OSError: A file that may be split cannot be opened.
@@ -63,7 +63,7 @@ def plan_tasks(
 
 
 def _share(total: int, task_bytes: int, cores: int) -> float:
-    """Bytes of each task: the cores have as many tasks each, unless these became too small."""
+    """Return bytes of each task: equally many tasks per core, unless these become too small."""
     rounds = -(-total // (task_bytes * cores))
     least = -(-total // task_bytes)
     count = min(rounds * cores, max(least, total // LEAST_BYTES))
@@ -94,7 +94,7 @@ def _pieces(
 def _groups(
     file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
 ) -> Iterator[tuple[Piece, int]]:
-    """Consecutive row groups that together come near the size of a task."""
+    """Yield groups of consecutive row groups of about the size of a task."""
     groups = group_sizes(file.url, options)
     if len(groups) < 2:  # noqa: PLR2004
         yield Piece(file), size

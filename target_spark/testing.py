@@ -1,7 +1,7 @@
-"""What every destination must do, as tests that its author runs by pytest.
+"""Conformance tests for destinations, which their authors run by pytest.
 
-Subclass `DestinationSuite` in a test module, under a name that begins with `Test`. What the
-declaration does not claim is skipped. Views are not tested.
+Subclass `DestinationSuite` in a test module, under a name that begins with `Test`. Tests of
+capabilities that the declaration does not claim are skipped. Views are not tested.
 """
 
 from __future__ import annotations

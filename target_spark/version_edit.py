@@ -1,4 +1,4 @@
-"""ACTIVATE_VERSION for rows in files: which files it touches, and what becomes of their rows."""
+"""ACTIVATE_VERSION for rows in files: the files to change, and the changes of their rows."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _LINE_SCHEMA = {
 
 @dataclass(frozen=True)
 class VersionEdit:
-    """What an activated version does to older rows; picklable.
+    """The change of older rows by an activated version; picklable.
 
     Attributes:
-        version: Rows whose `_sdc_table_version` is below it are concerned; null is not below.
-        hard_delete: They go; otherwise those without `_sdc_deleted_at` get one.
-        at: That time, seconds since the epoch.
+        version: Change rows whose `_sdc_table_version` is below it; null is not below.
+        hard_delete: Remove them; otherwise set `_sdc_deleted_at` if it is null.
+        at: Time for `_sdc_deleted_at`, seconds since the epoch.
     """
 
     version: int
     hard_delete: bool
     at: float
 
-    def spares(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
-        """Whether a file is known to hold no row that changes, without reading its rows.
+    def keeps_file(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
+        """Return whether a file certainly does not have rows to change, without reading its rows.
 
         Raises:
             OSError: The file cannot be opened.
@@ -47,13 +47,13 @@ class VersionEdit:
 
         with open_random(url, options) as source:
             footer = parquet.read_metadata(source)
-        return all(self._spares_group(footer.row_group(n)) for n in range(footer.num_row_groups))
+        return all(self._keeps_group(footer.row_group(n)) for n in range(footer.num_row_groups))
 
     def apply(self, table: pa.Table, format_name: str) -> tuple[pa.Table, int]:
-        """The rows as they shall be, and how many of them have changed or gone.
+        """Return the edited rows, and how many were changed or removed.
 
         Args:
-            table: As the format reads it: lines in one column for JSON, texts for CSV.
+            table: Rows as read by the format: lines in one column for JSON, texts for CSV.
             format_name: The format of the file.
         """
         if format_name == "json":
@@ -104,7 +104,7 @@ class VersionEdit:
     def _instant(self) -> pa.Scalar:
         return pa.scalar(round(self.at * 1e6), pa.int64()).cast(_INSTANT)
 
-    def _spares_group(self, group: Any) -> bool:
+    def _keeps_group(self, group: Any) -> bool:
         if group.num_rows == 0:
             return True
         columns = {

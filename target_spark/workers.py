@@ -1,4 +1,4 @@
-"""Threads that do the slow work, and the descriptor by which they wake the run loop."""
+"""Threads for slow work, and the descriptor by which they wake the run loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_WAIT = 3600.0
 
 
 class Wakeup:
-    """A pipe of our own that makes a wait for stdin end at once."""
+    """A pipe that ends a wait for stdin at once."""
 
     def __init__(self) -> None:
         self.fd, self.write_fd = os.pipe()
@@ -35,14 +35,14 @@ class Wakeup:
             os.write(self.write_fd, b"\0")
 
     def wait(self, fd: int | None, seconds: float) -> bool:
-        """Sleep until `set` is called, `fd` can be read, or the time is over.
+        """Sleep until `set` is called, `fd` is readable, or the time is over.
 
         Args:
             fd: A descriptor to read from, or None.
-            seconds: Longest time; `math.inf` for any.
+            seconds: Longest time; `math.inf` means unbounded.
 
         Returns:
-            Whether `fd` can be read (or is at its end).
+            Whether `fd` is readable (or at its end).
         """
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
@@ -64,7 +64,7 @@ class Workers:
     """Runs each piece of work in a daemon thread; the pipeline bounds how many there are.
 
     Args:
-        wakeup: Told when an answer is there.
+        wakeup: Set when an answer is there.
     """
 
     def __init__(self, wakeup: Wakeup) -> None:
@@ -74,19 +74,19 @@ class Workers:
         self._closed = False
 
     def start(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
-        """Begin `task`; its answer, or its failure, will be in `answers`."""
+        """Begin `task`; its result or failure will be in `answers`."""
         name = f"work-{work}"
         threading.Thread(target=self._do, args=(work, task), name=name, daemon=True).start()
 
     def answers(self) -> list[ev.WorkDone | ev.WorkFailed]:
-        """What has ended since the last call, in that order."""
+        """Return the work that has ended since the last call, in that order."""
         found = []
         while self._answers:
             found.append(self._answers.popleft())
         return found
 
     def close(self) -> None:
-        """Let work that still runs end unheard."""
+        """Ignore the results of running work."""
         with self._lock:
             self._closed = True
 
@@ -103,12 +103,12 @@ class Workers:
 
 
 class StopSignals:
-    """While entered, the first SIGINT or SIGTERM is kept in `error`; the second one raises it.
+    """While entered, keeps the first SIGINT or SIGTERM in `error`; the second one raises it.
 
     Outside the main thread signals are left alone.
 
     Args:
-        wakeup: Told when a signal has come.
+        wakeup: Set when a signal is caught.
     """
 
     def __init__(self, wakeup: Wakeup) -> None:

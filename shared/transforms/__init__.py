@@ -1,1 +1,1 @@
-"""What happens to records between reading and writing; pure processors that compose."""
+"""Transforms of records between reading and writing: pure functions that compose."""

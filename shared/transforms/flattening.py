@@ -1,4 +1,4 @@
-"""Takes nested objects apart: which columns there are then, under which names."""
+"""Flattening of nested objects: the resulting columns and their names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def flattened(leaves: Sequence[Leaf], document: Node, rules: Flattening) -> tupl
     Args:
         leaves: The properties.
         document: The stream's whole JSON Schema, for references in it.
-        rules: How.
+        rules: The settings of flattening.
 
     Raises:
         ValueError: Two paths lead to one name.
@@ -83,7 +83,7 @@ def _parts(leaf: Leaf, document: Node, rules: Flattening) -> Iterator[Leaf]:
 
 
 def _field(leaf: Leaf, field: T.StructField, inside: Node) -> Leaf:
-    """A field of an object: null where the object is."""
+    """Return a field of an object; null if the object is null."""
     cell, nullable = leaf.cell, leaf.cell.nullable or field.nullable
     finish = cell.finish
     if cell.made is None and finish is None:
@@ -119,13 +119,13 @@ def _as_text(leaf: Leaf, name: str, write: Callable[[Column], Column] | None) ->
 
 
 def _may_nest(document: Node, node: Node) -> bool:
-    """Whether a text column holds JSON text of objects or arrays, or of anything."""
+    """Return whether a text column holds the JSON text of objects, arrays or arbitrary values."""
     types = node_types(resolved_node(document, node))
     return types is None or bool({"object", "array"} & types)
 
 
 def flattened_name(path: Sequence[str], rules: Flattening) -> str:
-    """Join the names of a path, shortened from the first on until the whole is short enough."""
+    """Join the names of a path; shorten them from the first on until the result fits."""
     names = list(path)
     for number, name in enumerate(path):
         if len(rules.separator.join(names)) < rules.max_key_length:
@@ -135,13 +135,13 @@ def flattened_name(path: Sequence[str], rules: Flattening) -> str:
 
 
 def _shortened(name: str) -> str:
-    """The first letters of a name's words, and its own capitals and digits."""
+    """Return the first letters of a name's words, and its own capitals and digits."""
     capitals = _SMALL.sub("", _WORD_START.sub(lambda found: found[1].upper(), name))
     return (capitals if len(capitals) > 1 else name[:_SHORTEST]).lower()
 
 
 def nullable_node(node: Node) -> Node:
-    """Give a schema that allows null too."""
+    """Return a schema that allows null too."""
     declared = node.get("type")
     if declared is None or "const" in node or "$ref" in node or "not" in node:
         return node if not node else {"anyOf": [dict(node), {"type": "null"}]}

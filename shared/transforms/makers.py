@@ -1,4 +1,4 @@
-"""From a definition in a map to the column that it makes."""
+"""Columns made from the definitions in a stream map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.transforms.expressions.syntax import Expression
 from shared.transforms.expressions.values import Names
 from shared.transforms.map_rules import Definition
 from shared.transforms.nested import Change
-from shared.transforms.sql import Sql, sql_made
+from shared.transforms.sql import Sql, plan_sql
 from shared.transforms.transform import Condition, Made
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ _TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
 
 @dataclass(frozen=True)
 class Result:
-    """What a definition makes.
+    """The value that a definition makes.
 
     Attributes:
         data_type: Its type.
-        made: How it is computed; None where it only copies.
-        path: The source column, and the fields that lead into it, where it only copies.
+        made: How it is computed; None if it is only a copy.
+        path: If it is only a copy: the source column, and the fields that lead into it.
     """
 
     data_type: T.DataType
@@ -60,12 +60,12 @@ class Result:
 
 @dataclass
 class Maker:
-    """Makes the values of one output; an expression that stands twice is computed once.
+    """Makes the values of one output; computes an expression that occurs twice only once.
 
     Attributes:
         names: What expressions can name.
-        spark: Gives the session that tells the type of SQL expressions.
-        notes: What the log should tell.
+        spark: Returns the session that determines the types of SQL expressions.
+        notes: Lines for the log.
     """
 
     names: Names
@@ -81,9 +81,9 @@ class Maker:
         """Plan the value of a property.
 
         Args:
-            definition: What the map says.
+            definition: The definition in the map.
             name: The property that it makes; None for a filter.
-            where: Where it stands.
+            where: Its place in the settings.
 
         Raises:
             SettingsError: It cannot be computed from this stream's records.
@@ -91,7 +91,7 @@ class Maker:
         own = name if name in self._columns else None
         label = _FILTER if name is None else f"property {name!r}"
         if isinstance(definition, Sql):
-            made = sql_made(definition, self.names.struct, own, where, self.spark)
+            made = plan_sql(definition, self.names.struct, own, where, self.spark)
             return Result(made.data_type, replace(made, label=label))
         key = (definition.text, own if _reads_self(definition) else None)
         if key in self._known:
@@ -110,8 +110,8 @@ class Maker:
 
         Args:
             place: The place.
-            definition: What the map says; None drops it.
-            where: Where that stands.
+            definition: The definition in the map; None drops the value.
+            where: Its place in the settings.
 
         Raises:
             SettingsError: It cannot be computed from the value alone.
@@ -131,13 +131,13 @@ class Maker:
     def condition(
         self, definition: Expression | Sql, where: Where, properties: Iterable[Definition] = ()
     ) -> Condition:
-        """Plan a filter: Python's truth of an expression, or a boolean in SQL.
+        """Plan a filter: the truth value of a Python expression, or a boolean in SQL.
 
         Args:
-            definition: What the map says.
-            where: Where it stands.
-            properties: How properties are made; what Python computes for one of them, it does not
-                compute for the filter again.
+            definition: The definition in the map.
+            where: Its place in the settings.
+            properties: The definitions of properties; a value that Python computes for one of
+                them is not computed again for the filter.
 
         Raises:
             SettingsError: As for `make`.

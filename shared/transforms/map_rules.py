@@ -1,4 +1,4 @@
-"""Reads the setting `stream_maps` into rules, before any stream is known."""
+"""Rules read from the setting `stream_maps`, before any stream is known."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Complain = Callable[[Location, str], None]
 
 @dataclass(frozen=True)
 class Property:
-    """A line of a map.
+    """One entry of a map.
 
     Attributes:
         name: The property, or a pattern of names.
-        definition: How it is made; None drops it.
+        definition: How the property is made; None drops it.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Property:
 
 @dataclass(frozen=True)
 class MapRule:
-    """What `stream_maps` says under one key.
+    """The entry of `stream_maps` under one key.
 
     Attributes:
         key: The key: a pattern of stream names, or the name of a copy.
         source: Pattern of the streams that a copy is made of (`__source__`).
-        alias: Expression for the name of what leaves (`__alias__`).
-        removed: The stream does not leave at all.
-        only_named: Properties without a line of their own are dropped (`__else__`).
-        filter: Which records stay (`__filter__`).
-        keys: Key properties of what leaves (`__key_properties__`); None for those of the stream.
-        properties: The lines, in their order.
+        alias: Expression for the name of the output stream (`__alias__`).
+        removed: The stream is dropped.
+        only_named: Properties without an entry of their own are dropped (`__else__`).
+        filter: Condition for records to keep (`__filter__`).
+        keys: Key properties of the output (`__key_properties__`); None for those of the stream.
+        properties: The entries, in their order.
     """
 
     key: str
@@ -67,13 +67,13 @@ class MapRule:
     properties: tuple[Property, ...] = ()
 
     def matches(self, stream: str) -> bool:
-        """Whether the rule is about a stream."""
+        """Return whether the rule applies to a stream."""
         pattern = self.key if self.source is None else self.source
         return stream == pattern or fnmatchcase(stream, pattern)
 
     @property
     def only_adds(self) -> bool:
-        """Whether it holds nothing but patterns of properties, which add up over all rules."""
+        """Whether it has only patterns of properties, which accumulate over all rules."""
         plain = self.alias is None and self.filter is None and self.keys is None
         patterns = bool(self.properties) and all(line.is_pattern for line in self.properties)
         return patterns and plain and self.source is None and not self.only_named
@@ -84,16 +84,16 @@ class MapRules:
     """The whole setting.
 
     Attributes:
-        rules: In the order in which they stand.
-        others_removed: Streams without a rule do not leave (`__else__`).
+        rules: In the order of the settings.
+        others_removed: Streams without a rule are dropped (`__else__`).
     """
 
     rules: tuple[MapRule, ...] = ()
     others_removed: bool = False
 
 
-def place_of(key: str, name: str | None = None) -> Where:
-    """Where something stands in the settings."""
+def setting_of(key: str, name: str | None = None) -> Where:
+    """Return the place of an entry in the settings."""
     return Where(setting=".".join((SETTING, key, *(() if name is None else (name,)))))
 
 
@@ -101,8 +101,8 @@ def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRu
     """Read `stream_maps`.
 
     Args:
-        stream_maps: As the user gave it, nulls and dots in keys included.
-        problems: Takes everything that is wrong.
+        stream_maps: As configured, with nulls and with dots in keys.
+        problems: List to which every problem is added.
     """
 
     def complain(path: Location, text: str) -> None:
@@ -125,7 +125,7 @@ def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRu
     return MapRules(tuple(rules), others_removed)
 
 
-_ONLY_NULL = "takes only null, to leave out what has no entry of its own"
+_ONLY_NULL = "must be null, which drops everything without an entry of its own"
 
 
 def _is_null(value: Json) -> bool:
@@ -152,12 +152,15 @@ def _rule(key: str, value: Mapping[str, Json], complain: Complain) -> MapRule:
             made = _definition(path, definition, complain)
             properties += [Property(name, made)] if made is not None else []
     if found.get("source") is not None and found.get("alias") is not None:
-        complain((key, "__alias__"), "does not go with '__source__': the key is the copy's name")
+        complain(
+            (key, "__alias__"),
+            "cannot be combined with '__source__': the key is the name of the copy",
+        )
     return MapRule(key, properties=tuple(properties), **found)
 
 
 def _definition(path: Location, value: Json, complain: Complain) -> Expression | Sql | None:
-    """Read an expression; None where it is wrong, which has been told then."""
+    """Return the parsed expression; report a problem and return None if it is invalid."""
     where = Where(setting=".".join((SETTING, *map(str, path))))
     try:
         if isinstance(value, str):
@@ -206,7 +209,7 @@ def _read_alias(path: Location, value: Json, complain: Complain) -> dict[str, An
         complain(path, "must be a name, or an expression over __stream_name__")
         return {}
     try:
-        alias_of(value, "stream", place_of(str(path[0]), str(path[1])))
+        alias_of(value, "stream", setting_of(str(path[0]), str(path[1])))
     except SettingsError as error:
         complain(path, _told(error))
         return {}
@@ -223,10 +226,10 @@ _READERS: Mapping[str, Callable[[Location, Json, Complain], dict[str, Any]]] = {
 
 
 def alias_of(text: str, stream: str, where: Where) -> str:
-    """Give the name that an `__alias__` makes: what the expression gives, else the text itself.
+    """Return the name for an `__alias__`: the value of the expression, else the text itself.
 
     Raises:
-        SettingsError: It is an expression that cannot be evaluated, or gives no name.
+        SettingsError: The expression cannot be evaluated, or its value is not a name.
     """
     import simpleeval  # noqa: PLC0415
 
@@ -238,10 +241,10 @@ def alias_of(text: str, stream: str, where: Where) -> str:
         return text
     except Exception as error:
         raise SettingsError(
-            f"cannot be evaluated ({type(error).__name__}: {error}); a name that is no expression "
-            "stands in quotes inside the text",
+            f"cannot be evaluated ({type(error).__name__}: {error}); put a literal name in "
+            "quotes inside the text",
             where=where,
         ) from None
     if not isinstance(found, str) or not found:
-        raise SettingsError(f"gives {found!r}, which is no name", where=where)
+        raise SettingsError(f"gives {found!r}, which is not a name", where=where)
     return found

@@ -1,4 +1,4 @@
-"""Changes of values inside objects and arrays of objects: what a property is then."""
+"""Changes of values inside objects and arrays of objects, and the resulting property."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Change:
     """A value inside an object.
 
     Attributes:
-        path: The names that lead to it, the property's first.
-        depth: How many levels of arrays there are on the way.
+        path: The names that lead to it, that of the property first.
+        depth: Number of array levels on the way.
         data_type: Its type.
-        planned: What it becomes; None drops it.
+        planned: The new value; None drops it.
     """
 
     path: tuple[str, ...]
@@ -46,12 +46,12 @@ class Change:
 
 @dataclass
 class Tree:
-    """What changes in an object, by the names of its fields."""
+    """The changes in an object, by the names of its fields."""
 
     fields: dict[str, Tree | Change] = field(default_factory=dict)
 
     def add(self, change: Change) -> None:
-        """Put a change at its place."""
+        """Add a change at its path."""
         tree = self
         for name in change.path[1:-1]:
             below = tree.fields.setdefault(name, Tree())
@@ -60,7 +60,7 @@ class Tree:
         tree.fields[change.path[-1]] = change
 
     def changes(self) -> Iterator[Change]:
-        """All of them that make a value."""
+        """Yield all changes that make a value."""
         for below in self.fields.values():
             if isinstance(below, Tree):
                 yield from below.changes()
@@ -69,18 +69,18 @@ class Tree:
 
 
 def places(name: str, kind: T.DataType) -> Iterator[Change]:
-    """The values inside a property, those of an object behind the object itself."""
+    """Yield the values inside a property: an object first, then its fields."""
     yield from _places((name,), kind, 0)
 
 
-def like_a_path(name: str, struct: T.StructType, where: Where) -> list[str]:
-    """What the log should tell where a line names a field as if it were a property."""
+def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
+    """Return lines for the log if an entry names a nested field as if it were a property."""
     top = name.partition(".")[0]
     inside = places(top, struct[top].dataType) if top in struct.names else ()
     if name not in (".".join(place.path) for place in inside):
         return []
     pattern = f"[{name[0]}]{name[1:]}"
-    told = f"is about a property of this name; the field inside {top!r} is named by {pattern!r}"
+    told = f"names a top-level property; to name the field inside {top!r}, write {pattern!r}"
     return [f"{where.setting}: {told}"]
 
 
@@ -93,10 +93,10 @@ def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[Cha
         yield from _places(below, item.dataType, depth)
 
 
-def retyped(kind: T.DataType, tree: Tree) -> T.DataType:
-    """The type of an object, or of arrays of objects, after the changes; see `changed`."""
+def changed_type(kind: T.DataType, tree: Tree) -> T.DataType:
+    """Return the type of an object, or of arrays of objects, after the changes; see `changed`."""
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(retyped(kind.elementType, tree), kind.containsNull)
+        return T.ArrayType(changed_type(kind.elementType, tree), kind.containsNull)
     assert isinstance(kind, T.StructType)  # noqa: S101
     fields = []
     for item in kind:
@@ -104,31 +104,31 @@ def retyped(kind: T.DataType, tree: Tree) -> T.DataType:
         if below is None:
             fields.append(item)
         elif isinstance(below, Tree):
-            changed = retyped(item.dataType, below)
+            changed = changed_type(item.dataType, below)
             fields.append(T.StructField(item.name, changed, item.nullable))
         elif below.planned is not None:
             fields.append(T.StructField(item.name, below.planned.result, True))
     if not fields:
-        raise ValueError("nothing would be left of it")
+        raise ValueError("every field would be dropped")
     return T.StructType(fields)
 
 
-def described(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
-    """The JSON Schema of an object, or of arrays of objects, after the changes.
+def changed_schema(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
+    """Return the JSON Schema of an object, or of arrays of objects, after the changes.
 
     Args:
         document: The stream's whole schema, for references in it.
         node: What it said before.
         kind: The type before.
-        tree: What changes.
+        tree: The changes.
     """
     resolved = resolved_node(document, node)
     items = resolved.get("items")
     if isinstance(kind, T.ArrayType) and isinstance(items, Mapping):
-        return {**resolved, "items": described(document, items, kind.elementType, tree)}
+        return {**resolved, "items": changed_schema(document, items, kind.elementType, tree)}
     inside = object_node(document, node)
     if not isinstance(kind, T.StructType) or inside is None:
-        return spark_type_to_json_schema(retyped(kind, tree))
+        return spark_type_to_json_schema(changed_type(kind, tree))
     types = node_types(resolved)
     kept = {k: v for k, v in inside.items() if k in KEPT_KEYWORDS or k.startswith("x-")}
     kept["type"] = ["object", "null"] if types is None or "null" in types else "object"
@@ -146,7 +146,7 @@ def _properties(
         if below is None or name not in types:
             yield name, node
         elif isinstance(below, Tree):
-            yield name, described(document, node, types[name].dataType, below)
+            yield name, changed_schema(document, node, types[name].dataType, below)
         elif below.planned is not None:
             yield name, spark_type_to_json_schema(below.planned.result)
 
@@ -159,13 +159,13 @@ def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
     """Plan a property with changes inside it.
 
     Raises:
-        ValueError: Nothing would be left of an object.
+        ValueError: All fields of an object would be dropped.
     """
     # Once, so that Spark computes for values and errors together what Python computes.
     rebuilt = cache(lambda: _Rebuilt(_results(name, kind, tree)))
     return Made(
         label=f"property {name!r}",
-        data_type=retyped(kind, tree),
+        data_type=changed_type(kind, tree),
         value=lambda: rebuilt().value(F.col(quoted(name)), kind, tree),
         error=lambda: rebuilt().error(F.col(quoted(name)), kind, tree),
         reads=frozenset({name}),
@@ -198,10 +198,10 @@ def _values(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
 
 @dataclass(frozen=True)
 class _Rebuilt:
-    """Makes an object anew, and says what failed in it.
+    """Rebuilds an object, and reports what failed in it.
 
     Attributes:
-        results: Of values inside arrays, on the level that is being made.
+        results: Of the values inside arrays, on the current level.
     """
 
     results: Results
@@ -228,7 +228,7 @@ class _Rebuilt:
         return value.alias(item.name)
 
     def error(self, column: Column, kind: T.DataType, tree: Tree) -> Column:
-        """The first reason in an object; null where the object is."""
+        """Return the first error in an object; null if the object is null."""
         if isinstance(kind, T.ArrayType):
             item_kind = kind.elementType
             each = self._each(column, tree, lambda rest, item: rest.error(item, item_kind, tree))
@@ -248,7 +248,7 @@ class _Rebuilt:
     def _each(
         self, column: Column, tree: Tree, make: Callable[[_Rebuilt, Column], Column]
     ) -> Column:
-        """Make each item of an array, beside what is known of the values in it."""
+        """Make each item of an array, together with the results for the values in it."""
         own = [change for change in tree.changes() if change in self.results]
         if not own:
             return F.transform(column, lambda item: make(self, item))

@@ -1,4 +1,4 @@
-"""The `_sdc_*` columns: what a loaded row tells about its way here."""
+"""The `_sdc_*` columns: record metadata of loaded rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecordMetadata:
     """The values that all rows of one conversion share.
 
     Attributes:
-        received_at: When the batch's first message came, seconds since the epoch.
+        received_at: When the batch's first message was received, seconds since the epoch.
         batched_at: When the batch was converted, seconds since the epoch.
         sync_started_at: When the run began, seconds since the epoch.
         version: Table version of the messages, or None.
@@ -47,13 +47,13 @@ class RecordMetadata:
         deleted_at: pa.ChunkedArray | None = None,
         versions: pa.ChunkedArray | None = None,
     ) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """The metadata columns of `rows` rows.
+        """Return the metadata columns of `rows` rows.
 
         Args:
-            rows: How many.
-            extracted_at: `time_extracted` of each record, where messages had it.
-            deleted_at: `_sdc_deleted_at` that came with the records, which stays.
-            versions: `version` of each record, where it came with the messages.
+            rows: Number of rows.
+            extracted_at: `time_extracted` of each record, if messages have it.
+            deleted_at: `_sdc_deleted_at` of the records, which is kept.
+            versions: `version` of each record, if messages have it.
         """
         values = {
             "_sdc_extracted_at": extracted_at,
@@ -68,11 +68,11 @@ class RecordMetadata:
 
 
 def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
-    """The stream's JSON Schema as its records are read.
+    """Return the JSON Schema that a stream's records are read with.
 
-    The reserved columns are taken out; with metadata switched on, `_sdc_deleted_at` is read from
-    the record where it has one, whatever the schema says of it. A schema without properties (the
-    record is kept as one text) stays as it is.
+    The reserved columns are removed. With metadata switched on, `_sdc_deleted_at` is read from
+    records that have it, whatever the schema says of it. A schema without properties (the record
+    is kept as one text) is unchanged.
     """
     if not schema.get("properties"):
         return schema
@@ -86,7 +86,7 @@ def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
 
 
 def stored_columns(schema: Mapping[str, Any], add: bool) -> StructType:
-    """The columns that a stream's rows are stored with: all metadata columns or none."""
+    """Return the columns that a stream's rows are stored with: all metadata columns or none."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     from shared.json_schema import json_schema_to_spark  # noqa: PLC0415

@@ -17,8 +17,8 @@ PROPERTIES: dict[str, Any] = {
         "additionalProperties": True,
         KEEP: True,
         "default": {},
-        "description": "What happens to streams and their properties, by names or patterns of "
-        "streams: expressions for new and changed properties, null to drop, and the options "
+        "description": "Changes to streams and their properties, by stream name or pattern: "
+        "expressions for new and changed properties, null to drop, and the options "
         "`__filter__`, `__alias__`, `__source__`, `__else__` and `__key_properties__`; see "
         "docs/stream-maps.md.",
         "examples": [{"orders": {"total": "price * quantity", "note": None}}],
@@ -34,11 +34,11 @@ PROPERTIES: dict[str, Any] = {
     "faker_config": {
         "type": "object",
         "additionalProperties": False,
-        "description": "For `fake` in expressions (needs the extra `faker`).",
+        "description": "Settings of `fake` in expressions (needs the extra `faker`).",
         "properties": {
             "seed": {
                 "type": ["number", "string", "boolean"],
-                "description": "Makes the results the same in every run.",
+                "description": "Seed that makes results the same in every run.",
             },
             "locale": {
                 "type": ["string", "array"],
@@ -50,25 +50,25 @@ PROPERTIES: dict[str, Any] = {
     "flattening_enabled": {
         "type": "boolean",
         "default": False,
-        "description": "Make columns of the fields of nested objects, and JSON text of arrays and "
-        "of objects with any keys; see docs/flattening.md.",
+        "description": "Turn the fields of nested objects into columns, and arrays and objects "
+        "with arbitrary keys into JSON text; see docs/flattening.md.",
     },
     "flattening_max_depth": {
         "type": "integer",
         "minimum": 0,
-        "description": "How many levels of objects are taken apart; deeper ones become JSON text. "
+        "description": "Levels of nested objects to flatten; deeper ones become JSON text. "
         "Required with `flattening_enabled`.",
     },
     "flattening_max_key_length": {
         "type": "integer",
         "minimum": 1,
         "default": 255,
-        "description": "Names this long or longer are shortened.",
+        "description": "Shorten names that have at least this many characters.",
     },
     "flattening_separator": {
         "type": "string",
         "default": "__",
-        "description": "Stands between the names that make up a flattened name.",
+        "description": "Separator between the parts of a flattened name.",
     },
 }
 """For the settings schema of a program."""
@@ -76,7 +76,7 @@ PROPERTIES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Flattening:
-    """How nested objects are taken apart.
+    """How nested objects are flattened.
 
     Attributes:
         max_depth: Levels; at least 1.
@@ -91,13 +91,13 @@ class Flattening:
 
 @dataclass(frozen=True)
 class TransformSettings:
-    """What happens to records between reading and writing.
+    """The transforms of records between reading and writing.
 
     Attributes:
         maps: `stream_maps`.
         config: `stream_map_config`; may hold secrets.
         faker: `faker_config`.
-        flattening: None where nothing is flattened.
+        flattening: None if records are not flattened.
     """
 
     maps: MapRules = field(default_factory=MapRules)
@@ -107,23 +107,23 @@ class TransformSettings:
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to do for any stream."""
+        """Whether any stream is changed."""
         return self.maps != MapRules() or self.flattening is not None
 
 
 def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check the maps, as far as that can be done without a stream, and the fields' relations."""
+    """Check the maps, as far as possible without a stream, and the rules between fields."""
     maps = settings.get("stream_maps")
     problems: list[Problem] = []
     if isinstance(maps, Mapping):
         map_rules(maps, problems)
     yield from problems
     if settings.get("flattening_enabled") is True and "flattening_max_depth" not in settings:
-        yield Problem((), "'flattening_max_depth' is required where 'flattening_enabled' is true")
+        yield Problem((), "'flattening_max_depth' is required if 'flattening_enabled' is true")
 
 
 def transform_settings(values: Mapping[str, Any]) -> TransformSettings:
-    """Take the settings of this module out of checked settings with their defaults."""
+    """Return the settings of this module from validated settings with their defaults."""
     depth = int(values.get("flattening_max_depth") or 0)
     flattening = None
     if values.get("flattening_enabled") and depth > 0:

@@ -1,7 +1,7 @@
 """Spark SQL expressions of stream maps: checked by their text, typed by Spark.
 
-An expression sees one record. It cannot ask tables, count over rows or give several, call Java,
-read files, the environment or the session, and calls only functions that come with Spark.
+An expression sees one record. It cannot read tables, aggregate rows, return several rows, call
+Java, read files, the environment or the session, and calls only functions that come with Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 64 * 1024
 
 _HEAD, _TAIL = "SELECT (", "\n)"
-_REFUSED_FUNCTIONS = frozenset(
+_REJECTED_FUNCTIONS = frozenset(
     {"java_method", "reflect", "try_reflect", "input_file_name", "input_file_block_start",
      "input_file_block_length", "current_user", "user", "session_user", "current_catalog",
      "current_database", "current_schema", "current_path", "version", "spark_partition_id",
@@ -35,7 +35,7 @@ _REFUSED_FUNCTIONS = frozenset(
      "broadcast", "expr", "col", "column"}
 )  # fmt: skip
 # Whatever quotes Spark may see around it.
-_REFUSED_ANYWHERE = re.compile(
+_REJECTED_ANYWHERE = re.compile(
     r"\b(java_method|reflect|try_reflect|input_file_\w+)\b[`\s]*\(", re.IGNORECASE
 )
 _CALLED = re.compile(r"[A-Za-z_]\w*")
@@ -50,31 +50,31 @@ _GRAMMAR = frozenset(
      "trailing", "xor", "void", "variant", "named_struct"}
 )  # fmt: skip
 # The parser's names of what has no place in an expression over one record.
-_REFUSED_NODES = {
-    "Query": "it asks a table",
-    "Subquery": "it asks a table",
-    "Table": "it asks a table",
-    "Window": "it looks at other rows",
-    "AggFunc": "it counts over rows",
-    "Star": "'*' stands for all columns; name them",
-    "Placeholder": "it has a parameter",
-    "Parameter": "it has a parameter",
-    "CurrentUser": "it asks the session",
-    "SessionUser": "it asks the session",
-    "CurrentSchema": "it asks the session",
-    "CurrentCatalog": "it asks the session",
-    "CurrentDatabase": "it asks the session",
+_REJECTED_NODES = {
+    "Query": "it reads a table",
+    "Subquery": "it reads a table",
+    "Table": "it reads a table",
+    "Window": "it reads other rows",
+    "AggFunc": "it aggregates rows",
+    "Star": "'*' is not allowed; name the columns",
+    "Placeholder": "it has a parameter marker",
+    "Parameter": "it has a parameter marker",
+    "CurrentUser": "it reads the session",
+    "SessionUser": "it reads the session",
+    "CurrentSchema": "it reads the session",
+    "CurrentCatalog": "it reads the session",
+    "CurrentDatabase": "it reads the session",
 }
 
 
 @dataclass(frozen=True)
 class Sql:
-    """An SQL expression whose syntax is right.
+    """An SQL expression with valid syntax.
 
     Attributes:
         text: As the user wrote it.
-        names: Every name of a column in it, with the place (from 0) where it stands.
-        functions: Every function that it calls, with the place.
+        names: Every column name in it, with its offset.
+        functions: Every function that it calls, with its offset.
     """
 
     text: str
@@ -86,7 +86,7 @@ def sql_expression(text: str, where: Where) -> Sql:
     """Check an SQL expression, without Spark or a schema.
 
     Raises:
-        SettingsError: It cannot be understood, or does what an expression must not.
+        SettingsError: It cannot be parsed, or does what an expression must not do.
     """
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
@@ -95,33 +95,33 @@ def sql_expression(text: str, where: Where) -> Sql:
         tokens = _tokens(text)
         functions = tuple(_functions(tokens))
         return Sql(text, tuple(_names(_tree(text), tokens)), functions)
-    except _RefusedError as error:
+    except _RejectedError as error:
         raise SettingsError(str(error), where=where) from None
     except TokenError:
-        reason = "a quote or comment in it does not end"
+        reason = "a quote or comment is not closed"
     except ParseError as error:
         reason = _told(error)
     except RecursionError:
         reason = "it is nested too deeply"
-    raise SettingsError(f"the SQL expression is not understood: {reason}", where=where)
+    raise SettingsError(f"the SQL expression is invalid: {reason}", where=where)
 
 
-class _RefusedError(Exception):
-    """Why an expression is refused."""
+class _RejectedError(Exception):
+    """An expression is rejected; the text says why."""
 
     def __init__(self, text: str, place: int | None = None) -> None:
         at = "" if place is None else f"at column {place + 1}: "
-        super().__init__(f"the SQL expression is refused: {at}{text}")
+        super().__init__(f"the SQL expression is rejected: {at}{text}")
 
 
 def _check_text(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
-        raise _RefusedError(f"it is longer than {MOST_CHARACTERS} characters")
-    found = _REFUSED_ANYWHERE.search(text)
+        raise _RejectedError(f"it is longer than {MOST_CHARACTERS} characters")
+    found = _REJECTED_ANYWHERE.search(text)
     if found:
-        raise _RefusedError(f"the function {found[1]!r} is not allowed", found.start())
+        raise _RejectedError(f"the function {found[1]!r} is not allowed", found.start())
     if "${" in text:
-        raise _RefusedError("Spark would put a variable in place of '${'", text.index("${"))
+        raise _RejectedError("Spark would substitute a variable for '${'", text.index("${"))
 
 
 def _tokens(text: str) -> list[Token]:
@@ -130,12 +130,12 @@ def _tokens(text: str) -> list[Token]:
     tokens = list(sqlglot.tokenize(text, dialect="spark"))
     for token in tokens:
         if token.comments:
-            raise _RefusedError("it holds a comment", token.start)
+            raise _RejectedError("it contains a comment", token.start)
     return tokens
 
 
 def _functions(tokens: list[Token]) -> Iterator[tuple[str, int]]:
-    """Every name in front of a bracket, quoted or not, that is no word of the grammar."""
+    """Yield every name before a bracket, quoted or not, that is not a grammar word."""
     for number, token in enumerate(tokens[:-1]):
         name = str(token.text).lower()
         before = tokens[number - 1].text if number else ""
@@ -145,9 +145,9 @@ def _functions(tokens: list[Token]) -> Iterator[tuple[str, int]]:
         if not quoted and (name in _GRAMMAR or not _CALLED.fullmatch(name)):
             continue
         if before == ".":
-            raise _RefusedError("functions are called by their bare name", token.start)
-        if name in _REFUSED_FUNCTIONS:
-            raise _RefusedError(f"the function {name!r} is not allowed", token.start)
+            raise _RejectedError("call functions by their plain names", token.start)
+        if name in _REJECTED_FUNCTIONS:
+            raise _RejectedError(f"the function {name!r} is not allowed", token.start)
         yield name, token.start
 
 
@@ -162,14 +162,14 @@ def _tree(text: str) -> exp.Expr:
     statements = sqlglot.parse(f"{_HEAD}{text}{_TAIL}", dialect="spark")
     select = statements[0]
     if len(statements) != 1 or not isinstance(select, exp.Select) or _is_more(select):
-        raise _RefusedError("it is not one expression")
+        raise _RejectedError("it is not a single expression")
     for tree in select.expressions:
-        for name, reason in _REFUSED_NODES.items():
+        for name, reason in _REJECTED_NODES.items():
             kind = getattr(exp, name, None)
             if kind is not None and any(tree.find_all(kind)):
-                raise _RefusedError(reason)
+                raise _RejectedError(reason)
     if len(select.expressions) != 1 or not isinstance(select.expressions[0], exp.Paren):
-        raise _RefusedError("it is not one expression")
+        raise _RejectedError("it is not a single expression")
     return select.expressions[0]
 
 
@@ -178,7 +178,7 @@ def _is_more(select: exp.Select) -> bool:
 
 
 def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
-    """The names of columns: the first part of each path, which may lead into a struct."""
+    """Yield the column names: the first part of each path, which may lead into a struct."""
     from sqlglot import exp  # noqa: PLC0415
 
     places: dict[str, int] = {}
@@ -189,7 +189,7 @@ def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
 
 
 def _told(error: Any) -> str:
-    """What the parser says, with the place in the expression."""
+    """Return the parser's message, with the position in the expression."""
     first = error.errors[0] if error.errors else {}
     description = str(first.get("description") or "syntax error").rstrip(".")
     line, column = first.get("line"), first.get("col")
@@ -200,7 +200,7 @@ def _told(error: Any) -> str:
     return f"{description} at {place}"
 
 
-def sql_made(
+def plan_sql(
     sql: Sql,
     struct: StructType,
     own: str | None,
@@ -212,16 +212,16 @@ def sql_made(
     Args:
         sql: The expression.
         struct: The columns that it can name.
-        own: The property that it makes, which it can name `self`.
-        where: Where it stands.
-        spark: Gives the session that tells the type; None for the active one.
+        own: The property that it makes; the expression can call it `self`.
+        where: Its place in the settings.
+        spark: Returns the session that determines the type; None for the active one.
 
     Raises:
-        SettingsError: It names what is not there, or Spark refuses it.
+        SettingsError: It names an unknown column, or Spark rejects it.
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.transforms.sql_tried import Tried  # noqa: PLC0415
+    from shared.transforms.sql_tried import SafeSql  # noqa: PLC0415
     from shared.transforms.transform import Made  # noqa: PLC0415
 
     try:
@@ -229,13 +229,13 @@ def sql_made(
         columns = struct.names
         text = sql.text if own is None or _spelled("self", columns) else _with_own(sql.text, own)
         reads = frozenset(_column(name, place, columns, own) for name, place in sql.names)
-    except _RefusedError as error:
+    except _RejectedError as error:
         raise SettingsError(str(error), where=where) from None
     kind = _type_of(text, struct, where, spark)
     if isinstance(kind, T.NullType):
         kind = T.StringType()
         text = f"cast(({text}) as string)"
-    tried = Tried(text, kind, {name: struct[name].dataType for name in sorted(reads)})
+    tried = SafeSql(text, kind, {name: struct[name].dataType for name in sorted(reads)})
     return Made("", kind, tried.value, tried.error, reads)
 
 
@@ -245,20 +245,20 @@ def _check_functions(sql: Sql) -> None:
         if name not in known:
             match = nearest(name, known)
             hint = f" (nearest: {match!r})" if match else ""
-            raise _RefusedError(f"Spark has no function {name!r}{hint}", place)
+            raise _RejectedError(f"Spark has no function {name!r}{hint}", place)
 
 
 @cache
 def _known_functions() -> frozenset[str]:
-    """Functions that come with Spark: neither a user's nor a catalog's."""
+    """Return the functions that come with Spark: neither a user's nor a catalog's."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     more = "int len mod left right if nvl date timestamp string sum_distinct bigint float double"
-    return (frozenset(name.lower() for name in F.__all__) | set(more.split())) - _REFUSED_FUNCTIONS
+    return (frozenset(name.lower() for name in F.__all__) | set(more.split())) - _REJECTED_FUNCTIONS
 
 
 def _spelled(name: str, columns: list[str]) -> str | None:
-    """The column that Spark takes a name for: by its exact spelling, else by any."""
+    """Return the column that a name refers to in Spark: an exact match first, then any case."""
     if name in columns:
         return name
     return next((column for column in columns if column.lower() == name.lower()), None)
@@ -270,14 +270,14 @@ def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
         return own
     if found is None:
         match = nearest(name, columns)
-        raise _RefusedError(
+        raise _RejectedError(
             f"unknown column {name!r}" + (f" (nearest: {match!r})" if match else ""), place
         )
     return found
 
 
 def _with_own(text: str, own: str) -> str:
-    """Put the property's own name in place of `self`."""
+    """Replace `self` by the property's name."""
     from shared.singer_columns import quoted  # noqa: PLC0415
 
     tokens = _tokens(text)
@@ -292,7 +292,7 @@ def _with_own(text: str, own: str) -> str:
 def _type_of(
     text: str, struct: StructType, where: Where, spark: Callable[[], SparkSession] | None
 ) -> DataType:
-    """Ask Spark for the type; inside a struct, where it refuses what gives several rows."""
+    """Return the type from Spark; inside a struct, so that it rejects row generators."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -304,7 +304,7 @@ def _type_of(
         frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
         kind: Any = frame.schema["one"].dataType
     except PySparkException as error:
-        reason = f"Spark refuses the SQL expression: {_first_line(error)}"
+        reason = f"Spark rejects the SQL expression: {_first_line(error)}"
         raise SettingsError(reason, where=where) from None
     found: DataType = kind["value"].dataType
     return found

@@ -1,4 +1,4 @@
-"""Values of SQL expressions, and the records for which Spark would raise instead of giving one."""
+"""Values of SQL expressions, with an error for records on which Spark would raise."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True)
-class Tried:
-    """An SQL expression that is computed only where that does not fail.
+class SafeSql:
+    """An SQL expression that is evaluated only for rows on which it does not fail.
 
-    Functions such as `try_to_binary` give null for whatever goes wrong below them. So one of them
-    stands over a number made of the expression's value, and the value itself is asked for only
-    where there is such a number.
+    Functions such as `try_to_binary` return null if anything below them fails. So one of them
+    wraps a number made of the expression's value, and the value itself is evaluated only if that
+    number is there.
 
     Attributes:
         text: The expression.
@@ -34,11 +34,11 @@ class Tried:
     reads: Mapping[str, T.DataType]
 
     def value(self) -> Column:
-        """Make the column of values; null where there is an error."""
+        """Make the column of values; null if there is an error."""
         return F.when(self._succeeds(), F.expr(self.text))
 
     def error(self) -> Column:
-        """Make the column of errors, null where there is none."""
+        """Make the column of errors; null if there is none."""
         shown = " ".join(self.text.split())
         shown = shown if len(shown) <= LONGEST_SHOWN else shown[:LONGEST_SHOWN] + "…"
         reason = f"SqlError: Spark cannot compute it from this record: {shown}"
@@ -52,7 +52,7 @@ class Tried:
         return F.try_to_binary(F.when(self._always(), forced), F.lit("utf-8")).isNotNull()
 
     def _always(self) -> Column:
-        """A condition that is always true, which Spark does not know."""
+        """Return a condition that is always true, but that Spark cannot fold."""
         for name, kind in self.reads.items():
             if _can_be_hashed(kind):
                 return F.bit_count(F.hash(F.col(quoted(name)))) >= 0

@@ -1,4 +1,4 @@
-"""Applies the rules of `stream_maps` and flattening to one stream."""
+"""The rules of `stream_maps` and flattening, applied to one stream."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from shared.settings_check import InvalidSettingsError, nearest
 from shared.transforms.expressions.values import Names
 from shared.transforms.flattening import Leaf, flattened, nullable_node
 from shared.transforms.makers import Maker, Result, Spark
-from shared.transforms.map_rules import Definition, MapRule, alias_of, place_of
-from shared.transforms.nested import KEPT_KEYWORDS, Tree, changed, described, like_a_path, places
+from shared.transforms.map_rules import Definition, MapRule, alias_of, setting_of
+from shared.transforms.nested import (
+    KEPT_KEYWORDS,
+    Tree,
+    changed,
+    changed_schema,
+    path_hints,
+    places,
+)
 from shared.transforms.record_metadata import COLUMNS, DELETED_AT
 from shared.transforms.settings import TransformSettings
 from shared.transforms.transform import Cell, Condition, Transform
@@ -25,14 +32,14 @@ from shared.transforms.transform import Cell, Condition, Transform
 
 @dataclass(frozen=True)
 class StreamOutput:
-    """What leaves of a stream under one name.
+    """A mapped stream under one name.
 
     Attributes:
         stream: The name.
         schema: JSON Schema of its records.
         key_properties: Its keys.
-        transform: What happens to rows; None where they go as they are.
-        notes: What the log should tell.
+        transform: The transform of rows; None if rows are unchanged.
+        notes: Lines for the log.
     """
 
     stream: str
@@ -44,7 +51,7 @@ class StreamOutput:
 
 @dataclass(frozen=True)
 class _Source:
-    """A stream as it comes."""
+    """A source stream."""
 
     settings: TransformSettings
     stream: str
@@ -66,23 +73,22 @@ def outputs(
     key_properties: Sequence[str],
     spark: Spark | None = None,
 ) -> tuple[StreamOutput, ...]:
-    """Say what leaves of a stream.
+    """Return the mapped streams of a stream.
 
     Args:
         settings: The maps and flattening.
-        stream: Name of the stream as it comes.
+        stream: Name of the source stream.
         schema: Its JSON Schema.
-        struct: The columns of its rows, in Spark's types. Properties that are no columns of it
-            stay in the schema, and rows have to get them by `keep`.
+        struct: The columns of its rows, in Spark's types. Properties that are not columns of it
+            stay in the schema; rows must get them by `keep`.
         key_properties: Its keys.
-        spark: Gives the session, which is asked for only where a map holds SQL; None for the
-            active one.
+        spark: Returns the session, called only if a map contains SQL; None for the active one.
 
     Returns:
-        One for each name under which it leaves; none for a stream that is removed.
+        One for each output name; empty for a stream that is removed.
 
     Raises:
-        InvalidSettingsError: The maps do not fit the stream, with every problem.
+        InvalidSettingsError: The maps do not fit the stream; lists every problem.
     """
     source = _Source(settings, stream, schema, struct, tuple(key_properties), spark)
     matching = [rule for rule in settings.maps.rules if rule.matches(stream)]
@@ -97,18 +103,18 @@ def outputs(
     found = [_Output(source, rule, adding, problems).plan() for rule in rules]
     if problems:
         raise InvalidSettingsError(dict.fromkeys(problems))
-    refuse_shared_names({stream: found})
+    reject_duplicate_names({stream: found})
     return tuple(found)
 
 
-def refuse_shared_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
-    """Check that no two outputs of a run have one name.
+def reject_duplicate_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
+    """Reject two outputs of a run with the same name.
 
     Args:
         found: The outputs of each stream, by the stream's name.
 
     Raises:
-        SettingsError: Two have.
+        SettingsError: Two outputs have the same name.
     """
     sources: dict[str, str] = {}
     for stream, its_outputs in found.items():
@@ -126,7 +132,7 @@ def refuse_shared_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
 
 @dataclass(frozen=True)
 class _Line:
-    """How a property is made, and where that is said."""
+    """How a property is made, and its place in the settings."""
 
     definition: Definition
     where: Where
@@ -157,7 +163,7 @@ class _Output:
         self.failed: set[str] = set()
 
     def plan(self) -> StreamOutput:
-        """Plan it; whatever is wrong is added to the problems."""
+        """Plan the output; add whatever is wrong to the problems."""
         source, rule = self.source, self.rule
         lines = self._lines()
         if is_free_form(source.schema):
@@ -190,7 +196,7 @@ class _Output:
             return stream if rule.key == rule.source else rule.key
         if rule.alias is None:
             return stream
-        where = place_of(rule.key, "__alias__")
+        where = setting_of(rule.key, "__alias__")
         try:
             return alias_of(rule.alias, stream, where)
         except SettingsError as error:
@@ -206,14 +212,14 @@ class _Output:
 
     def _free_form(self, has_lines: bool) -> StreamOutput:
         if has_lines:
-            text = f"the schema of stream {self.source.stream!r} names no properties to map"
-            self._complain(place_of(self.rule.key), text)
+            text = f"the schema of stream {self.source.stream!r} has no properties to map"
+            self._complain(setting_of(self.rule.key), text)
         return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
 
     def _lines(self) -> dict[str, _Line]:
-        """The lines that apply, by property: those with its name, else the last pattern."""
+        """Return the entry that applies to each property: its own, else the last pattern."""
         literal = {
-            line.name: _Line(line.definition, place_of(self.rule.key, line.name))
+            line.name: _Line(line.definition, setting_of(self.rule.key, line.name))
             for line in self.rule.properties
             if not line.is_pattern or line.name in self.properties
         }
@@ -221,13 +227,13 @@ class _Output:
         for rule in self.adding:
             for line in rule.properties:
                 if line.is_pattern:
-                    made = _Line(line.definition, place_of(rule.key, line.name))
+                    made = _Line(line.definition, setting_of(rule.key, line.name))
                     own = rule is self.rule
                     found.update((name, made) for name in self._matching(line.name, own))
         return {**{n: line for n, line in found.items() if n not in literal}, **literal}
 
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
-        """Properties that a pattern is about; none that the stream's own rule leaves out."""
+        """Yield the properties that match a pattern, without those that the own rule drops."""
         # A property may be called as a pattern is written; it then stands for itself alone.
         candidates = (pattern,) if pattern in self.properties else self.properties
         for name in candidates:
@@ -240,7 +246,7 @@ class _Output:
         if self.rule.filter is None:
             return None
         try:
-            where = place_of(self.rule.key, "__filter__")
+            where = setting_of(self.rule.key, "__filter__")
             made = (line.definition for line in lines.values())
             return self.maker.condition(self.rule.filter, where, made)
         except SettingsError as error:
@@ -248,13 +254,13 @@ class _Output:
             return None
 
     def _leaves(self, lines: Mapping[str, _Line]) -> list[Leaf]:
-        """The properties of the result: those of the stream in their order, then new ones."""
+        """Return the properties of the result: those of the stream in order, then new ones."""
         found = []
         always = {*self.keys, DELETED_AT}
         for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
             line = lines.get(name)
             if line is not None and name not in self.properties:
-                self.maker.notes += like_a_path(name, self.source.struct, line.where)
+                self.maker.notes += path_hints(name, self.source.struct, line.where)
             if line is None:
                 if not self.rule.only_named or name in always:
                     found.append(self._untouched(name))
@@ -272,14 +278,16 @@ class _Output:
         try:
             made = changed(name, leaf.cell.data_type, tree)
         except ValueError as error:
-            self._complain(place_of(self.rule.key), f"patterns that reach into {name!r}: {error}")
+            self._complain(
+                setting_of(self.rule.key), f"patterns for fields inside {name!r}: {error}"
+            )
             return leaf
-        node = described(self.source.schema, leaf.node, leaf.cell.data_type, tree)
+        node = changed_schema(self.source.schema, leaf.node, leaf.cell.data_type, tree)
         cell = Cell(name, made.data_type, leaf.cell.nullable, made=made)
         return Leaf(cell, node, leaf.required)
 
     def _inside(self, name: str, kind: T.DataType) -> Tree:
-        """What the patterns of paths change inside a property."""
+        """Return the changes that patterns of paths make inside a property."""
         tree, done = Tree(), set[tuple[str, ...]]()
         for place in places(name, kind) if name not in COLUMNS else ():
             line = self._line_of(".".join(place.path))
@@ -294,24 +302,24 @@ class _Output:
         return tree
 
     def _line_of(self, path: str) -> _Line | None:
-        """The last line whose pattern, which has a dot, matches a path."""
+        """Return the last entry whose pattern has a dot and matches a path."""
         found = None
         for rule in self.adding:
             for line in rule.properties:
                 if line.is_pattern and "." in line.name and fnmatchcase(path, line.name):
-                    found = _Line(line.definition, place_of(rule.key, line.name))
+                    found = _Line(line.definition, setting_of(rule.key, line.name))
         return found
 
     def _drop(self, name: str, where: Where) -> None:
         if name in self.keys:
             text = f"{name!r} is a key property of {self.name!r} and cannot be dropped"
-            hint = "name the keys that stay in '__key_properties__', null for none"
+            hint = "list the remaining keys in '__key_properties__', or set it to null"
             self.problems.append(str(SettingsError(text, where=where, hint=hint)))
             self.failed.add(name)
         elif name not in self.properties:
             match = nearest(name, self.properties)
             hint = f"; did you mean {match!r}?" if match else ""
-            self.maker.notes.append(f"{where.setting}: there is no such property to drop{hint}")
+            self.maker.notes.append(f"{where.setting}: cannot drop an unknown property{hint}")
 
     def _made(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
         try:
@@ -327,7 +335,7 @@ class _Output:
         return Leaf(cell, spark_type_to_json_schema(result.data_type))
 
     def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
-        """A property that is a column of the stream, or a field inside one."""
+        """Return a property that is a column of the stream, or a field inside one."""
         document = self.source.schema
         node: Mapping[str, Any] | None = self.source.root
         kind: T.DataType = self.source.struct
@@ -358,16 +366,16 @@ class _Output:
         return {**kept, "required": required} if required else kept
 
     def _checked_keys(self, leaves: Sequence[Leaf], keys: Mapping[str, str]) -> tuple[str, ...]:
-        """The keys under the names that they have then."""
+        """Return the keys under their new names."""
         names = {leaf.cell.name for leaf in leaves}
         found = tuple(keys.get(name, name) for name in self.keys)
         given = self.rule.keys is not None
-        where = place_of(self.rule.key, "__key_properties__" if given else None)
+        where = setting_of(self.rule.key, "__key_properties__" if given else None)
         for name in found:
             if name not in names and name not in self.failed:
                 match = nearest(name, names)
                 hint = f"did you mean {match!r}?" if match else ""
-                text = f"the key property {name!r} is not among what leaves of the stream"
+                text = f"the key property {name!r} is not a property of the mapped stream"
                 self.problems.append(str(SettingsError(text, where=where, hint=hint)))
         return found
 
@@ -385,7 +393,7 @@ def _transform(
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _Source) -> bool:
-    """Whether flattening has left everything as it was."""
+    """Return whether flattening has changed nothing."""
     plain = all(leaf.cell.path == (leaf.cell.name,) for leaf in leaves if leaf.cell.path)
     same = [leaf.node for leaf in leaves] == list(source.root.get("properties", {}).values())
     return plain and same and not any(leaf.cell.finish for leaf in leaves)

@@ -23,14 +23,14 @@ Keep = Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A value that is made for every row, and may fail.
+    """A value computed for every row, which may fail.
 
     Attributes:
-        label: How errors call it.
+        label: Its name in errors.
         data_type: Its type.
         value: Makes its column.
-        error: Makes the column with the reason why it cannot be made; None where it always can.
-        reads: Source columns it needs.
+        error: Makes the column with the reason for a failure; None if it cannot fail.
+        reads: The source columns that it needs.
         in_python: Whether it runs in Python.
     """
 
@@ -49,11 +49,11 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What decides which rows stay.
+    """The condition for rows to keep.
 
     Attributes:
         made: The value that decides.
-        truth: Makes a boolean of it; None where it is one. Null counts as false.
+        truth: Turns it into a boolean; None if it is one. Null counts as false.
     """
 
     made: Made
@@ -68,9 +68,9 @@ class Cell:
         name: Its name.
         data_type: Its type.
         nullable: Whether it may be null.
-        path: The source column that it is, and the fields that lead into it; empty where made.
-        made: What it is, or is taken out of, where it is no source column.
-        finish: What is done to that value (a field of it, its JSON text).
+        path: The source column, and the fields that lead into it; empty if the value is computed.
+        made: The computed value that it is, or is a field of.
+        finish: The last step for that value (select a field, make JSON text).
     """
 
     name: str
@@ -88,13 +88,13 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Transform:
-    """What happens to the rows of one stream on their way to one output.
+    """The transform from the rows of one stream to one output.
 
     Attributes:
         cells: The columns of the result.
-        made: The values among them that may fail, in the order in which their errors count.
-        filter: Which rows stay; None for all.
-        notes: What a log should tell.
+        made: The values that may fail, in the order in which their errors are reported.
+        filter: Condition for rows to keep; None for all.
+        notes: Lines for the log.
     """
 
     cells: tuple[Cell, ...]
@@ -110,13 +110,13 @@ class Transform:
         return filtered.union(*made, *(cell.reads for cell in self.cells))
 
     def struct(self) -> T.StructType:
-        """The columns of the result, without `ERROR`."""
+        """Return the columns of the result, without `ERROR`."""
         return T.StructType(
             [T.StructField(cell.name, cell.data_type, cell.nullable) for cell in self.cells]
         )
 
-    def told(self) -> tuple[str, ...]:
-        """Lines for the log: which expressions run in Python and why."""
+    def log_lines(self) -> tuple[str, ...]:
+        """Return the lines for the log: which expressions run in Python, and why."""
         return self.notes
 
     def apply(
@@ -129,17 +129,17 @@ class Transform:
         """Map the rows of a frame.
 
         Args:
-            frame: Has the columns of `reads`.
-            keep: Source columns that follow untouched; a mapping gives them new names.
-            bypass: Rows where this column is not null pass unmapped and unfiltered, without an
-            error; their other columns are null. Name it in `keep` to have it in the result.
-            mark: Instead of `bypass`, where there is a filter: name of a column that the result
-            gets. Rows that are filtered out stay as such rows, and it is true in them and null in
-            all others.
+            frame: A frame with the columns of `reads`.
+            keep: Source columns to append unchanged; a mapping gives them new names.
+            bypass: Rows with a value in this column pass unmapped and unfiltered, without an
+            error; their other columns are null. Name it in `keep` to keep it in the result.
+            mark: Instead of `bypass`, for a transform with a filter: name of a column added to the
+            result. Rows that are filtered out are kept like bypassed rows; it is true in them and
+            null in all others.
 
         Returns:
-            The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without that, rows
-            that are filtered out are gone; rows with an error stay.
+            The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without
+            `mark`, rows that are filtered out are dropped; rows with an error are kept.
         """
         kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
         values: _Values = {}
@@ -167,7 +167,7 @@ class Transform:
 
 
 def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
-    """The frame with a value that Python makes, and its error, in a column.
+    """Return the frame with a column for a value computed in Python, and its error.
 
     Spark must neither push the filter below it nor fold it into what follows, or Python would
     run twice; it moves nothing over a projection that is not deterministic.
@@ -180,7 +180,7 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
 
 
 def _first_error(values: _Values, skipped: Column | None) -> Column:
-    """The first reason why a row cannot be mapped, the filter's before all others."""
+    """Return the first error of a row, that of the filter before all others."""
     told = [
         F.concat(F.lit(f"{made.label}: "), error)
         for made, (_, error) in values.items()
@@ -193,7 +193,7 @@ def _first_error(values: _Values, skipped: Column | None) -> Column:
 
 
 def _passes(condition: Condition, value: Column, error: Column | None) -> Column:
-    """Whether a row stays: also where the condition fails for it."""
+    """Return whether a row is kept; also if the condition fails for it."""
     truth = value if condition.truth is None else condition.truth(value)
     stays = F.coalesce(truth, F.lit(False))
     return stays if error is None else error.isNotNull() | stays
@@ -207,7 +207,7 @@ def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
 
 
 def at_path(path: Sequence[str]) -> Column:
-    """A column, or a field inside it."""
+    """Return a column, or a field inside it."""
     column = F.col(quoted(path[0]))
     for name in path[1:]:
         column = column.getField(name)

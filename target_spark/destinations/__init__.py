@@ -1,5 +1,5 @@
-"""Destinations: where the rows of a stream end up, one module or package per kind.
+"""Destinations of the rows of a stream, one module or package per kind.
 
-`declaration` is what a destination says of itself, `registry` finds all of them, `contract` is what
-each must do. Imports nothing itself, so that a declaration is read without Spark and Arrow.
+`declaration` describes a destination, `registry` finds all of them, `contract` is their interface.
+This module does not import anything, so that a declaration is read without Spark and Arrow.
 """

@@ -1,6 +1,6 @@
-"""What a destination must do, and what it is given.
+"""The contract of destinations, and their tools.
 
-Executors write the parts a `TableWrite` describes into a place that no reader sees; the driver
+Executors write the parts that a `TableWrite` describes into a place hidden from readers; the driver
 commits or aborts them.
 """
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """How executors write a part that is no file; picklable, and silent about secrets."""
+    """Writes a part that is not a file, on executors; picklable, and does not show secrets."""
 
     def write(self, columns: pa.Schema, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
-        """Writes all rows into one new part, durably; no part for no rows.
+        """Write all rows into one new, durable part; write nothing if there are no rows.
 
         Returns:
-            What `target_spark.load_tasks.RESULTS` describes: one row of the kind `part`.
+            Rows as in `target_spark.load_tasks.RESULTS`: one of the kind `part`.
 
         Raises:
-            OSError: It failed; trying again may help.
+            OSError: It failed; a retry may help.
         """
 
 
@@ -44,12 +44,12 @@ class TableWrite:
     """How executors write rows for a table; plain data that is sent to them.
 
     Attributes:
-        pending: Hidden folder for the parts, or what stands for it in messages.
-        encoding: Of the parts.
-        struct: The columns of the parts.
-        options: Of the storage.
-        sink: Writes the parts where they are no files.
-        row_number: Name of a further column for the position of each row in its part, or None.
+        pending: Hidden folder for the parts, or its name in messages.
+        encoding: Encoding of the parts.
+        struct: Columns of the parts.
+        options: Options of the storage.
+        sink: Writes the parts if they are not files.
+        row_number: Name of an added column for the position of each row in its part, or None.
     """
 
     pending: str
@@ -62,14 +62,14 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class Flush:
-    """What one commit makes durable.
+    """The rows of one commit.
 
     Attributes:
-        stream: Its name.
-        token: Names the flush; the same in a repeated commit.
-        write: What its parts were written with.
-        request: What the stream asks of its table.
-        parts: All of them, in arrival order; may be none.
+        stream: Name of the stream.
+        token: Identifies the flush; the same in a repeated commit.
+        write: How its parts were written.
+        request: The request of the stream for its table.
+        parts: All parts, in arrival order; may be empty.
     """
 
     stream: str
@@ -81,12 +81,12 @@ class Flush:
 
 @dataclass(frozen=True)
 class TableId:
-    """What tells a table from those of other streams, known before anything is read or written.
+    """The identity of a table, known before anything is read or written.
 
     Attributes:
-        key: The same for names that are one table, or may be one where case does not count; a path
-            begins with that of the folder that it lies in.
-        shown: The table in messages.
+        key: Equal for names of the same table, or of one that may be the same if case is ignored; a
+            path begins with that of its folder.
+        shown: Name of the table in messages.
         shared: Several streams may add rows to it.
     """
 
@@ -108,16 +108,16 @@ class Destination(ABC):
     keeps_notes: bool = False
 
     def table(self, name: TableName) -> TableId:
-        """Return which table a name stands for; asks nobody. By default, case does not count."""
+        """Return the table of a name, without I/O. By default, case is ignored."""
         shown = ".".join(filter(None, (name.schema, name.table)))
         return TableId(shown.casefold(), shown)
 
     @abstractmethod
     def prepare(self, request: TableRequest) -> TableWrite:
-        """Return how the rows of a stream are to be written.
+        """Return how executors write the rows of a stream.
 
         Raises:
-            DestinationError: The table cannot take them, or the place cannot be written.
+            DestinationError: The table cannot hold them, or the place cannot be written.
         """
 
     @abstractmethod
@@ -133,15 +133,15 @@ class Destination(ABC):
         remove_parts(flush)
 
     def finish(self, request: TableRequest) -> None:  # noqa: B027
-        """Make the rows of `overwrite` visible, then tidy up: the input has ended well.
+        """Make the rows of `overwrite` visible, then clean up: the input has ended well.
 
-        Otherwise this comes when STATE for all rows has gone out.
+        For other load methods it is called after STATE for all rows has been emitted.
         """
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """Apply `edit` to all rows of a table, durably and visible in one step.
 
-        A table that does not exist, or whose rows have no version, is left alone.
+        A table that does not exist, or whose rows do not have a version, is unchanged.
 
         Raises:
             DestinationError: It failed; nothing has changed. May be repeated.
@@ -149,10 +149,10 @@ class Destination(ABC):
         raise NotImplementedError
 
     def recall(self, request: TableRequest) -> Note:
-        """Take over the note that a run which has ended left of a stream.
+        """Take over the note of an ended run for a stream.
 
         Returns:
-            As much of it as the table is shown to hold, with nothing newer; else an empty one.
+            The part that the table provably holds, without anything newer; else an empty note.
 
         Raises:
             DestinationError: The table cannot be read.
@@ -160,7 +160,7 @@ class Destination(ABC):
         raise NotImplementedError
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """Put another note in the place of the stream's note, durably.
+        """Replace the stream's note durably.
 
         A note may contain a flush that is about to be committed.
 
@@ -170,18 +170,18 @@ class Destination(ABC):
         raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027
-        """Let go of all notes: the run has ended, whether well or not."""
+        """Release all notes: the run has ended, successfully or not."""
 
 
 def remove_parts(flush: Flush) -> None:
-    """Delete the files of a flush: its rows are in the table, or are not to go there."""
+    """Delete the part files of a flush that was committed or aborted."""
     for part in flush.parts:
         with suppress(OSError):
             delete(part.url, flush.write.options)
 
 
 class Rewrite(Protocol):
-    """Writes files of a table anew, on executors."""
+    """Rewrites files of a table on executors."""
 
     def __call__(
         self,
@@ -189,11 +189,11 @@ class Rewrite(Protocol):
         write: TableWrite,
         edit: VersionEdit | None = None,
     ) -> Mapping[str, int]:
-        """Writes the first of each pair to the second with the columns of `write`.
+        """Rewrite the first of each pair to the second with the columns of `write`.
 
         Returns:
-            New URL → rows. With `edit`, files it leaves alone are absent, and one that has no
-            rows any more is not written.
+            New URL → rows. With `edit`, unchanged files are absent, and a file that has become
+            empty is not written.
 
         Raises:
             DestinationError: It failed.
@@ -202,11 +202,11 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """What destinations are given to work with.
+    """The tools of destinations.
 
     Attributes:
-        spark: Gives the session, waiting for it where it still starts.
-        rewrite: Writes files anew, on executors.
+        spark: Returns the session, waits for it if it still starts.
+        rewrite: Rewrites files on executors.
     """
 
     spark: Callable[[], SparkSession]

@@ -1,4 +1,4 @@
-"""What a destination says of itself: data, read without Spark, Arrow or the destination's code.
+"""The declaration of a destination: data, read without Spark, Arrow or the destination's code.
 
 The settings' schema and rules, `--about`, the packages of the session and the tables in the
 documentation derive from it.
@@ -29,14 +29,14 @@ TABLE_SETTINGS = (
 
 @dataclass(frozen=True)
 class Supports:
-    """What a destination can do; `target_spark.testing` checks it.
+    """The capabilities of a destination; `target_spark.testing` checks them.
 
     Attributes:
         upsert: `load_method: upsert` replaces rows of the same key.
         overwrite: `load_method: overwrite` replaces the table at the end of the run.
         new_columns: A SCHEMA with further properties adds columns to a table.
         exactly_once: A flush whose commit is repeated has its rows once.
-        replays: It can keep notes, so that records of a killed run that come again are detected.
+        replays: It can keep notes, so that replayed records of a killed run are detected.
         versions: ACTIVATE_VERSION removes or marks rows.
         views: `generate_view` makes views.
     """
@@ -65,7 +65,7 @@ class Declaration:
             None for none. Mark secrets by `"secret": True`.
         typed: Turns the block into what `TargetConfig.block` holds; is given defaults, too.
         uses: Which of `TABLE_SETTINGS` have an effect.
-        ignores: Which of them are accepted without an effect; the rest is refused.
+        ignores: Which of them are accepted without an effect; the rest are rejected.
         needs: Names in `shared.spark_packages.NEEDS` of what the session needs.
         packages: Maven coordinates of further packages.
         notes: Name in `supports` → what limits it, for the documentation.

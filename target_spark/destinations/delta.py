@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from target_spark.plans import TableName, TableRequest
 
 _log = logging.getLogger(__name__)
-_ONE_PROGRAM = "Delta tables on S3 have no lock: let one program at a time write to a table"
+_ONE_PROGRAM = "Delta tables on S3 are not locked: let only one program at a time write to a table"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -59,7 +59,7 @@ _NOT_THERE = re.compile(
 
 
 def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
-    """The destination for Delta tables."""
+    """Return the destination for Delta tables."""
     if config.catalog is None and config.path.startswith(SCHEMES):
         stores = any(name.startswith("spark.delta.logStore.") for name in config.spark.conf)
         if not stores:
@@ -71,8 +71,8 @@ class DeltaFormat(LakeFormat):
     """See `LakeFormat`.
 
     Exactly once: a commit carries the run as Delta's application identifier and the number of
-    the flush as its version, so that Delta itself refuses it a second time. On a local disk, where
-    a rename could take the place of another program's commit, one program writes at a time.
+    the flush as its version, so that Delta itself rejects it a second time. On a local disk, a
+    rename could replace another program's commit; so one program writes at a time.
     """
 
     conflicts = re.compile(
@@ -170,7 +170,7 @@ class DeltaFormat(LakeFormat):
         mark: Mark,
         base: str | None = None,  # noqa: ARG002
     ) -> None:
-        """See `LakeFormat`. Delta refuses the transaction of a commit that has been made."""
+        """See `LakeFormat`. Delta rejects the transaction of a repeated commit."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).append()
         self._remember(mark)
@@ -274,9 +274,10 @@ class DeltaFormat(LakeFormat):
         return configured(spark, {_METADATA: mark.to_text(), **self._transaction(mark)})
 
     def _transaction(self, mark: Mark) -> dict[str, str]:
-        """Delta passes a commit over whose version is not above the last one of its application.
+        """Return the transaction options of a commit.
 
-        That must never happen to a flush that is new, so an earlier number goes without.
+        Delta ignores a commit whose version is not above the last one of its application. That must
+        never happen to a new flush, so an earlier number is written without a transaction.
         """
         if mark.token is None:
             return {}

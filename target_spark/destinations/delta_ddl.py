@@ -1,4 +1,4 @@
-"""What Delta has to be told in SQL to make a table and to change it. Pure."""
+"""SQL statements that create and change Delta tables. Pure."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from target_spark.plans import TableRequest
 
 FORBIDDEN = " ,;{}()\n\t="
-"""Characters in names of columns that Delta refuses where columns are found by name."""
+"""Characters that Delta rejects in column names if columns are resolved by name."""
 
 NAMES_PROPERTY = "target_spark.column_names"
-"""Table property with the stream's names of columns that had to be changed."""
+"""Table property with the stream's names of renamed columns."""
 
 _INDEXED = 32
-"""Columns of which Delta keeps statistics by itself."""
+"""Number of columns for which Delta keeps statistics by default."""
 
 
 def table_clauses(change: TableChange, request: TableRequest) -> str:
-    """What follows the columns in CREATE TABLE."""
+    """Return the clauses after the columns in CREATE TABLE."""
     layout, names = request.layout, change.mapping
     for part in partition_fields(request):
         if part.transform != "identity":
             raise SettingsError(
-                f"Delta tables are partitioned by columns, not by {part.transform} of one",
+                f"Delta tables can be partitioned only by columns, not by {part.transform} of one",
                 where=Where(stream=request.stream, setting="partition_by"),
             )
     for name in layout.cluster_by:
         if name not in request.struct.names:
             raise DestinationError(
-                f"the stream has no column '{name}' to keep its rows together by",
+                f"the stream has no column '{name}' to cluster its table by",
                 where=Where(stream=request.stream, setting="cluster_by"),
                 hint="name another column for this stream under `streams`",
             )
@@ -87,7 +87,7 @@ def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str
 
 
 def names_property(change: TableChange) -> dict[str, str]:
-    """What the columns are called in the stream, where that differs, as a table property."""
+    """Return the table property with the stream's names of columns whose names differ."""
     if not change.renamed:
         return {}
     return {NAMES_PROPERTY: json.dumps(change.renamed, sort_keys=True)}
@@ -121,7 +121,7 @@ def alterations(change: TableChange) -> Iterator[str]:
 
 
 def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> bool:
-    """Whether the table has the very columns and partitions that are wanted."""
+    """Return whether the table has exactly the requested columns and partitions."""
     from shared.spark_conform import loose  # noqa: PLC0415
 
     if now is None or change.create is None:
@@ -138,12 +138,12 @@ def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> b
 def additions(
     now: LakeTable | None, change: TableChange, request: TableRequest
 ) -> TableChange | None:
-    """What makes a table fit in place that lacks columns only, and has NOT NULL to keep.
+    """Return the change that adds missing columns in place to keep NOT NULL columns.
 
-    Delta declares NOT NULL for new tables alone: one that is replaced whole has none.
+    Delta declares NOT NULL only for new tables: a table that is replaced loses it.
 
     Returns:
-        None where it does not fit so, or has nothing to keep.
+        The change; None if adding columns is not enough, or there is no NOT NULL to keep.
     """
     from shared.spark_conform import loose  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ def _leaves(dtype: DataType) -> int:
 
 
 def delta_storable(struct: StructType) -> StructType:
-    """The columns with text in the place of types that Delta does not have."""
+    """Return the columns with text instead of types that Delta lacks."""
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     return StructType(
@@ -192,7 +192,7 @@ def _storable(dtype: DataType) -> DataType:
 
 
 def delta_widens(old: DataType, new: DataType) -> bool:
-    """Whether Delta's type widening takes a column from one type to another."""
+    """Return whether Delta's type widening can change a column from one type to another."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)

@@ -1,7 +1,7 @@
-"""Parts that become files of a Delta table as they are, by the package `deltalake`.
+"""Parts that become files of a Delta table unchanged, by the package `deltalake`.
 
-Spark would read and write them once more. Only for tables on a local disk whose protocol asks
-nothing of writers that these files would not have.
+Spark would read and write them once more. Only for tables on a local disk whose protocol does not
+require features that these files lack.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _LONGEST_TEXT = 64
 def can_register(
     folder: str | None, now: LakeTable, change: TableChange, struct: StructType
 ) -> bool:
-    """Whether parts with the columns `struct` are files of the table as they are.
+    """Return whether parts with the columns `struct` can become files of the table unchanged.
 
     Args:
-        folder: The table's.
+        folder: Folder of the table.
         now: The table.
-        change: How rows go into it.
-        struct: Of the parts.
+        change: The projection of rows.
+        struct: Columns of the parts.
     """
     if folder is None or local_path(folder) is None or find_spec("deltalake") is None:
         return False
@@ -59,19 +59,19 @@ def register(
     metadata: str,
     transaction: tuple[str, int] | None,
 ) -> bool:
-    """Links parts into the table's folder and commits them.
+    """Link parts into the table's folder and commit them.
 
     Args:
-        folder: The table's.
-        parts: On the same disk.
+        folder: Folder of the table.
+        parts: Parts on the same disk.
         now: The table.
-        metadata: Kept with the commit.
-        transaction: Application and version, where the commit has one.
+        metadata: Metadata of the commit.
+        transaction: Application and version, if the commit has them.
 
     Returns:
-        True where the table has them now, or had this transaction. False where nothing has been
-        done: the files lie on another disk, or hold a null for NOT NULL, or the package does not
-        know the table's protocol.
+        True if the table has them now, or already has this transaction. False if nothing was done:
+        the files lie on another disk, or have a null in a NOT NULL column, or the package does not
+        support the table's protocol.
 
     Raises:
         deltalake.exceptions.DeltaError: The commit failed.
@@ -127,7 +127,7 @@ def register(
 
 
 def file_stats(url: str) -> dict[str, Any]:
-    """What Delta keeps of a Parquet file: rows, and of its first columns bounds and nulls."""
+    """Return Delta's statistics of a Parquet file: rows; bounds and nulls of the first columns."""
     from pyarrow import parquet  # noqa: PLC0415
 
     footer = parquet.read_metadata(local_path(url) or url)
@@ -160,7 +160,7 @@ def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
 
 
 def _written(value: Any) -> int | str | None:
-    """A bound as Delta writes it; None for types whose bounds are better left out."""
+    """Return a bound as Delta writes it; None for types whose bounds are omitted."""
     if isinstance(value, bool):
         return None
     if isinstance(value, dt.datetime):
@@ -184,7 +184,7 @@ def _plain_protocol(properties: Mapping[str, str]) -> bool:
 
 
 def _same_columns(change: TableChange, struct: StructType) -> bool:
-    """Whether the parts have the table's names and types; variants are text in them."""
+    """Return whether the parts have the table's names and types; variants are text in parts."""
     from shared.spark_conform import loose  # noqa: PLC0415
 
     given = {item.source: item for item in change.projection if item.source is not None}
@@ -199,7 +199,7 @@ def _same_columns(change: TableChange, struct: StructType) -> bool:
 
 
 def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
-    """Whether the log names the files in a commit after version `before`."""
+    """Return whether the log names the files in a commit after version `before`."""
     name = names[0].encode() if names else None
     log = table / "_delta_log"
     later = (path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > before)

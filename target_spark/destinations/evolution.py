@@ -1,4 +1,4 @@
-"""The columns of a table over time: kept beside its files, merged with those of each stream."""
+"""Schema evolution of file tables: columns in a side file, merged with those of each stream."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _ORIGIN = "target-spark"
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What the side file of a table says: its format and exact columns."""
+    """The content of a table's side file: its format and exact columns."""
 
     format: str
     struct: StructType
 
     def to_bytes(self) -> bytes:
-        """The side file's contents."""
+        """Return the content of the side file."""
         content = {"origin": _ORIGIN, "format": self.format, "columns": self.struct.jsonValue()}
         return json.dumps(content, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TableSchema:
-        """The inverse of `to_bytes`; ValueError or KeyError where it is something else."""
+        """Return the parsed content of a side file; raise ValueError or KeyError if malformed."""
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
         content = json.loads(data)
@@ -47,10 +47,10 @@ class TableSchema:
 
 
 def read_table_schema(folder: TableFolder, format_name: str) -> TableSchema | None:
-    """The columns of an existing table, or None where there is no table yet.
+    """Return the columns of an existing table; None if it does not exist yet.
 
     Raises:
-        DestinationError: The folder holds something other than a table of this format.
+        DestinationError: The folder does not hold a table of this format.
     """
     data = folder.side()
     if data is None:
@@ -65,17 +65,17 @@ def read_table_schema(folder: TableFolder, format_name: str) -> TableSchema | No
 
 
 def merge_columns(old: StructType | None, new: StructType, path: str) -> StructType:
-    """The columns that hold rows of both: old ones first, added ones behind, types widened.
+    """Return the columns that hold rows of both: old ones, then new ones, with widened types.
 
     All are nullable, as in every table that Spark writes.
 
     Raises:
-        DestinationError: Types have nothing in common, or names differ by case only.
+        DestinationError: Types cannot be widened, or names differ only in case.
     """
     merged: StructType = as_nullable(new if old is None else merge_structs(old, new))
     for names in case_collisions(merged.names):
         raise DestinationError(
-            f"columns {', '.join(map(repr, names))} of '{shown(path)}' differ by case only",
+            f"columns {', '.join(map(repr, names))} of '{shown(path)}' differ only in case",
             hint="rename or deselect one of them; most readers ignore case",
         )
     if not merged.names:
@@ -84,11 +84,10 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
 
 
 def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:
-    """Whether files with the old columns cannot be read together with files of the new ones.
+    """Return whether files with the old columns cannot be read together with files of the new ones.
 
-    Parquet carries types, and readers fill columns that a file lacks once the file that sorts
-    first has them. For ORC, Spark looks at any file. CSV carries a header and no types; JSON needs
-    neither.
+    Parquet carries types, and readers fill missing columns if the file that sorts first has them.
+    For ORC, Spark looks at any file. CSV carries a header without types; JSON needs neither.
     """
     if format_name == "json":
         return False
@@ -101,9 +100,9 @@ def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:
 
 
 def arrow_schema(struct: StructType, format_name: str = "parquet") -> pa.Schema:
-    """The Arrow schema of the files; what it carries makes Spark read the very same types.
+    """Return the Arrow schema of the files; with its metadata Spark reads the same types.
 
-    A Parquet footer also names a Spark version: readers then take old dates as they are written.
+    A Parquet footer also names a Spark version: readers then read old dates unchanged.
     """
     import pyspark  # noqa: PLC0415
 
@@ -115,7 +114,7 @@ def arrow_schema(struct: StructType, format_name: str = "parquet") -> pa.Schema:
 
 
 def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None:
-    """The union of the columns in the files of a table that other programs wrote."""
+    """Return the union of the columns in the files of a table written by other programs."""
     names = folder.files()
     if not names:
         return None

@@ -1,4 +1,4 @@
-"""Two names of one folder level exchanged in one step, where the system can."""
+"""Atomic exchange of two sibling folders, if the system supports it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM
 
 
 def exchange(first: str, second: str, spare: str) -> None:
-    """Exchanges two existing folders; afterwards `spare` holds what `second` held.
+    """Exchange two existing folders; afterwards `spare` holds what `second` held.
 
     On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
-    step. Elsewhere `second` is moved to `spare` and `first` to `second`: a reader may find no
-    folder in between, and `spare` left without `second` is the sign of a run cut there.
+    step. Elsewhere `second` is moved to `spare` and `first` to `second`: in between, readers do not
+    find the folder; `spare` without `second` shows that a run was killed there.
 
     Raises:
         OSError: One of the folders cannot be renamed.
@@ -38,7 +38,7 @@ def exchange(first: str, second: str, spare: str) -> None:
 
 
 def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
-    """The portable way: `second` becomes `spare`, then `first` becomes `second`."""
+    """Exchange by two renames: `second` becomes `spare`, then `first` becomes `second`."""
     os.rename(second, spare)  # noqa: PTH104
     try:
         os.rename(first, second)  # noqa: PTH104

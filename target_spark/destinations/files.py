@@ -43,10 +43,10 @@ _STAMP_END = 10**13
 
 @dataclass(frozen=True)
 class FileSettings:
-    """What of the settings concerns files.
+    """The settings of file destinations.
 
     Attributes:
-        path: Folder or URL that holds everything.
+        path: Folder or URL of all tables.
         encoding: Format and compression of the parts.
         options: Of the storage.
     """
@@ -56,18 +56,18 @@ class FileSettings:
     options: StorageOptions = NO_OPTIONS
 
     def table(self, name: TableName) -> str:
-        """Folder of a table."""
+        """Return folder of a table."""
         return table_path(self.path, name)
 
 
 def file_settings(config: TargetConfig) -> FileSettings:
-    """The file settings of a configuration.
+    """Return the file settings of a configuration.
 
     Raises:
-        SettingsError: No path, or an option that files do not know.
+        SettingsError: The path is missing, or an option is not supported for files.
     """
     if not config.path:
-        raise SettingsError("files need a folder to go to", where=Where(setting="path"))
+        raise SettingsError("is required: the folder for the files", where=Where(setting="path"))
     allowed = FORMATS[config.format].compressions
     options = {name.lower(): value for name, value in (config.options or {}).items()}
     compression = str(options.pop("compression", allowed[0])).lower()
@@ -139,7 +139,7 @@ class FileDestination(Destination):
                 folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`. With `overwrite` nothing is older than the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == OVERWRITE:
             return
         with self._lock:
@@ -165,7 +165,7 @@ class FileDestination(Destination):
         folder.publish(FolderChange(add, drop))
 
     def _close(self) -> None:
-        """Removes what is hidden and belongs to this run, when the process ends."""
+        """Remove the hidden files of this run when the process ends."""
         for folder in self._folders.values():
             with contextlib.suppress(SingerSparkError):
                 folder.close()
@@ -195,7 +195,7 @@ class FileDestination(Destination):
             held.append(flush)
 
     def _publish(self, request: TableRequest, flushes: Sequence[Flush]) -> None:
-        """Makes flushes visible together; with `overwrite`, in the place of everything before."""
+        """Make flushes visible together; with `overwrite`, replace everything before."""
         folder = self._folder(request)
         overwrite = request.method == OVERWRITE
         with folder.locked():
@@ -223,7 +223,7 @@ class FileDestination(Destination):
     def _renewed(
         self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite
     ) -> dict[str, str]:
-        """The table's own files written anew where its columns have changed too much."""
+        """Rewrite the table's files if they cannot be read with the new columns; return them."""
         if not names or not must_rewrite(write.encoding.format, old, write.struct):
             return {}
         pending = {self._pending(write): name for name in names}
@@ -232,7 +232,7 @@ class FileDestination(Destination):
         return self._renamed(pending, write)
 
     def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
-        """Names that keep the order of files, for those written anew."""
+        """Return names for rewritten files that keep the order of files."""
         stamp = self._next_stamp()
         ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
         return {
@@ -241,7 +241,7 @@ class FileDestination(Destination):
         }
 
     def _fitting(self, flush: Flush, write: TableWrite, there: frozenset[str]) -> dict[str, str]:
-        """The parts of a flush with their names; none where an earlier attempt put them there."""
+        """Return the parts of a flush with their names, without those already in the table."""
         key = flush.stream, flush.token
         names = self._names.setdefault(key, self._part_names(flush))
         if names and there.issuperset(names.values()):
@@ -263,14 +263,14 @@ class FileDestination(Destination):
     def _wants_schema_part(
         self, old: TableSchema | None, write: TableWrite, adds: bool, keeps: bool
     ) -> bool:
-        """Whether a file without rows must show the columns: an empty table, or added columns."""
+        """Return whether an empty file must carry the columns: of an empty table, or new ones."""
         if write.encoding.format == "json":
             return False
         added = old is not None and old.struct.names != write.struct.names
         return (not adds and not keeps) or (added and keeps)
 
     def _schema_part(self, write: TableWrite) -> dict[str, str]:
-        """A file without rows that sorts before all others, newest first: readers look there."""
+        """Return an empty file that sorts first, newest before others: readers use its schema."""
         known = FORMATS[write.encoding.format]
         url = self._pending(write)
         known.write(

@@ -1,4 +1,4 @@
-"""What a table folder offers to the file destination: one contract for disks and object stores."""
+"""The interface of table folders: one contract for disks and object stores."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shared.storage import StorageOptions, join
 from target_spark.plans import TableName
 
 SIDE_FILE = "_schema.json"
-"""Hidden file in every table folder that holds the table's exact columns and format."""
+"""Hidden file in every table folder with the table's exact columns and format."""
 
 
 @dataclass(frozen=True)
 class FolderChange:
-    """What one commit does to a table folder, in one step where the storage allows it.
+    """The change of a table folder by one commit, atomic if the storage allows it.
 
     Attributes:
         add: Pending file → name in the table folder.
         drop: Names that the added files replace.
-        side: New contents of the side file; None keeps it.
+        side: New content of the side file; None keeps it.
     """
 
     add: Mapping[str, str]
@@ -41,30 +41,30 @@ class TableFolder(Protocol):
         """Of the storage."""
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps other target processes from changing the table."""
+        """Lock the table against other target processes."""
 
     def files(self) -> tuple[str, ...]:
-        """Names of everything readers see, sorted."""
+        """Return the names of all visible files, sorted."""
 
     def side(self) -> bytes | None:
-        """Contents of the side file, or None where there is none."""
+        """Return the content of the side file; None if there is none."""
 
     def publish(self, change: FolderChange) -> None:
-        """Makes a change visible and durable."""
+        """Make a change visible and durable."""
 
     def swap(self, replacement: TableFolder) -> None:
-        """Puts another folder in the table's place; the old one goes."""
+        """Replace the table by another folder; remove the old one."""
 
     def close(self) -> None:
-        """Removes what is hidden and belongs to this run."""
+        """Remove the hidden files of this run."""
 
 
 def visible(name: str) -> bool:
-    """Whether readers such as Spark, pyarrow and duckdb look at a file of this name."""
+    """Return whether readers such as Spark, pyarrow and duckdb read a file of this name."""
     return not name.startswith((".", "_"))
 
 
 def table_path(path: str, name: TableName) -> str:
-    """Folder of a table below the folder or URL that holds all of them."""
+    """Return the folder of a table below the folder or URL of all tables."""
     schema = [folder_name(name.schema)] if name.schema else []
     return join(path, *schema, folder_name(name.table))

@@ -37,7 +37,7 @@ from target_spark.destinations.lakes.iceberg_places import (
     catalog_conf,
     check_empty,
     hive_refusals,
-    place_of,
+    location_of,
 )
 from target_spark.destinations.lakes.iceberg_replace import can_replace, replace_whole
 from target_spark.destinations.lakes.iceberg_types import (
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MARK_PROPERTY = "target_spark.mark"
-"""Property of snapshots that holds the mark of the commit."""
+"""Snapshot property with the mark of the commit."""
 
 _MARK_CONF = f"spark.sql.iceberg.snapshot-property.{MARK_PROPERTY}"
 _PART = re.compile(r"`(?:[^`]|``)*`")
@@ -73,11 +73,11 @@ _NOT_THERE = re.compile(
 
 
 def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
-    """The destination for Iceberg tables."""
+    """Return the destination for Iceberg tables."""
     if config.catalog is None and local_path(config.path) is None:
         _log.warning(
-            "Iceberg tables by path have no lock on object storages: let one program at a time "
-            "write to a table, or use a catalog"
+            "Iceberg tables by path are not locked on object stores: let only one program at a "
+            "time write to a table, or use a catalog"
         )
     return LakeDestination(IcebergFormat(config), config, spark)
 
@@ -86,7 +86,7 @@ class IcebergFormat(LakeFormat):
     """See `LakeFormat`.
 
     Exactly once: the mark of a commit is a property of its snapshot. Iceberg checks MERGE, UPDATE
-    and DELETE against what others have committed meanwhile (isolation level `serializable`).
+    and DELETE against concurrent commits (isolation level `serializable`).
     """
 
     # Not certain what became of it: the flush is looked for before it is committed again.
@@ -111,7 +111,7 @@ class IcebergFormat(LakeFormat):
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""
-        return place_of(self._path, self._catalog, name)
+        return location_of(self._path, self._catalog, name)
 
     def storable(self, struct: StructType) -> StructType:
         """See `LakeFormat`."""
@@ -146,7 +146,7 @@ class IcebergFormat(LakeFormat):
         request: TableRequest,
         mark: Mark,
     ) -> None:
-        """See `LakeFormat`. Snapshots alone can carry a mark."""
+        """See `LakeFormat`. Only snapshots can carry a mark."""
         del request  # The layout is that of new tables.
         with self._committing(spark, place, mark):
             found = self._described(spark, place)
@@ -175,7 +175,7 @@ class IcebergFormat(LakeFormat):
         mark: Mark,
         base: str | None = None,
     ) -> None:
-        """See `LakeFormat`. With `base`, anybody's new rows make the commit fail, as a conflict."""
+        """See `LakeFormat`. With `base`, a concurrent append is a conflict."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         with self._committing(spark, place, mark):
@@ -189,7 +189,7 @@ class IcebergFormat(LakeFormat):
             writer.option("isolation-level", "serializable").overwrite(F.lit(False))
 
     def head(self, spark: SparkSession, place: Place) -> str | None:
-        """See `LakeFormat`; empty for a table that nobody has written to."""
+        """See `LakeFormat`; empty for a table without snapshots."""
         if self._described(spark, place) is None:
             return ""
         refs = f"SELECT snapshot_id FROM {place.table}.refs WHERE name = 'main'"  # noqa: S608
@@ -197,7 +197,7 @@ class IcebergFormat(LakeFormat):
         return str(rows[0][0]) if rows else ""
 
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
-        """See `LakeFormat`. DELETE that takes whole files has no place for the mark."""
+        """See `LakeFormat`. A DELETE of whole files cannot carry the mark."""
         with self._committing(spark, place, mark):
             spark.sql(statement).collect()
 
@@ -246,7 +246,7 @@ class IcebergFormat(LakeFormat):
             self._complete(spark, place, change, request)
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
-        """See `LakeFormat`. Snapshots that were rolled back do not count."""
+        """See `LakeFormat`. Snapshots that were rolled back are ignored."""
         text = f"summary[{text_literal(MARK_PROPERTY)}]"
         current = f"SELECT snapshot_id FROM {place.table}.history WHERE is_current_ancestor"  # noqa: S608
         rows = spark.sql(
@@ -257,7 +257,7 @@ class IcebergFormat(LakeFormat):
         return tuple(map(read_mark, texts))
 
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
-        """See `LakeFormat`. Nothing expires: older snapshots stay readable."""
+        """See `LakeFormat`. Snapshots do not expire."""
         found = self._described(spark, place)
         if found is None:
             return
@@ -283,7 +283,7 @@ class IcebergFormat(LakeFormat):
     def _complete(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
-        """What a new table is given after its columns: no reader misses it."""
+        """Set what a new table gets after its columns; readers do not depend on it."""
         found = self._described(spark, place)
         if found is not None:
             for statement in finishing(found, change, request):
@@ -295,9 +295,9 @@ class IcebergFormat(LakeFormat):
             return
         if spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
             raise SettingsError(
-                f"Spark has no catalog '{name}'",
+                f"the Spark catalog '{name}' is not configured",
                 where=Where(setting="catalog"),
-                hint=f"describe it by spark.conf: spark.sql.catalog.{name} and what belongs to it",
+                hint=f"configure spark.sql.catalog.{name} and its options in spark.conf",
             )
 
     @contextmanager
@@ -308,9 +308,9 @@ class IcebergFormat(LakeFormat):
 
 
 def _create_namespace(spark: SparkSession, namespace: str) -> None:
-    """Create a namespace that other streams and programs may create at the same moment.
+    """Create a namespace that other streams and programs may create at the same time.
 
-    Catalogs look first and create then, and each fails in its own way if another was faster.
+    Catalogs check before they create, and each fails in its own way if another is faster.
     """
     statement = f"CREATE NAMESPACE IF NOT EXISTS {namespace}"
     repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, pauses=Pauses(longest=1.0))
@@ -319,7 +319,7 @@ def _create_namespace(spark: SparkSession, namespace: str) -> None:
 def _replace_unseen(
     spark: SparkSession, frame: DataFrame, place: Place, change: TableChange, request: TableRequest
 ) -> None:
-    """Without a transaction: what others commit while this runs is lost."""
+    """Replace the table without a transaction: concurrent commits of others are lost."""
     view = f"whole_{uuid.uuid4().hex}"
     statement, rows = replacement(place.table, view, frame, change, request)
     rows.createOrReplaceTempView(view)
@@ -330,7 +330,7 @@ def _replace_unseen(
 
 
 def _chained(rows: list[tuple[int, int | None, str | None]]) -> Iterator[str | None]:
-    """Texts of snapshots from the newest back: by their parents, as clocks differ."""
+    """Yield the texts of snapshots from the newest back, by their parents, as clocks differ."""
     known = {number: (parent, text) for number, parent, text in rows}
     parents = {parent for parent, _ in known.values()}
     at: int | None = next((number for number in known if number not in parents), None)
@@ -340,13 +340,13 @@ def _chained(rows: list[tuple[int, int | None, str | None]]) -> Iterator[str | N
 
 
 def _fits(now: Described, change: TableChange, request: TableRequest, *, declares: bool) -> bool:
-    """Whether the table has the very columns and partitions that are wanted.
+    """Return whether the table has exactly the requested columns and partitions.
 
     Args:
         now: The table.
         change: With `create`.
         request: With the layout.
-        declares: Whether a table that is replaced can have NOT NULL.
+        declares: Whether a replaced table can have NOT NULL columns.
     """
     from shared.spark_conform import loose  # noqa: PLC0415
 

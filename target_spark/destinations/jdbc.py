@@ -1,4 +1,4 @@
-"""Tables of a database: staged by COPY on executors, brought into the table in one transaction."""
+"""Tables of a database: rows are staged on executors and inserted in one transaction."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ from shared.transforms.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.destinations.contract import Destination, Flush, TableId, TableWrite
 from target_spark.destinations.databases import DATABASES, Database, TablePlace
 from target_spark.destinations.databases.declared import JdbcSettings
-from target_spark.destinations.databases.failures import CONFLICT, LOST, explained, number_of
-from target_spark.destinations.databases.keeper import Keeper
+from target_spark.destinations.databases.failures import CONFLICT, LOST, errno_of, explain_errors
+from target_spark.destinations.databases.keeper import RunResources
 from target_spark.destinations.databases.ledger import Ledger
-from target_spark.destinations.databases.place import DatabaseAddress, place_of
-from target_spark.destinations.databases.replacing import emptied, put_in_place, spares
+from target_spark.destinations.databases.place import DatabaseAddress, address_of
+from target_spark.destinations.databases.replacing import empty_table, swap_in, swap_names
 from target_spark.destinations.databases.sink import StagingSink
-from target_spark.destinations.databases.work import Plan, Work, keys_of, parts_of, staged_columns
+from target_spark.destinations.databases.work import (
+    TablePlan,
+    TableWork,
+    keys_of,
+    staged_columns,
+    staging_tables_of,
+)
 from target_spark.replays import Note
 from target_spark.tables.names import legal_table_name
 
@@ -50,13 +56,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class JdbcTarget:
-    """What of the settings concerns databases.
+    """The settings of databases.
 
     Attributes:
         place: The database.
         conflicts: The setting `type_conflicts`.
         style: The setting `column_names`.
-        pending: Folder for files of rejected records, or None where none are kept.
+        pending: Folder for files of rejected records; None if they are not kept.
     """
 
     place: DatabaseAddress
@@ -68,16 +74,16 @@ class JdbcTarget:
 def jdbc_destination(
     config: TargetConfig, spark: Callable[[], SparkSession] | None = None
 ) -> JdbcDestination:
-    """The destination of a configuration; Spark is used by its executors alone.
+    """Return the destination of a configuration; only executors use Spark.
 
     Raises:
-        SettingsError: The database is not known, or a property of the connection is refused.
+        SettingsError: The database is not supported, or a connection property is not allowed.
     """
     del spark
     if not isinstance(config.block, JdbcSettings):
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
     target = JdbcTarget(
-        place=place_of(config.block),
+        place=address_of(config.block),
         conflicts=config.type_conflicts,
         style=config.column_names,
         pending=_rejects_folder(config),
@@ -86,7 +92,7 @@ def jdbc_destination(
 
 
 def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
-    """A folder for rejected records, where any are kept; those of killed runs are removed."""
+    """Return a folder for rejected records, if they are kept; remove those of killed runs."""
     root = Path(config.staging.root or tempfile.gettempdir())
     remove_stale(root, REJECTS)
     if config.failure.policy != "SendToDLQ":
@@ -103,7 +109,7 @@ class JdbcDestination(Destination):
         self._database: Database = DATABASES[target.place.kind]()
         self._rules = replace(self._database.rules, style=target.style)
         self._run = uuid.uuid4().hex[:12]
-        self._keeper = Keeper(self._database, target.place, self._run)
+        self._resources = RunResources(self._database, target.place, self._run)
         self._lock = threading.RLock()
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
@@ -113,7 +119,7 @@ class JdbcDestination(Destination):
         atexit.register(self.close)
 
     def table(self, name: TableName) -> TableId:
-        """See `Destination`. PostgreSQL's `public` is taken for the schema that is not named."""
+        """See `Destination`. In PostgreSQL the default schema is `public`."""
         place = self._target.place
         unnamed = "public" if place.kind == "postgresql" else place.name
         parts = [legal_table_name(p, self._rules) for p in (name.schema or unnamed, name.table)]
@@ -123,9 +129,9 @@ class JdbcDestination(Destination):
         """See `Destination`."""
         if request.layout.partition_by:
             raise SettingsError(
-                "tables of a database cannot be partitioned",
+                "database tables cannot be partitioned by target-spark",
                 where=Where(stream=request.stream, setting="partition_by"),
-                hint="make the table by hand; rows go into the partitions of one that exists",
+                hint="create the partitioned table yourself; rows go into its partitions",
             )
         with self._work(request) as work:
             if request.method != "overwrite":
@@ -152,9 +158,9 @@ class JdbcDestination(Destination):
         _repeated(lambda: self._append(flush))
 
     def abort(self, flush: Flush) -> None:
-        """See `Destination`. What cannot be removed now goes at the end of the run."""
+        """See `Destination`. Staging tables that remain are removed at the end of the run."""
         with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
-            work.drop(work.place.schema, parts_of([flush]))
+            work.drop(work.place.schema, staging_tables_of([flush]))
 
     def finish(self, request: TableRequest) -> None:
         """See `Destination`."""
@@ -166,7 +172,7 @@ class JdbcDestination(Destination):
         _repeated(lambda: self._end(request))
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`. With `overwrite` nothing is older than the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method != "overwrite":
             _repeated(lambda: self._activate(request, edit))
 
@@ -179,9 +185,9 @@ class JdbcDestination(Destination):
         _repeated(lambda: self._keep(request, note))
 
     def close(self) -> None:
-        """See `Destination`. Remove what the run has staged and not loaded, too."""
+        """Remove staged rows that were not loaded; called at the end of the process."""
         atexit.unregister(self.close)
-        self._keeper.close()
+        self._resources.close()
         if self._target.pending:
             self._target.pending.close()
 
@@ -199,44 +205,44 @@ class JdbcDestination(Destination):
                 work.insert(request, plan, flush.parts)
                 self._tell(work, flush)
             work.connection.commit()
-            self._tidy(work, parts_of([flush]))
+            self._tidy(work, staging_tables_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
-        """Puts the rows of all flushes in the place of all there are; readers see the old ones."""
+        """Replace all rows by those of all flushes; readers see the old ones until then."""
         last = held[-1]
         with self._work(last.request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
-                filled = emptied(work, list(requests))
+                filled = empty_table(work, list(requests))
                 for flush in held:
                     plan = filled.plan(flush.request)
                     filled.insert(flush.request, plan, flush.parts)
                 if last.request.view is not None:
                     filled.view(last.request, plan)
-                put_in_place(work, filled)
+                swap_in(work, filled)
                 self._tell(work, last)
             work.connection.commit()
-            self._tidy(work, [*parts_of(held), *spares(work)])
+            self._tidy(work, [*staging_tables_of(held), *swap_names(work)])
 
-    def _view(self, work: Work, request: TableRequest, plan: Plan) -> None:
-        """Makes the view once for each set of columns."""
+    def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
+        """Create the view, once for each set of columns."""
         if request.view is not None and self._views.get(work.place) != request.view:
             work.view(request, plan)
             self._views[work.place] = request.view
 
-    def _tell(self, work: Work, flush: Flush) -> None:
+    def _tell(self, work: TableWork, flush: Flush) -> None:
         rows = sum(part.rows for part in flush.parts)
         proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
-    def _tidy(self, work: Work, parts: Sequence[str]) -> None:
-        """Removes tables whose rows nobody needs; what is left is removed at the run's end."""
+    def _tidy(self, work: TableWork, parts: Sequence[str]) -> None:
+        """Remove staging tables; those that remain are removed at the end of the run."""
         try:
-            with explained(self._database, self._target.place):
+            with explain_errors(self._database, self._target.place):
                 work.drop(work.place.schema, parts)
         except DestinationError as error:
-            _log.debug("staging tables stay for now: %s", error)
+            _log.debug("staging tables are removed at the end of the run: %s", error)
 
     def _end(self, request: TableRequest) -> None:
         with self._work(request) as work:
@@ -260,15 +266,15 @@ class JdbcDestination(Destination):
             work.connection.commit()
         self._has_note(request, note)
 
-    def _check_note(self, work: Work, request: TableRequest, is_there: bool) -> None:
-        """Refuse to go on beside a run that has taken this one's note over.
+    def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
+        """Stop if another run has taken over the note of this run.
 
         Raises:
-            DestinationError: A later run has taken this one for dead and goes on in its place.
+            DestinationError: A later run has treated this one as dead and has taken its place.
         """
         if request.stream in self._noted and not is_there:
             raise DestinationError(
-                f"another run has taken over the table '{work.place.table}': this one had lost "
+                f"another run has taken over the table '{work.place.table}': this run lost "
                 "its connection to the database",
                 where=Where(stream=request.stream),
                 hint="run again; what was committed is not loaded twice",
@@ -296,19 +302,19 @@ class JdbcDestination(Destination):
             work.connection.commit()
 
     @contextlib.contextmanager
-    def _work(self, request: TableRequest) -> Iterator[Work]:
-        """A connection of the calling thread's own, for one table."""
+    def _work(self, request: TableRequest) -> Iterator[TableWork]:
+        """Yield the work on one table, over a connection of the calling thread."""
         where = Where(stream=request.stream)
-        with explained(self._database, self._target.place, where):
+        with explain_errors(self._database, self._target.place, where):
             connection = self._database.connect(self._target.place)
             try:
                 cursor = connection.cursor()
-                schema = self._keeper.schema(connection, request.name.schema, self._rules)
+                schema = self._resources.schema(connection, request.name.schema, self._rules)
                 table = legal_table_name(request.name.table, self._rules)
                 place = TablePlace(schema, table)
                 self._claim(place, request.stream)
                 ledger = Ledger(self._database, place, self._run)
-                yield Work(
+                yield TableWork(
                     self._database,
                     connection,
                     cursor,
@@ -322,7 +328,7 @@ class JdbcDestination(Destination):
                     connection.close()
 
     def _claim(self, place: TablePlace, stream: str) -> None:
-        """As `TableOwners`, for a schema that only the server could name."""
+        """Claim a table like `TableOwners`, if only the server knows its schema."""
         with self._lock:
             owner = self._owners.setdefault(place, stream)
         if owner != stream:
@@ -333,10 +339,10 @@ class JdbcDestination(Destination):
 
 
 def _repeated(action: Callable[[], Result]) -> Result:
-    """Does work again that another session was in the way of, or whose connection was cut."""
+    """Do work, and repeat it after a conflict with another session or a lost connection."""
     return repeated(
         lambda _: action(),
-        lambda error: number_of(error) in {CONFLICT, LOST},
+        lambda error: errno_of(error) in {CONFLICT, LOST},
         attempts=_ATTEMPTS,
         pauses=_PAUSES,
     )

@@ -21,7 +21,7 @@ from target_spark.destinations.folders import SIDE_FILE, FolderChange, TableFold
 from target_spark.destinations.trouble import writing
 
 GRACE_SECONDS = 0.2
-"""How long a replaced folder stays, so that a listing begun before the exchange sees all of it."""
+"""How long a replaced folder is kept for readers that have already listed it."""
 
 
 class LocalFolder:
@@ -40,10 +40,10 @@ class LocalFolder:
         self._serial = 0
 
     def open(self) -> LocalFolder:
-        """Creates this run's hidden folder and removes those of runs that have died.
+        """Create this run's hidden folder and remove those of dead runs.
 
         Raises:
-            DestinationError: The place cannot be written.
+            DestinationError: The folder cannot be written.
         """
         with writing(self.table):
             make_folders(self._path.parent)
@@ -58,29 +58,29 @@ class LocalFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Waits for other target processes on the same table."""
+        """Lock the table against other target processes; wait for them."""
         with writing(self.table), self._lock():
             yield
 
     def files(self) -> tuple[str, ...]:
-        """Visible names, sorted; none where the folder does not exist yet."""
+        """Return the names of all visible files, sorted; empty if there is not a folder yet."""
         try:
             return tuple(sorted(name for name in os.listdir(self.table) if visible(name)))  # noqa: PTH208
         except FileNotFoundError:
             return ()
 
     def side(self) -> bytes | None:
-        """The side file's bytes."""
+        """Return the content of the side file; None if there is none."""
         try:
             return (self._path / SIDE_FILE).read_bytes()
         except FileNotFoundError:
             return None
 
     def publish(self, change: FolderChange) -> None:
-        """Applies a change in one step.
+        """Apply a change in one step.
 
         Raises:
-            DestinationError: The disk refused; nothing has changed for readers.
+            DestinationError: The disk failed; nothing has changed for readers.
         """
         with writing(self.table):
             self._remove_retired()
@@ -95,13 +95,13 @@ class LocalFolder:
                     Path(pending).unlink()
 
     def swap(self, replacement: TableFolder) -> None:
-        """Exchanges the table's folder with that of `replacement`."""
+        """Replace the table by another folder; remove the old one."""
         with writing(self.table):
             make_durable(replacement.table)
             self._put(Path(replacement.table))
 
     def close(self) -> None:
-        """Removes the hidden folder of this run."""
+        """Remove the hidden folder of this run."""
         with writing(self.table):
             self._remove_retired()
         shutil.rmtree(self._run, ignore_errors=True)
@@ -119,7 +119,7 @@ class LocalFolder:
             os.close(descriptor)
 
     def _built(self, change: FolderChange) -> Path:
-        """A complete folder of hard links with the change applied, beside the table."""
+        """Return a complete folder of hard links with the change applied, beside the table."""
         self._serial += 1
         target = self._run / f"next-{self._serial}"
         target.mkdir()
@@ -135,7 +135,7 @@ class LocalFolder:
         return target
 
     def _put(self, complete: Path) -> None:
-        """Makes a complete folder the table, in one step."""
+        """Replace the table by a complete folder, in one step."""
         self._serial += 1
         spare = self._run / f"old-{self._serial}"
         if self._path.exists():
@@ -153,7 +153,7 @@ class LocalFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _recover(self) -> None:
-        """Removes the folders of dead runs; a table lost between two renames is put back first."""
+        """Remove the folders of dead runs; first restore a table lost between two renames."""
         for run in self._path.parent.glob(f"{_literal(self._beside.name)}.run-*"):
             if not _dead(run):
                 continue
@@ -164,7 +164,7 @@ class LocalFolder:
 
 
 def make_folders(path: Path) -> None:
-    """Creates a folder and its missing parents, each one durable."""
+    """Create a folder and its missing parents, each one durable."""
     if path.is_dir():
         return
     make_folders(path.parent)
@@ -173,7 +173,7 @@ def make_folders(path: Path) -> None:
 
 
 def link_tree(source: Path, target: Path, drop: frozenset[str] = frozenset()) -> None:
-    """Fills `target` with hard links to everything in `source` except the names in `drop`."""
+    """Fill `target` with hard links to everything in `source` except the names in `drop`."""
     for entry in os.scandir(source):
         if entry.is_dir(follow_symlinks=False):
             (target / entry.name).mkdir()
@@ -185,7 +185,7 @@ def link_tree(source: Path, target: Path, drop: frozenset[str] = frozenset()) ->
 
 
 def _dead(run: Path) -> bool:
-    """Whether nobody holds the lock that a living run keeps in its folder."""
+    """Return whether a run is dead: a living run holds a lock in its folder."""
     try:
         descriptor = os.open(run / "alive", os.O_RDWR)
     except OSError:

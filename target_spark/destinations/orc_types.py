@@ -1,8 +1,8 @@
-"""How Spark types are stored in ORC, named by attributes that Spark writes and reads too.
+"""Spark types in ORC, with the attributes that Spark writes and reads too.
 
 A timestamp is ORC's `timestamp with local time zone` (an instant). One without a zone is ORC's
-`timestamp`, which Spark reads as a timestamp of its session's zone. ORC has no time of day and no
-void: both are text.
+`timestamp`, which Spark reads as a timestamp of its session's zone. ORC does not have a time of day
+or void: both are text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ATTRIBUTE = "spark.sql.catalyst.type"
 
 
 def orc_field(field: StructField) -> pa.Field:
-    """The Arrow field for a column; its metadata becomes attributes of the ORC type."""
+    """Return the Arrow field for a column; its metadata becomes attributes of the ORC type."""
     return _field(field.name, field.dataType)
 
 

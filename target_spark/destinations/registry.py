@@ -29,7 +29,7 @@ class Registry:
 
     Attributes:
         known: Declarations by format.
-        broken: Format → why it cannot be used, in words that fit behind the setting.
+        broken: Format → why it cannot be used.
     """
 
     known: Mapping[str, Declaration] = field(default_factory=dict)
@@ -37,19 +37,19 @@ class Registry:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Return all formats, those that cannot be used behind the others."""
+        """Return all formats, unusable ones last."""
         return (*self.known, *(name for name in self.broken if name not in self.known))
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """Return the formats that have a block of settings of their own."""
+        """Return the formats with a block of settings of their own."""
         return tuple(name for name, found in self.known.items() if found.block is not None)
 
     def get(self, name: str) -> Declaration:
         """Return a declaration.
 
         Raises:
-            SettingsError: There is none of this format, or it cannot be used.
+            SettingsError: The format is unknown, or cannot be used.
         """
         if name in self.broken or name not in self.known:
             reason = self.broken.get(name, f"{name!r} is not one of {', '.join(self.known)}")
@@ -64,7 +64,7 @@ def read_registry(
 
     Args:
         points: Entry points; if left out, those of the installed packages.
-        taken: Names of settings, which are no names of formats with a block of their own.
+        taken: Names of settings, which cannot be names of formats with a block of their own.
     """
     known = {declared.format: declared for declared in BUILT_IN}
     owners = dict.fromkeys(known, "singer-spark")

@@ -1,7 +1,7 @@
 """Table folders on object stores and other fsspec systems: each file appears in one step.
 
-There is no rename of folders there, so a flush of several files appears file by file. The side
-file goes first: a reader never finds columns that it does not list.
+Folders cannot be renamed there, so a flush of several files appears file by file. The side file
+is written first: readers never find columns that it does not list.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class RemoteFolder:
         return remote(self.table, self.options)
 
     def open(self) -> RemoteFolder:
-        """Checks that the file system of the URL can be used.
+        """Check that the file system of the URL can be used.
 
         Raises:
-            DestinationError: It cannot.
+            DestinationError: It cannot be used.
         """
         with writing(self.table, self.options):
             _ = self._place
@@ -42,12 +42,12 @@ class RemoteFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """No lock: object stores have none that all of them share."""
+        """Do nothing: object stores do not have a common lock."""
         with writing(self.table, self.options):
             yield
 
     def files(self) -> tuple[str, ...]:
-        """Visible names, sorted."""
+        """Return the names of all visible files, sorted."""
         filesystem, path = self._place
         filesystem.invalidate_cache(path)
         try:
@@ -58,7 +58,7 @@ class RemoteFolder:
         return tuple(sorted(name for name in names if visible(name)))
 
     def side(self) -> bytes | None:
-        """The side file's bytes."""
+        """Return the content of the side file; None if there is none."""
         filesystem, path = self._place
         filesystem.invalidate_cache(path)
         try:
@@ -67,12 +67,12 @@ class RemoteFolder:
             return None
 
     def publish(self, change: FolderChange) -> None:
-        """Puts the side file, then copies every file in, then removes what they replace.
+        """Write the side file, copy every file, then remove the files that they replace.
 
-        May be repeated after a failure: nothing is removed before everything is there.
+        May be repeated after a failure: files are removed only after all others are there.
 
         Raises:
-            DestinationError: The storage refused; some of the files may be visible.
+            DestinationError: The storage failed; some of the files may be visible.
         """
         filesystem, path = self._place
         with writing(self.table, self.options):
@@ -87,14 +87,14 @@ class RemoteFolder:
             filesystem.invalidate_cache(path)
 
     def swap(self, replacement: TableFolder) -> None:
-        """Moves the replacement's files in, then removes those that were there before."""
+        """Move the replacement's files in, then remove the earlier files."""
         old = frozenset(self.files())
         names = replacement.files()
         add = {join(replacement.table, name): name for name in names}
         self.publish(FolderChange(add, old - set(names), replacement.side()))
 
     def close(self) -> None:
-        """Removes the hidden folder of this run."""
+        """Remove the hidden folder of this run."""
         filesystem, _ = self._place
         inside = filesystem._strip_protocol(self._run)
         with writing(self.table, self.options):

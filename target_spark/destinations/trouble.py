@@ -1,4 +1,4 @@
-"""Failures of disks and folders as errors that name the path and what to do."""
+"""Failures of disks and folders as errors with the path and a hint."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ HINTS = {
     errno.EACCES: "check the permissions of the path",
     errno.EPERM: "check the permissions of the path",
     errno.EROFS: "the file system is read-only; set another `path`",
-    errno.ENOTDIR: "a file is in the way; set another `path`",
-    errno.EEXIST: "a file is in the way; set another `path`",
+    errno.ENOTDIR: "a file exists where a folder is needed; set another `path`",
+    errno.EEXIST: "a file exists where a folder is needed; set another `path`",
     errno.ENAMETOOLONG: "shorten `path`",
 }
 
 
 def write_error(path: str, error: OSError) -> DestinationError:
-    """The one-line error for a failed write below `path`."""
+    """Return the one-line error for a failed write below `path`."""
     return DestinationError(
         f"cannot write to '{shown(path)}': {reason_of(error)}", hint=hint_of(path, error)
     )
 
 
 def read_error(path: str, error: OSError, where: Where | None = None) -> DestinationError:
-    """The one-line error for a storage that does not let a file be read."""
+    """Return the one-line error for a failed read below `path`."""
     return DestinationError(
         f"cannot read '{shown(path)}': {reason_of(error)}", where=where, hint=hint_of(path, error)
     )
 
 
 def reason_of(error: OSError) -> str:
-    """What an OSError says, without its number and file."""
+    """Return the text of an OSError, without its number and file."""
     found = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
     return " ".join(found.split())
 
 
 def hint_of(path: str, error: OSError) -> str:
-    """What a user can do about a failure at `path`."""
+    """Return the hint for a failure at `path`."""
     if local_path(path) is None:
         return storage_hint(error.errno)
     return HINTS.get(error.errno or 0, "")
@@ -52,7 +52,7 @@ def hint_of(path: str, error: OSError) -> str:
 
 @contextmanager
 def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
-    """Turns every failure of the storage inside into a DestinationError naming `path`."""
+    """Turn failures of the storage in the block into a DestinationError that names `path`."""
     try:
         if local_path(path) is not None:
             yield
@@ -65,7 +65,7 @@ def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
 
 @contextmanager
 def _storage(path: str, options: StorageOptions | None) -> Iterator[None]:
-    """As `shared.storage.failures`, with errors of ours left as they are."""
+    """Like `shared.storage.failures`, but pass our own errors through."""
     ours: SingerSparkError | None = None
     with failures(path, options):
         try:

@@ -1,1 +1,1 @@
-"""Tables over time: legal names, columns that change, and rows laid out as the table's columns."""
+"""Tables over time: legal names, changing columns, and rows projected to the columns."""

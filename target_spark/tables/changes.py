@@ -1,10 +1,10 @@
-"""What is to be done to a table, as plain data.
+"""Changes of a table, as plain data.
 
-The mapping of a table tells what its columns are called in the stream. It is stored in the table.
-Its keys are: a column's name; for a column that holds values of a type which another column could
-not take (`type_conflicts: suffix`) the name, `VARIANT` and the type; for a field inside of a column
-the path, joined by `NESTED`; and `OURS`, where the table was made by target-spark: its columns that
-no entry names have the stream's names then.
+The mapping of a table gives the stream's names of its columns. It is stored in the table. Its keys
+are: the name of a column; for a column with values of a type that another column could not hold
+(`type_conflicts: suffix`) the name, `VARIANT` and the type; for a field inside a column the path,
+joined by `NESTED`; and `OURS` if target-spark has created the table: columns without an entry then
+have the stream's names.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 from pyspark.sql import types as T  # noqa: N812
 
 Path = tuple[str, ...]
-"""Of a column or field; elements of arrays are `element`, parts of maps `key` and `value`."""
+"""Path of a column or field; elements of arrays are `element`, parts of maps `key` and `value`."""
 NESTED = "\x1f"
 OURS = NESTED
 VARIANT = "\x1e"
 
 
 def of_columns(mapping: Mapping[str, str]) -> Mapping[str, str]:
-    """The entries of a mapping that name columns."""
+    """Return the entries of a mapping for columns."""
     return {source: name for source, name in mapping.items() if NESTED not in source}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column that is made.
+    """A column to create.
 
     Attributes:
-        name: In the table.
-        source: In the stream.
+        name: Name in the table.
+        source: Name in the stream.
         dtype: Its type.
         nullable: False for NOT NULL.
         comment: The description in the stream's schema.
@@ -47,14 +47,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Projected:
-    """Where the values of one column of the table come from.
+    """The source of the values of one column of the table.
 
     Attributes:
-        target: Its name.
+        target: Name of the column.
         source: The stream's column; None for null.
-        dtype: Its type, once the change has been made.
+        dtype: Type of the column after the change.
         how: `as is`, `cast`, `text` (see `spark_columns.value_text`) or `null`.
-        names: Path in the table and the stream's name, of fields that have another one.
+        names: Path in the table and the stream's name, of fields whose names differ.
     """
 
     target: str
@@ -66,18 +66,18 @@ class Projected:
 
 @dataclass(frozen=True)
 class TableChange:
-    """What has to happen to a table before rows of a stream fit, and how they fit then.
+    """The change that a table needs to hold the rows of a stream, and the projection of these rows.
 
     Attributes:
-        create: Columns of the table, where there is none.
-        add: Columns that are added at the end.
-        widen: Path, type and wider type of columns and fields that are widened in place.
-        add_nested: Path and type of fields that are added.
+        create: Columns of the table, if it does not exist.
+        add: Columns to add at the end.
+        widen: Path, type and wider type of columns and fields to widen in place.
+        add_nested: Path and type of fields to add.
         nullable: Columns whose NOT NULL is dropped.
-        rewrite: Columns that are given another type by writing the table anew.
-        projection: One for each column of the table then, in its order. Columns that have a
-            default (metadata `default`) and that the stream does not have are left out.
-        mapping: Everything to be known in later runs; see the module.
+        rewrite: Columns that get another type by a rewrite of the table.
+        projection: One entry for each column of the changed table, in order. Columns with a
+            default (metadata `default`) that the stream lacks are omitted.
+        mapping: The mapping for later runs; see the module.
     """
 
     create: tuple[Column, ...] | None = None
@@ -91,11 +91,11 @@ class TableChange:
 
     @property
     def alters(self) -> bool:
-        """Whether a table that is there has to change (its mapping aside)."""
+        """Whether an existing table must change (apart from its mapping)."""
         return any((self.add, self.widen, self.add_nested, self.nullable, self.rewrite))
 
     def given(self, names: Collection[str]) -> frozenset[str]:
-        """The table's columns that a row has a say in, with those for other types of a column.
+        """Return the table's columns that rows set, with those for other types of a column.
 
         Args:
             names: The columns of the stream.
@@ -106,7 +106,7 @@ class TableChange:
 
     @property
     def renamed(self) -> Mapping[str, str]:
-        """The part of the mapping that has to be stored: the rest goes without saying."""
+        """The part of the mapping to store: entries that differ from the default."""
         if OURS not in self.mapping:
             return self.mapping
         return {source: name for source, name in self.mapping.items() if source != name}

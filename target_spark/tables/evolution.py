@@ -1,4 +1,4 @@
-"""How a table comes to hold the rows of a stream, whatever has become of their columns. Pure."""
+"""Schema evolution: the change that lets a table hold the rows of a stream. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from target_spark.tables.changes import (
     TableChange,
     of_columns,
 )
-from target_spark.tables.names import NameRules, allot, matched_names
+from target_spark.tables.names import NameRules, assign_names, matched_names
 from target_spark.tables.nested import (
     Capabilities,
     Growth,
@@ -37,7 +37,7 @@ __all__ = ["ANYTHING", "Capabilities", "Column", "Projected", "TableChange", "pl
 
 _LONGEST_TAG, _LONGEST_SHOWN = 24, 120
 ANYTHING = Capabilities(widen=lambda _old, _new: True)
-"""What can be done to a table that has no rows yet."""
+"""The capabilities for a table without rows."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Planner:
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
-        """Columns whose type must not change, and what they are."""
+        """Columns whose type must not change, with their roles."""
         partitions = {part.column: "partition column" for part in partition_fields(self.request)}
         return {**partitions, **dict.fromkeys(self.request.keys, "key")}
 
@@ -108,11 +108,11 @@ class _Planner:
         return legal, grown
 
     def _suffixed(self, column: T.StructField, base: str) -> _Placed:
-        """The column for values of this type; kept apart by kind, or else by the exact type."""
+        """Return the column for values of this type, named by kind, or else by exact type."""
         for tag in dict.fromkeys((family(column.dataType), _tag(column.dataType))):
             key = column.name + VARIANT + tag
             taken = {**of_columns(self.known), **self.names}
-            name = allot({key: f"{base}__{tag}"}, self.rules, taken)[key]
+            name = assign_names({key: f"{base}__{tag}"}, self.rules, taken)[key]
             found = self._existing(name) if key not in taken else name
             legal, grown = self._fit(column, found)
             if found not in self.columns or grown is not None:
@@ -128,7 +128,7 @@ class _Planner:
         return next((there for there in self.columns if fold(there) == fold(name)), name)
 
     def _recast(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
-        """Text in a column of text; otherwise all rows get a type that holds all values."""
+        """Cast values to text in a text column; otherwise rewrite it with a wider type."""
         old = self.columns[name].dataType
         wide = growth(old, legal.dtype, ANYTHING, (name,)) or Growth(T.StringType())
         mapping = {column.name: name}
@@ -143,7 +143,7 @@ class _Planner:
         return self._error(
             f"the {self.fixed[column.name]} '{column.name}' is {_shown(old)} in the table "
             f"and {_shown(column.dataType)} in the stream",
-            "it cannot change: load the stream into another table, or cast it in the tap",
+            "its type cannot change: load the stream into another table, or cast it in the tap",
         )
 
     def _error(self, text: str, hint: str) -> DestinationError:
@@ -190,7 +190,7 @@ class _Planner:
                 names.append(name)
         if names and not self.can.drop_not_null:
             raise DestinationError(
-                f"column '{names[0]}' of the table is NOT NULL, and the stream may have no value",
+                f"column '{names[0]}' of the table is NOT NULL, and the stream may lack a value",
                 where=Where(stream=self.request.stream),
                 hint="make it nullable in the table, or load the stream into another one",
             )
@@ -205,27 +205,28 @@ def plan_change(
     can: Capabilities,
     known: Mapping[str, str],
 ) -> TableChange:
-    """Plan what happens to a table so that it holds the rows of a stream.
+    """Plan the change that lets a table hold the rows of a stream.
 
     Args:
-        table: Its columns now, `nullable` false for NOT NULL; None where there is no table.
-        request: What the stream asks; the types of its struct are those the format can store.
-        rules: What names the format can hold.
+        table: Its current columns, `nullable` false for NOT NULL; None if it does not exist.
+        request: The stream's request; its struct has types that the format can store.
+        rules: The names that the format can hold.
         conflicts: `fail`, `suffix` or `cast`.
-        can: What the format can do to a table.
+        can: The capabilities of the format.
         known: The mapping stored in the table.
 
     Returns:
-        The change; made for the changed table again, it is nothing but the same projection.
+        The change; for the changed table it consists only of the same projection.
 
     Raises:
         DestinationError: Types conflict and `conflicts` says `fail`; a key, or a column the table
             is partitioned by, changes its type; the stream lacks a partition column, or all
-            columns; a NOT NULL stands in the way.
+            columns; a NOT NULL column would become null.
     """
     if not request.struct.names:
         raise DestinationError(
-            "a table needs columns, and the stream has none", where=Where(stream=request.stream)
+            "the stream has no columns, and a table needs at least one",
+            where=Where(stream=request.stream),
         )
     return _Planner(table, request, rules, conflicts, can, known).change()
 

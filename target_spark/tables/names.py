@@ -1,4 +1,4 @@
-"""Names that a table format can hold, made of any names, without losing which was which. Pure."""
+"""Legal names for a table format, made from any names, without collisions. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _DIGEST = 8
 
 @dataclass(frozen=True)
 class NameRules:
-    """What a format asks of names, and how users want them.
+    """The rules of a format and the settings for names.
 
     Attributes:
         style: `keep`, `clean` (letters, digits and `_`), `lower`, `upper` or `snake` (clean too).
-        max_bytes: Longest name in bytes of UTF-8; None for no limit, 24 at least.
-        forbidden: Characters the format cannot hold.
-        reserved: Names it cannot hold, in lower case.
-        ignore_case: It takes names that differ by case only for the same.
+        max_bytes: Longest name in bytes of UTF-8, at least 24; None means unlimited.
+        forbidden: Characters that the format cannot hold.
+        reserved: Names that it cannot hold, in lower case.
+        ignore_case: The format treats names that differ only in case as equal.
     """
 
     style: str = "keep"
@@ -33,31 +33,31 @@ class NameRules:
     ignore_case: bool = False
 
     def fold(self, name: str) -> str:
-        """What is the same for two names that the format takes for the same."""
+        """Return a key that is equal for names that the format treats as equal."""
         return name.upper().casefold() if self.ignore_case else name
 
 
 def legal_names(
     names: Sequence[str], rules: NameRules, known: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Give every name one that is legal and that no other has.
+    """Return a legal and unique name for every name.
 
     Args:
-        names: Of a stream's columns, in any order.
-        rules: What is legal.
-        known: Names given earlier; they are always kept, and never given to another name.
+        names: Names of a stream's columns, in any order.
+        rules: The rules for legal names.
+        known: Names assigned earlier; they are always kept, and never assigned to another name.
 
     Returns:
-        Name → legal name. Where several become the same, the one that was legal keeps it, and the
-        others end in a digest of what they were: the result does not depend on the order.
+        Name → legal name. If several become equal, the one that was legal keeps it, and the others
+        end in a digest of the original name: the result does not depend on the order.
     """
-    return allot({name: name for name in names}, rules, known)
+    return assign_names({name: name for name in names}, rules, known)
 
 
-def allot(
+def assign_names(
     wishes: Mapping[str, str], rules: NameRules, known: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """As `legal_names`, for what is to have another name than its own: what → wished name."""
+    """Return legal and unique names like `legal_names`, from desired names: key → desired name."""
     given = {key: known[key] for key in wishes if key in known}
     taken = {rules.fold(name) for name in known.values()}
     wanted: dict[str, list[str]] = {}
@@ -87,17 +87,17 @@ def matched_names(
     *,
     ours: bool = False,
 ) -> Mapping[str, str]:
-    """As `legal_names`, where some names are there already that `known` may not tell of.
+    """Return names like `legal_names`, matched with the existing columns of a table.
 
-    Those that nobody has are given to their equals first, then to names that the format takes for
-    the same, then to names that become the same.
+    Unassigned columns are matched with equal names first, then with names that the format treats
+    as equal, then with names that become equal.
 
     Args:
-        names: Of a stream's columns, in any order.
-        existing: Of the table's columns.
-        rules: What is legal.
+        names: Names of a stream's columns, in any order.
+        existing: Names of the table's columns.
+        rules: The rules for legal names.
         known: As for `legal_names`.
-        ours: Names of the table that `known` does not tell of were given to their equals before.
+        ours: Columns of the table without an entry in `known` belong to the equal names.
     """
     claimed = set(known.values())
     free = [name for name in existing if name not in claimed]
@@ -116,7 +116,7 @@ def matched_names(
 
 
 def legal_name(name: str, rules: NameRules) -> str:
-    """Give a name that is legal; what is legal stays, as do columns of the record metadata."""
+    """Return a legal name; legal names and columns of the record metadata are unchanged."""
     if _RECORD_METADATA.fullmatch(name):
         return name
     legal = _styled(name, rules)
@@ -126,7 +126,7 @@ def legal_name(name: str, rules: NameRules) -> str:
 
 
 def legal_table_name(name: str, rules: NameRules) -> str:
-    """Give a legal name of a table, schema or namespace. Different names may become the same."""
+    """Return a legal name of a table, schema or namespace. Different names may become equal."""
     return legal_name(name, rules)
 
 
@@ -135,7 +135,7 @@ def _equal(name: str, free: Sequence[str], _: NameRules) -> str | None:
 
 
 def _folded(name: str, free: Sequence[str], rules: NameRules) -> str | None:
-    """The one that is equal, or else one that the format takes for the same."""
+    """Return the equal name, or else one that the format treats as equal."""
     same = (other for other in free if rules.fold(other) == rules.fold(name))
     return name if name in free else next(same, None)
 
@@ -181,7 +181,7 @@ def _shortened(legal: str, rules: NameRules) -> str:
 
 
 def _ended(legal: str, ending: str, rules: NameRules) -> str:
-    """The name with an ending, cut before it where that is needed."""
+    """Return the name with an ending, truncated before it if needed."""
     if rules.max_bytes is None:
         return legal + ending
     room = max(rules.max_bytes - len(ending), 0)

@@ -1,4 +1,4 @@
-"""What becomes of nested types: names of fields made legal, columns that grow. Pure."""
+"""Evolution of nested types: legal names of fields, and types that grow. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _never(_old: T.DataType, _new: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a format can do to a table that has rows.
+    """The capabilities of a format for a table that has rows.
 
     Attributes:
-        widen: Whether a column, or field, of the first type can become one of the second in place.
-            Asked only where the second holds every value of the first.
+        widen: Whether a column or field of the first type can become one of the second in place.
+            Called only if the second holds every value of the first.
         drop_not_null: Columns can be made nullable.
-        nested: Fields can be added to structs inside of columns.
-        takes: Further pairs (type in the table, type of the stream) where values are only cast.
+        nested: Fields can be added to structs inside columns.
+        takes: Further pairs (type in the table, type of the stream) that only need a cast.
     """
 
     widen: Callable[[T.DataType, T.DataType], bool] = _never
@@ -37,12 +37,12 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Growth:
-    """A column that takes values of another type too.
+    """The growth of a column to hold values of another type too.
 
     Attributes:
-        dtype: Its type then.
+        dtype: Its new type.
         widen: Path, type and wider type of what is widened.
-        add: Path and type of the fields that are added.
+        add: Path and type of the fields to add.
     """
 
     dtype: T.DataType
@@ -51,16 +51,16 @@ class Growth:
 
 
 def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> Growth | None:
-    """Plan how a column comes to hold the values of another type, without any loss.
+    """Plan how a column grows to hold the values of another type without loss.
 
     Args:
         old: Its type.
-        new: The type of the values that come, with the table's names of fields.
-        can: What the format can do.
-        path: Of the column.
+        new: The type of the new values, with the table's names of fields.
+        can: The capabilities of the format.
+        path: Path of the column.
 
     Returns:
-        None where that cannot be.
+        The growth; None if it is not possible.
     """
     if isinstance(old, T.StructType) and isinstance(new, T.StructType):
         return _struct(old, new, can, path)
@@ -106,7 +106,7 @@ def _struct(old: T.StructType, new: T.StructType, can: Capabilities, path: Path)
 
 
 def _map(old: T.MapType, new: T.MapType, can: Capabilities, path: Path) -> Growth | None:
-    """Keys cannot change: every format would write all of its files anew."""
+    """Plan the growth of a map's values; new keys would need a rewrite of all files."""
     key = growth(old.keyType, new.keyType, Capabilities(nested=False), (*path, "key"))
     value = growth(old.valueType, new.valueType, can, (*path, "value"))
     if key is None or value is None:
@@ -116,11 +116,11 @@ def _map(old: T.MapType, new: T.MapType, can: Capabilities, path: Path) -> Growt
 
 @dataclass(frozen=True)
 class LegalType:
-    """A type of a stream with names of fields that the table can hold.
+    """A type of a stream with legal names of fields.
 
     Attributes:
         dtype: The type.
-        names: Path in the table → the stream's name, of fields that have another one.
+        names: Path in the table → the stream's name, of fields whose names differ.
         renamed: Entries for the mapping.
     """
 
@@ -131,7 +131,7 @@ class LegalType:
 
 @dataclass(frozen=True)
 class NestedNames:
-    """Makes the names of fields legal, as those of columns with the style `keep`."""
+    """Makes the names of fields legal, like column names with the style `keep`."""
 
     rules: NameRules
     known: Mapping[str, str]
@@ -139,11 +139,11 @@ class NestedNames:
     def legal(
         self, dtype: T.DataType, old: T.DataType | None, source: Path, target: Path
     ) -> LegalType:
-        """Give a column's type with names that the table has or can have.
+        """Return a column's type with names that the table has or can have.
 
         Args:
-            dtype: The stream's.
-            old: The table's, if there is the column.
+            dtype: The stream's type.
+            old: The table's type, if the column exists.
             source: Its path in the stream.
             target: Its path in the table.
         """

@@ -1,4 +1,4 @@
-"""What a table is partitioned by: columns, or transforms of them as Iceberg has. Pure."""
+"""Partitions of a table: columns, or Iceberg's transforms of them. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TRANSFORM = re.compile(r"(?P<name>\w+)\s*\((?:\s*(?P<number>\d+)\s*,)?\s*(?P<co
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One part of a partitioning.
+    """One partition field.
 
     Attributes:
         column: Name in the stream.
         transform: `identity`, `years`, `months`, `days`, `hours`, `bucket` or `truncate`.
-        number: Of buckets, or the width; None for other transforms.
+        number: Number of buckets, or the width; None for other transforms.
     """
 
     column: str
@@ -32,10 +32,10 @@ class PartitionField:
 
 
 def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
-    """Reads what a stream's table is to be partitioned by.
+    """Return the partition fields that the settings ask for.
 
     Raises:
-        DestinationError: The stream has no such column, or there is no such transform.
+        DestinationError: The stream does not have the column, or the transform is unknown.
     """
     names = request.struct.names
     return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)
@@ -48,7 +48,7 @@ def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
     field = PartitionField(text) if found is None else _transform(found)
     if field is None:
         raise DestinationError(
-            f"'{text}' is no way to partition a table",
+            f"'{text}' is not a column or a partition transform",
             where=Where(stream=stream, setting="partition_by"),
             hint="give a column, or years, months, days, hours(column), bucket(16, column) or "
             "truncate(4, column)",

@@ -1,4 +1,4 @@
-"""Rows of a stream laid out as the columns of its table."""
+"""Projection of a stream's rows to the columns of its table."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from target_spark.tables.types import is_text
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _QUOTED = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
-"""Scalars that are strings in JSON, without anything to escape in them."""
+"""Scalars that are JSON strings without characters to escape."""
 
 
 def project(frame: DataFrame, projection: Iterable[Projected]) -> DataFrame:
-    """Lays rows out as a plan says: columns and fields by name, at any depth.
+    """Project rows to the columns of a table: columns and fields by name, at any depth.
 
     Args:
-        frame: Rows with the stream's columns; one that it lacks becomes null, and what no part of
-            the projection names is left out. Variants may be JSON text, as parts hold them.
+        frame: Rows with the stream's columns; a missing one becomes null, and one that the
+            projection does not name is dropped. Variants may be JSON text, as in parts.
         projection: See `TableChange.projection`.
     """
     have = {field.name: field.dataType for field in frame.schema.fields}
@@ -33,7 +33,7 @@ def project(frame: DataFrame, projection: Iterable[Projected]) -> DataFrame:
 
 
 def value_text(value: Column, dtype: T.DataType) -> Column:
-    """The text of a value: as its record has it; of nested ones the JSON text."""
+    """Return the text of a value as in its record; for a nested value the JSON text."""
     if is_text(dtype):
         return value
     if isinstance(dtype, _NESTED):

@@ -1,4 +1,4 @@
-"""Words for kinds of types. Pure."""
+"""Names of type families. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (
 
 
 def family(dtype: T.DataType) -> str:
-    """A word for all types of a kind: `integer`, `decimal`, `double`, `string`, `date`, ..."""
+    """Return the name of a type's family: `integer`, `decimal`, `double`, `string`, `date`, ..."""
     found = (name for name, kinds in _FAMILIES if isinstance(dtype, kinds))
     return str(next(found, dtype.typeName().partition("(")[0].replace(" ", "_")))
 
 
 def is_text(dtype: T.DataType) -> bool:
-    """Whether values are text."""
+    """Return whether a type is text."""
     return isinstance(dtype, TEXTS)

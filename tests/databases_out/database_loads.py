@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.arrow_types import struct_to_arrow
 from target_spark.destinations.contract import Flush
 from target_spark.destinations.databases.declared import JdbcSettings
-from target_spark.destinations.databases.place import DatabaseAddress, place_of
+from target_spark.destinations.databases.place import DatabaseAddress, address_of
 from target_spark.destinations.jdbc import JdbcDestination, JdbcTarget
 from target_spark.plans import Layout, Part, Segment, TableName, TableRequest
 from target_spark.replays import Entry, Note
@@ -39,7 +39,7 @@ class PG:
 
     @property
     def place(self) -> DatabaseAddress:
-        return place_of(JdbcSettings(self.database.url, self.user, self.password))
+        return address_of(JdbcSettings(self.database.url, self.user, self.password))
 
     def table(self, query: str) -> list[tuple[str, ...]]:
         """Rows as psql prints them."""
@@ -62,7 +62,7 @@ class MariaDb:
     @property
     def place(self) -> DatabaseAddress:
         url = f"jdbc:mariadb://127.0.0.1:{self.server.port}/tests"
-        return place_of(JdbcSettings(url, "tester", MARIADB_PASSWORD))
+        return address_of(JdbcSettings(url, "tester", MARIADB_PASSWORD))
 
     def table(self, query: str) -> list[tuple[str, ...]]:
         """Rows as the client prints them."""
@@ -122,7 +122,7 @@ class Loads:
 
     def kill(self) -> None:
         """The server lets go of what the run held, as when it dies."""
-        self.destination._keeper._connection.close()
+        self.destination._resources._connection.close()
 
     def activate(self, request: TableRequest, version: int, at: float = 1e9) -> None:
         self.destination.activate(request, VersionEdit(version, request.hard_delete, at))

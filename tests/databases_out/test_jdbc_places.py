@@ -18,12 +18,12 @@ from shared.merge_types import holds_all
 from target_spark.destinations.databases import DATABASES
 from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.json_text import json_text
-from target_spark.destinations.databases.place import DatabaseAddress, place_of
+from target_spark.destinations.databases.place import DatabaseAddress, address_of
 from target_spark.destinations.databases.staging import hex_text, numbers
 
 
 def place(url: str, **more: Any) -> DatabaseAddress:
-    return place_of(JdbcSettings(url, **more))
+    return address_of(JdbcSettings(url, **more))
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_urls(url: str, hosts: tuple[str, ...], ports: tuple[int, ...], name: st
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("jdbc:oracle:thin:@h:1/db", "is not the URL"),
-        ("postgresql://h/db", "is not the URL"),
-        ("jdbc:postgresql://h/", "names no database"),
-        ("jdbc:postgresql://me:Secret@h/db", "holds a user or password"),
+        ("jdbc:oracle:thin:@h:1/db", "is not a JDBC URL of a supported database"),
+        ("postgresql://h/db", "is not a JDBC URL of a supported database"),
+        ("jdbc:postgresql://h/", "does not name a database"),
+        ("jdbc:postgresql://me:Secret@h/db", "contains a user or password"),
         ("jdbc:postgresql://h:x/db", "host and port"),
         (
             "jdbc:postgresql://h/db?socketFactory=Secret",
-            "'socketFactory' of the connection is not allowed",
+            "the connection property 'socketFactory' is not allowed",
         ),
         ("jdbc:postgresql://h/db?service=Secret", "'service'"),
         ("jdbc:postgresql://h/db?passfile=Secret", "'passfile'"),

@@ -144,7 +144,7 @@ def test_text_stays_as_it_is(db: Db, new_loads: NewLoads):
     ],
 )
 def test_a_nul_character_is_told_of(pg: PG, new_loads: NewLoads, kind: str, value: Any):
-    with pytest.raises(DestinationError, match="column 'x' holds a NUL character"):
+    with pytest.raises(DestinationError, match="column 'x' contains a NUL character"):
         new_loads(pg).load(request(f"id int, x {kind}"), [(1, value)])
 
 

@@ -14,7 +14,7 @@ from postgres_server import free_port
 
 from shared.arrow_types import struct_to_arrow
 from shared.errors import DestinationError, SettingsError
-from target_spark.destinations.databases.failures import number_of
+from target_spark.destinations.databases.failures import errno_of
 from target_spark.destinations.databases.mysql_client import connect
 from target_spark.retries import may_pass
 
@@ -65,13 +65,13 @@ def test_a_user_who_may_not_create(pg: PG, new_loads: NewLoads):
 
 def test_a_view_in_the_place_of_the_table(db: Db, new_loads: NewLoads):
     db.run("create view t as select 1 as id")
-    assert "is no table that can be loaded into" in message(new_loads(db))
+    assert "is not a table that can be loaded into" in message(new_loads(db))
 
 
 def test_a_table_with_several_rows_of_a_key(db: Db, new_loads: NewLoads):
     loads = new_loads(db)
     loads.load(replace(ITEMS, method="append-only"), [(1, "a")], [(1, "b")])
-    assert "several rows of one key" in message(loads, ITEMS)
+    assert "several rows with the same key" in message(loads, ITEMS)
     assert len(db.table("select * from t")) == 2
 
 
@@ -109,7 +109,7 @@ def test_staging_tables_emptied_by_a_crash_of_the_server_are_told_of(
     loads = new_loads(db)
     flush = loads.stage(asked, [(1, "a")])
     db.run(f"truncate table {flush.parts[0].url}")
-    with pytest.raises(DestinationError, match="the database has been restarted"):
+    with pytest.raises(DestinationError, match="the database was restarted"):
         loads.destination.commit(flush)
 
 
@@ -250,5 +250,5 @@ def test_a_server_that_is_full(pg: PG, new_loads: NewLoads):
     assert found is not None
     assert found.number == 28
     pg.run("alter role postgres reset temp_file_limit")
-    assert number_of(OSError(28, "x")) == 28
+    assert errno_of(OSError(28, "x")) == 28
     assert PASSWORD

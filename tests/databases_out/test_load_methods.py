@@ -129,7 +129,7 @@ def test_a_null_key_is_a_value_like_any_other(pg: PG, new_loads: NewLoads):
 
 def test_a_null_key_is_refused_where_rows_cannot_be_told_apart(maria: MariaDb, new_loads: NewLoads):
     loads = new_loads(maria)
-    with pytest.raises(DestinationError, match="no value for the key"):
+    with pytest.raises(DestinationError, match="a null in its key"):
         loads.load(request("id int, x string", "id", "upsert"), [(None, "a")])
 
 
@@ -350,7 +350,7 @@ def test_what_a_killed_run_has_staged_goes_with_the_next_run(db: Db, new_loads: 
     killed, living = new_loads(db), new_loads(db)
     killed.stage(PLAIN, [(1, "a")])
     kept = living.stage(PLAIN, [(2, "b")])
-    killed.destination._keeper._connection.close()
+    killed.destination._resources._connection.close()
     new_loads(db).load(PLAIN, [(3, "c")])
     assert tables_of(db) == sorted([kept.parts[0].url, "t"])
     living.destination.commit(kept)

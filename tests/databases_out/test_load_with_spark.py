@@ -87,7 +87,7 @@ def test_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path):
 
 def test_what_an_executor_meets_is_told_in_one_line(pg: PG, spark: SparkSession, tmp_path: Path):
     flush = batch(tmp_path, "r-1", [{"id": 1, "name": "a\0b"}])
-    with pytest.raises(DestinationError, match="column 'name' holds a NUL character") as caught:
+    with pytest.raises(DestinationError, match="column 'name' contains a NUL character") as caught:
         loader(pg, spark).convert(flush)
     assert not may_pass(caught.value)
     assert "\n" not in str(caught.value)

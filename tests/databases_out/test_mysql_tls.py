@@ -12,7 +12,7 @@ from mariadb_server import PASSWORD, MariaDbServer, server_program
 from shared.errors import SettingsError
 from target_spark.destinations.databases.declared import JdbcSettings
 from target_spark.destinations.databases.mysql import MySql
-from target_spark.destinations.databases.place import place_of
+from target_spark.destinations.databases.place import address_of
 
 pytestmark = pytest.mark.server
 
@@ -67,7 +67,7 @@ def cipher(server: MariaDbServer, query: str, host: str = "127.0.0.1", kind: str
     """What a session is encrypted with; nothing where it is not."""
     files = f"{server.folder}/tls"
     url = f"jdbc:{kind}://{host}:{server.port}/tests?{query.format(files=files)}"
-    place = place_of(JdbcSettings(url=url, user="tester", password=PASSWORD))
+    place = address_of(JdbcSettings(url=url, user="tester", password=PASSWORD))
     connection = MySql().connect(place)
     try:
         cursor = connection.cursor()
@@ -153,7 +153,7 @@ def test_use_ssl_means_what_each_driver_means(tls: MariaDbServer) -> None:
 )  # fmt: skip
 def test_wrong_settings(query: str, match: str) -> None:
     """Told before a server is asked."""
-    place = place_of(JdbcSettings(url=f"jdbc:mysql://127.0.0.1:1/x?{query}", user="u"))
+    place = address_of(JdbcSettings(url=f"jdbc:mysql://127.0.0.1:1/x?{query}", user="u"))
     with pytest.raises(SettingsError, match=match) as caught:
         MySql().connect(place)
     assert caught.value.where.setting == "jdbc.url"

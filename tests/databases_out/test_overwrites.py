@@ -123,7 +123,7 @@ def test_a_killed_overwrite_leaves_the_old_rows_or_the_new(
         loads = new_loads(db, **settings)
         for asked, given in new:
             loads.load(asked, given)
-        killer = Killer(number, [loads.destination._keeper._connection])
+        killer = Killer(number, [loads.destination._resources._connection])
         database = loads.destination._database
         database.connect = killer.connect(database.connect)  # type: ignore[method-assign]
         try:

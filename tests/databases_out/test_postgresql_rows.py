@@ -142,7 +142,7 @@ def test_a_column_without_values(rows: int):
 def test_backslashes_before_a_u_are_no_nul_character():
     text = '{"a":"\\\\u0000"}'
     assert sent("a variant, b string", [(text, text)]) == [(b"\1" + text.encode(), text.encode())]
-    with pytest.raises(DestinationError, match="column 'a' holds a NUL character"):
+    with pytest.raises(DestinationError, match="column 'a' contains a NUL character"):
         sent("a variant", [('{"a":"\\u0000"}',)])
 
 

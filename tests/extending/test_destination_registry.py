@@ -72,13 +72,13 @@ def test_its_settings_are_checked_like_all_others(tmp_path: Path) -> None:
     text = refusal(tmp_path, {"format": "sqlite"})
     assert "'sqlite' is a required property" in text
     text = refusal(tmp_path, {"format": "sqlite", "sqlite": {}, "path": "out"})
-    assert "config['path']: does not go with the format 'sqlite'" in text
+    assert "config['path']: is not supported by the format 'sqlite'" in text
     assert "'file' is a required property" in text
     asked = {"load_method": "upsert", "partition_by": ["a"], "streams": {"s": {"compact": True}}}
     text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **asked})
     needs = "needs the format 'delta', 'iceberg' or 'jdbc': SQLite cannot replace rows"
     assert f"config['load_method']: {needs}" in text
-    useless = "has no effect on SQLite; it is for Delta and Iceberg"
+    useless = "has no effect on SQLite; supported by Delta and Iceberg"
     assert f"config['partition_by']: {useless}" in text
     assert f"config['streams']['s']['compact']: {useless}" in text
     given = {"load_method": "overwrite", "streams": {"s": {"load_method": "overwrite"}}}
@@ -143,7 +143,7 @@ def test_a_view_needs_a_destination_that_has_views() -> None:
     settings = {"format": "plain", "path": "x", "denormalized": False, "generate_view": True}
     problems = list(method_problems(Registry({"plain": plain}), settings))
     assert [str(problem) for problem in problems] == [
-        "config['generate_view']: plain tables have no views"
+        "config['generate_view']: plain tables do not support views"
     ]
     assert list(place_problems(Registry({"plain": plain}), settings)) == []
 

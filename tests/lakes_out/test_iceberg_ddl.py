@@ -33,7 +33,7 @@ from target_spark.destinations.lakes.iceberg_places import (
     catalog_conf,
     check_empty,
     hive_refusals,
-    place_of,
+    location_of,
 )
 from target_spark.destinations.lakes.iceberg_replace import new_columns
 from target_spark.destinations.lakes.iceberg_types import iceberg_storable, iceberg_widens
@@ -239,10 +239,10 @@ def test_a_path_is_a_hadoop_catalog_of_our_own(tmp_path: Path) -> None:
     assert conf[f"{name}.type"] == "hadoop"
     assert conf[f"{name}.warehouse"] == f"{tmp_path}/lake"
     assert conf[f"{name}.cache-enabled"] == "false"
-    place = place_of(f"{tmp_path}/lake", None, TableName("a/b`c", "_s"))
+    place = location_of(f"{tmp_path}/lake", None, TableName("a/b`c", "_s"))
     assert place.table == "`singer_iceberg`.`%5Fs`.`a%2Fb``c`"
     assert place.folder == f"{tmp_path}/lake/%5Fs/a%2Fb`c"
-    assert place_of("s3://b/x", None, TableName("t")).folder == "s3://b/x/t"
+    assert location_of("s3://b/x", None, TableName("t")).folder == "s3://b/x/t"
 
 
 def test_a_folder_of_other_files_becomes_no_table(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_catalog_keeps_what_the_user_says_of_it() -> None:
         "spark.sql.catalog.lake.cache-enabled": "false",
         "spark.sql.catalog.lake.use-nullable-query-schema": "false",
     }
-    place = place_of("", "lake", TableName("Orders 2024", None))
+    place = location_of("", "lake", TableName("Orders 2024", None))
     assert (place.table, place.folder) == ("`lake`.`default`.`Orders_2024`", None)
     assert place.shown == "lake.default.Orders_2024"
 

@@ -89,7 +89,8 @@ def test_an_endless_fight_ends() -> None:
         attempts.append(attempt)
         raise RuntimeError("Concurrent")
 
-    with pytest.raises(DestinationError, match="'t' is changed by others all the time"):
+    text = "'t': gave up after 30 attempts: other writers keep committing"
+    with pytest.raises(DestinationError, match=text):
         repeated(work, LOST, STREAM, shown="'t'")
     assert len(attempts) == ATTEMPTS
 

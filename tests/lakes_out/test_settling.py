@@ -32,10 +32,10 @@ def test_only_folders_on_local_disks_are_synced(
     syncs = Syncs()
     monkeypatch.setattr(settling, "_syncfs", lambda: syncs)
     for folder in (None, "s3://bucket/table", str(tmp_path / "missing")):
-        settling.settle(folder)
+        settling.sync_to_disk(folder)
     assert syncs.calls == 0
-    settling.settle(str(tmp_path))
-    settling.settle(f"file://{tmp_path}")
+    settling.sync_to_disk(str(tmp_path))
+    settling.sync_to_disk(f"file://{tmp_path}")
     assert syncs.calls == 2
 
 
@@ -45,7 +45,7 @@ def test_without_the_call_everything_is_synced(
     calls: list[None] = []
     monkeypatch.setattr(settling, "_syncfs", lambda: None)
     monkeypatch.setattr("os.sync", lambda: calls.append(None))
-    settling.settle(str(tmp_path))
+    settling.sync_to_disk(str(tmp_path))
     assert len(calls) == 1
 
 
@@ -53,7 +53,7 @@ def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(settling, "_syncfs", lambda: Syncs(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
     with pytest.raises(OSError, match="Input/output error"):
-        settling.settle(str(tmp_path))
+        settling.sync_to_disk(str(tmp_path))
 
 
 @pytest.mark.spark
@@ -62,7 +62,7 @@ class TestWithTables:
     @pytest.fixture
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found: list[Any] = []
-        monkeypatch.setattr(destination, "settle", found.append)
+        monkeypatch.setattr(destination, "sync_to_disk", found.append)
         return found
 
     def test_flushes_versions_and_replacements(
@@ -90,10 +90,10 @@ class TestWithTables:
             raise OSError(errno.EIO, "Input/output error", folder)
 
         load = delta_load("id long")
-        monkeypatch.setattr(destination, "settle", fail)
+        monkeypatch.setattr(destination, "sync_to_disk", fail)
         flush = load.flush([{"id": 1}])
         with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
             load.destination.commit(flush)
-        monkeypatch.setattr(destination, "settle", lambda _: None)
+        monkeypatch.setattr(destination, "sync_to_disk", lambda _: None)
         load.destination.commit(flush)
         assert load.rows() == [(1,)], "the same flush again changes nothing"

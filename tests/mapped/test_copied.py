@@ -13,9 +13,9 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.transforms.settings import transform_settings
 from shared.transforms.stream_maps import outputs
 from target_spark import copied
-from target_spark.copied import Beside, Copy, packed, taken, without_copies
+from target_spark.copied import CopiedColumnJoiner, Copy, packed, select_copies, without_copies
 from target_spark.mapped_frames import source_columns
-from target_spark.places import PLACE
+from target_spark.places import ROW_ORIGIN
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},
@@ -88,14 +88,16 @@ def table_of(rows: list[Any], first: int = 0) -> pa.Table:
         pa.array([row[1] for row in rows], pa.struct([("a", pa.int64())])),
         pa.array(range(first, first + len(rows)), pa.int64()),
     ]
-    return pa.table(columns, names=["id", "deep", PLACE])
+    return pa.table(columns, names=["id", "deep", ROW_ORIGIN])
 
 
 COPIES = (Copy("n", ("id",)), Copy("deep", ("deep",)), Copy("deep__a", ("deep", "a")))
 
 
 def test_fields_of_null_objects_are_null() -> None:
-    found = taken(COPIES, table_of([(1, {"a": 2}), (2, {"a": None}), (None, None)]).slice(1))
+    found = select_copies(
+        COPIES, table_of([(1, {"a": 2}), (2, {"a": None}), (None, None)]).slice(1)
+    )
     assert found.to_pydict() == {"n": [2, None], "deep": [{"a": None}, None], "deep__a": [None] * 2}
 
 
@@ -111,11 +113,13 @@ def test_copies_come_beside_the_rows_that_are_left(
         for given_rows in tables:
             for stream, part in packed(COPIES, table_of(given_rows, first)):
                 rows.append((stream, None))
-                rows += [(None, n) for n in part[PLACE].to_pylist() if given_rows[n - first][2]]
+                rows += [
+                    (None, n) for n in part[ROW_ORIGIN].to_pylist() if given_rows[n - first][2]
+                ]
             kept = [row for row in given_rows if row[2]]
             expected += [(*row[:2], row[1] and row[1]["a"]) for row in kept]
             first += len(given_rows)
-    beside, found = Beside(), []
+    beside, found = CopiedColumnJoiner(), []
     for start in range(0, len(rows), batch_rows):
         batch = rows[start : start + batch_rows]
         streams = [stream for stream, _ in batch if stream is not None]
@@ -129,4 +133,4 @@ def test_copies_come_beside_the_rows_that_are_left(
 
 
 def test_what_tasks_tell_is_no_stream() -> None:
-    assert not Beside().takes(pa.py_buffer(b'{"kind": "rejected"}'))
+    assert not CopiedColumnJoiner().takes(pa.py_buffer(b'{"kind": "rejected"}'))

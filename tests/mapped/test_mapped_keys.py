@@ -60,7 +60,7 @@ def test_keys_count_as_they_leave_the_map(
     settings |= {"stream_maps": maps} if maps else {}
     loaded = bench.target(messages(keys), settings)
     assert loaded.states == [{"n": 1}]
-    told = [line for line in range(1, 9) if f"line {line}: left out: key property" in caplog.text]
+    told = [line for line in range(1, 9) if f"line {line}: rejected: key property" in caplog.text]
     assert told == lines
     if kept is not None:
         assert sorted(ids_of(loaded.path / "s"), key=str) == kept
@@ -130,7 +130,7 @@ def test_each_output_has_keys_of_its_own(bench: Bench, caplog: Any) -> None:
     loaded = bench.target(messages(("id",)), {"stream_maps": maps, "failure": LENIENT})
     assert sorted(loaded.table("s").column("id").to_pylist()) == [1, 3, 5]
     assert sorted(loaded.table("copy").column("n").to_pylist()) == [5, 6, 8, 9]
-    assert "records left out: 3" in caplog.text
+    assert "records rejected: 3" in caplog.text
 
 
 def test_keys_of_the_settings_count_like_those_of_the_schema(bench: Bench) -> None:

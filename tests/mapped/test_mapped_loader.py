@@ -108,7 +108,7 @@ def test_only_what_outputs_need_is_parsed_and_only_the_first_tells() -> None:
     mapped, below = loader(SPLIT)
     mapped.convert(batch())
     makings = [b.making for b in below.batches]
-    assert [m is not None and m.tells for m in makings] == [True, False]
+    assert [m is not None and m.reports_rejects for m in makings] == [True, False]
     assert makings[0] is not None
     assert list(makings[0].schema["properties"]) == ["id", "name"]
     assert makings[0].schema["required"] == ["id"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shared.encodings import Encoding
 from target_spark.originals import Originals
-from target_spark.places import PLACE, parts_of, place_of
+from target_spark.places import ROW_ORIGIN, origin_of, split_origin
 from target_spark.plans import InputFile
 from target_spark.read_rows import Piece, ReadPlan, read_task
 from target_spark.reject_files import Rejects
@@ -25,20 +25,20 @@ from target_spark.rejects import read_rejects
 from target_spark.task_plan import plan_tasks
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
-COLUMNS = pa.schema([("n", pa.int64()), (PLACE, pa.int64())])
+COLUMNS = pa.schema([("n", pa.int64()), (ROW_ORIGIN, pa.int64())])
 
 
 def plan_of(pieces: Sequence[Piece], folder: Path | None = None, **more: Any) -> ReadPlan:
     numbered = tuple(replace(piece, number=number) for number, piece in enumerate(pieces))
     rejects = str(folder) if folder else None
-    return ReadPlan((numbered,), SCHEMA, COLUMNS, place=PLACE, rejects=rejects, **more)
+    return ReadPlan((numbered,), SCHEMA, COLUMNS, row_origin=ROW_ORIGIN, rejects=rejects, **more)
 
 
 def places(read: ReadPlan) -> list[tuple[int, int]]:
     """The value and place of each row."""
     found: list[tuple[int, int]] = []
     for table in read_task(read, read.tasks[0], Rejects()):
-        found += zip(table["n"].to_pylist(), table[PLACE].to_pylist(), strict=True)
+        found += zip(table["n"].to_pylist(), table[ROW_ORIGIN].to_pylist(), strict=True)
     return found
 
 
@@ -53,7 +53,7 @@ def told(read: ReadPlan, folder: Path, wanted: Sequence[int]) -> list[tuple[str,
 
 @given(st.integers(0, 2**20), st.integers(0, 2**40 - 1))
 def test_a_place_is_a_piece_and_a_line(piece: int, line: int) -> None:
-    assert parts_of(place_of(piece, line)) == (piece, line)
+    assert split_origin(origin_of(piece, line)) == (piece, line)
 
 
 def lines_file(path: Path, lines: Sequence[str], packed: bool = False) -> InputFile:
@@ -72,7 +72,11 @@ def test_lines_with_blanks_and_rejects_between(tmp_path: Path, packed: bool, end
         path.write_bytes(path.read_bytes().removesuffix(b"\n"))
     read = plan_of([Piece(file)])
     found = places(read)
-    assert [(n, parts_of(place)) for n, place in found] == [(0, (0, 0)), (3, (0, 3)), (6, (0, 6))]
+    assert [(n, split_origin(place)) for n, place in found] == [
+        (0, (0, 0)),
+        (3, (0, 3)),
+        (6, (0, 6)),
+    ]
     rows = told(read, tmp_path, [place for _, place in found])
     assert [line for _, line, _ in rows] == [1, 4, 7]
     assert [text.decode() for _, _, text in rows] == [lines[0], lines[3], lines[6]]
@@ -136,7 +140,7 @@ def test_rows_of_csv_with_lines_that_are_none(tmp_path: Path) -> None:
     path.write_text("n,x\n0,a\n1,b,too,many\n2,c\nx,d\n4,e\n5\n6,g\n")
     read = plan_of([Piece(InputFile(str(path), Encoding("csv")))])
     found = places(read)
-    assert [(n, parts_of(place)[1]) for n, place in found] == [(0, 0), (2, 2), (4, 4), (6, 6)]
+    assert [(n, split_origin(place)[1]) for n, place in found] == [(0, 0), (2, 2), (4, 4), (6, 6)]
     rows = told(read, tmp_path, [place for _, place in found])
     assert [line for _, line, _ in rows] == [1, 3, 5, 7]
     assert [json.loads(text)["x"] for _, _, text in rows] == ["a", "c", "e", "g"]
@@ -165,15 +169,15 @@ def test_nothing_is_read_again_where_no_text_is_wanted(tmp_path: Path) -> None:
 
 def test_rejects_are_told_by_one_conversion_only(tmp_path: Path) -> None:
     file = lines_file(tmp_path / "a.jsonl", ['{"n": "x"}', '{"n": 1}'])
-    for tells in (True, False):
-        read = plan_of([Piece(file)], tells=tells)
+    for reports_rejects in (True, False):
+        read = plan_of([Piece(file)], reports_rejects=reports_rejects)
         rejects = Rejects()
         tables = list(read_task(read, read.tasks[0], rejects))
         assert sum(table.num_rows for table in tables) == 1
-        assert rejects.count == int(tells)
+        assert rejects.count == int(reports_rejects)
     path = tmp_path / "a.csv"
     path.write_text("n\nx\n1\n1,2\n")
-    read = plan_of([Piece(InputFile(str(path), Encoding("csv")))], tells=False)
+    read = plan_of([Piece(InputFile(str(path), Encoding("csv")))], reports_rejects=False)
     rejects = Rejects()
     assert [t["n"].to_pylist() for t in read_task(read, read.tasks[0], rejects)] == [[1]]
     assert rejects.count == 0

@@ -163,8 +163,8 @@ def test_it_is_left_out_where_the_policy_says_so(
     settings = {"stream_maps": FAILS, "failure": {"policy": "LogAndContinue"}}
     loaded = bench.target(failing(), settings)
     assert [(found["id"], found["number"]) for found in loaded.rows("s")] == [(0, 1), (2, 3)]
-    assert "line 3: left out: property 'number'" in caplog.text
-    assert "stream 's': records left out: 2" in caplog.text
+    assert "line 3: rejected: property 'number'" in caplog.text
+    assert "stream 's': records rejected: 2" in caplog.text
 
 
 def test_dead_letters_hold_the_original_and_can_be_loaded_again(bench: Bench) -> None:
@@ -200,7 +200,7 @@ def test_rows_of_batch_files_that_fail_are_named_by_file_and_row(
     messages = [schema("s", PROPERTIES, "id"), batch(path, "parquet"), state(1)]
     loaded = bench.target(messages, {"stream_maps": FAILS, "failure": policy})
     assert [found["number"] for found in loaded.rows("s")] == [1, 3]
-    assert f"file '{path}', line 2: left out" in caplog.text
+    assert f"file '{path}', line 2: rejected" in caplog.text
     lines = [json.loads(x) for file in letters.iterdir() for x in file.read_text().splitlines()]
     assert [line["record"] for line in lines if line["type"] == "RECORD"] == [
         {"id": 1, "name": "x"}, {"id": 3, "name": "y"},
@@ -215,7 +215,7 @@ def test_a_record_in_two_outputs_is_told_once_where_it_cannot_be_read(
     settings = {"stream_maps": maps, "failure": {"policy": "LogAndContinue"}}
     loaded = bench.target([schema("s", PROPERTIES, "id"), *rows], settings)
     assert [len(loaded.rows(name)) for name in ("s", "copy")] == [1, 1]
-    assert "records left out: 1" in caplog.text
+    assert "records rejected: 1" in caplog.text
 
 
 def test_what_is_not_read_is_not_checked(bench: Bench) -> None:

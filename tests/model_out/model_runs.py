@@ -16,7 +16,7 @@ from model_tables import Row, TableModel
 from shared.errors import DestinationError
 from target_spark import events as ev
 from target_spark.config import TargetConfig
-from target_spark.doing import Doer
+from target_spark.doing import ActionExecutor
 from target_spark.loader import Loader
 from target_spark.pipeline import Limits, Pipeline
 from target_spark.policies import SizeAndAge
@@ -100,7 +100,7 @@ class Run:
             recalls=self.loader.can_detect_replays,
             overwrite=lambda stream: load_method(config, stream) == "overwrite",
         )
-        self._doer = Doer(
+        self._executor = ActionExecutor(
             loader=self.loader,
             spark=_Spark(),
             staging=self._staging,
@@ -141,7 +141,7 @@ class Run:
     def hear(self, event: ev.Event) -> None:
         for action in self._pipeline.handle(event, self.now):
             self._note(action)
-            self._doer.do(action)
+            self._executor.execute(action)
             if isinstance(action, ev.Recall):
                 # The input waits for it.
                 self._works[action.work] = action
@@ -197,8 +197,8 @@ class Run:
         self._staging.__exit__()
         if self.loader._config.format != "jdbc":
             self.loader.close()
-        keeper = getattr(self.loader._destination, "_keeper", None)
-        connection = getattr(keeper, "_connection", None)
+        resources = getattr(self.loader._destination, "_resources", None)
+        connection = getattr(resources, "_connection", None)
         if connection is not None:
             connection.close()
 
@@ -219,7 +219,9 @@ class Run:
             self._pieces[action.flush][action.piece] = rows
         elif isinstance(action, ev.CleanUp):
             self.error = action.error
-        if isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.Bury):
+        if isinstance(
+            action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.WriteDeadLetters
+        ):
             self._works[action.work] = action
 
     def _model(self, action: Any) -> None:

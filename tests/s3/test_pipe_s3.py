@@ -213,7 +213,7 @@ def test_wrong_secret(where: str, server: Any, tmp_path: Path) -> None:
     assert "s3://" in line
     assert "credentials" in line
     assert WRONG not in done.stderr
-    assert "is tried again" not in done.stderr
+    assert "retrying in" not in done.stderr
 
 
 def test_no_bucket_and_nobody_listens(server: Any, tmp_path: Path, free_port: int) -> None:
@@ -233,4 +233,4 @@ def test_no_bucket_and_nobody_listens(server: Any, tmp_path: Path, free_port: in
     done = load(tmp_path, config, messages)
     assert done.returncode == DestinationError.exit_code, done.stderr
     assert endpoint in last_line(done)
-    assert done.stderr.count("is tried again") == 1
+    assert done.stderr.count("retrying in") == 1

@@ -63,7 +63,7 @@ def test_a_request() -> None:
         streams={"s": {"load_method": "upsert", "target_file_bytes": 10, "cluster_by": ["id"]}},
     )
     schema = StreamSchema("s", {"properties": {}}, ("id", "gone"), 2)
-    with pytest.raises(MessageError, match="the key property 'gone' is no property"):
+    with pytest.raises(MessageError, match="the key property 'gone' is not a property"):
         table_request(found, schema, STRUCT)
     request = table_request(found, StreamSchema("s", {}, ("id",)), STRUCT)
     assert (request.keys, request.method, request.struct) == (("id",), "upsert", STRUCT)

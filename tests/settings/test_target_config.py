@@ -217,7 +217,9 @@ def test_a_strategy_decides_instead_of_the_bounds(strategy, setting, is_wrong) -
     with pytest.raises(InvalidSettingsError) as caught:
         target_config(settings)
     [line] = caught.value.problems
-    assert line.startswith(f"config['{setting}']: does not go with the strategy '{strategy}'")
+    assert line.startswith(
+        f"config['{setting}']: cannot be combined with the strategy '{strategy}'"
+    )
 
 
 def test_a_setting_without_effect_is_warned_about(caplog) -> None:

@@ -50,7 +50,7 @@ def pipeline(
     *,
     overwrite: Overwrite = False,
     retries: RetryRule | None = None,
-    bury: bool = False,
+    keep_dead_letters: bool = False,
     cost: CommitCost | None = None,
     **limits: Any,
 ) -> Pipeline:
@@ -60,7 +60,7 @@ def pipeline(
         run_id="run",
         overwrite=partial(overwrites, overwrite),
         retries=retries,
-        bury=bury,
+        keep_dead_letters=keep_dead_letters,
         cost=cost,
     )
 
@@ -183,7 +183,7 @@ class World:
             assert min(pieces, default=0) == 0
             stream = action.header.stream.stream
             self.durable[stream] += [key for n in sorted(pieces) for key in pieces[n]]
-        elif isinstance(action, ev.Bury):
+        elif isinstance(action, ev.WriteDeadLetters):
             self.durable["dead letters"] += [line.line for line in action.lines]
         elif isinstance(action, ev.Activate):
             durable = self.durable[action.stream.stream]
@@ -240,9 +240,11 @@ class World:
         assert self.clean_up is None, "nothing may follow CleanUp"
         if isinstance(action, ev.Stage | ev.CloseFile | ev.RemoveFile):
             self._do_file(action, self.files[action.file])
-        elif isinstance(action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.Bury):
+        elif isinstance(
+            action, ev.Convert | ev.Commit | ev.Activate | ev.Finish | ev.WriteDeadLetters
+        ):
             self._begin(action)
-        elif isinstance(action, ev.GiveUp):
+        elif isinstance(action, ev.DiscardPieces):
             pieces = self.flush_keys[action.flush]
             for piece in [piece for piece in pieces if piece >= action.first]:
                 del pieces[piece]
@@ -317,7 +319,7 @@ class World:
 
     @staticmethod
     def stream_of(action: Any) -> str:
-        if isinstance(action, ev.Bury):
+        if isinstance(action, ev.WriteDeadLetters):
             return "dead letters"
         return action.header.stream.stream if isinstance(action, ev.Commit) else action.stream
 

@@ -101,7 +101,7 @@ def test_a_letter_is_read_by_the_fast_path_and_the_error_is_passed_over(tmp_path
 def test_the_same_call_again_writes_the_same_file(tmp_path):
     dead = DeadLetters(str(tmp_path / "dlq"), "run", lambda: NOON)
     for _ in range(2):
-        dead.bury(3, [LineRejected(b"x\n", 9, "no JSON")])
+        dead.write_lines(3, [LineRejected(b"x\n", 9, "no JSON")])
     schema, letter = letters(tmp_path / "dlq")
     assert schema["key_properties"] == []
     assert letter["record"] == {
@@ -116,7 +116,7 @@ def test_the_same_call_again_writes_the_same_file(tmp_path):
 def test_a_url(tmp_path):
     import fsspec
 
-    DeadLetters("memory://letters", "run").bury(1, [LineRejected(b"x\n", 9, "no JSON")])
+    DeadLetters("memory://letters", "run").write_lines(1, [LineRejected(b"x\n", 9, "no JSON")])
     (name,) = fsspec.filesystem("memory").ls("/letters", detail=False)
     assert name.endswith("run-line-000001.jsonl")
 
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     with pytest.raises(
         DestinationError, match=r"failure\.dead_letter_path.*cannot be written"
     ) as e:
-        DeadLetters(str(tmp_path / "file"), "run").bury(1, [])
+        DeadLetters(str(tmp_path / "file"), "run").write_lines(1, [])
     assert isinstance(e.value.__cause__, OSError)
 
 
@@ -141,5 +141,5 @@ def test_half_a_file_is_never_seen(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(DestinationError):
-        DeadLetters(str(tmp_path / "dlq"), "run").bury(1, lines())
+        DeadLetters(str(tmp_path / "dlq"), "run").write_lines(1, lines())
     assert [p for p in (tmp_path / "dlq").iterdir() if not p.name.startswith(".")] == []

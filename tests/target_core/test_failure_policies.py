@@ -143,19 +143,19 @@ class TestLogAndContinue:
         assert result.ids == [1, 2, 3]
         assert result.output.states[-1] == 2
         texts = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert "stream 's', line 3: left out: not JSON" in texts
-        assert any(text.startswith("line 6: left out: not a valid JSON line") for text in texts)
-        assert any("line 9: left out: RECORD without a 'record'" in text for text in texts)
-        assert "stream 's': records left out: 2" in texts
-        assert "lines left out: 3" in texts
+        assert "stream 's', line 3: rejected: not JSON" in texts
+        assert any(text.startswith("line 6: rejected: not a valid JSON line") for text in texts)
+        assert any("line 9: rejected: RECORD without a 'record'" in text for text in texts)
+        assert "stream 's': records rejected: 2" in texts
+        assert "lines rejected: 3" in texts
 
     def test_the_log_is_bounded_and_the_count_is_not(self, tmp_path, caplog):
         caplog.set_level(logging.INFO)
         Result(tmp_path, failure=self.failure).load(SCHEMA, *[BROKEN] * 500, *["x"] * 500)
         texts = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert sum(": left out: " in text for text in texts) == 20
-        assert "stream 's': records left out: 500" in texts
-        assert "lines left out: 500" in texts
+        assert sum(": rejected: " in text for text in texts) == 20
+        assert "stream 's': records rejected: 500" in texts
+        assert "lines rejected: 500" in texts
         points = [r.metric_info for r in caplog.records if hasattr(r, "metric_info")]
         rejected = [p for p in points if p["metric"] == "record_rejected"]
         assert sorted(p["value"] for p in rejected) == [500, 500]
@@ -285,7 +285,7 @@ class TestSendToDLQ:
 
     def test_letters_that_cannot_be_written_end_the_run_without_state(self, tmp_path):
         blocked = tmp_path / "letters"
-        blocked.write_text("a file is in the way")
+        blocked.write_text("a a file exists where a folder is needed")
         for bad in (BROKEN, "garbage"):
             result = Result(tmp_path, failure=DLQ)
             with pytest.raises(DestinationError, match="dead letters cannot be written"):
@@ -294,7 +294,7 @@ class TestSendToDLQ:
 
     def test_the_log_says_where_they_are(self, tmp_path, caplog):
         result = Result(tmp_path, failure=DLQ).load(SCHEMA, "garbage")
-        assert f"lines left out: 1; they are kept in '{result.letters}'" in caplog.text
+        assert f"lines rejected: 1; they are kept in '{result.letters}'" in caplog.text
 
     def test_nothing_is_written_where_nothing_fails(self, tmp_path):
         assert Result(tmp_path, failure=DLQ).load(SCHEMA, record(1)).files == []
@@ -345,7 +345,7 @@ class TestRetryWithBackoff:
         result.load(SCHEMA, *(record(n) for n in range(10)), state(1))
         assert result.ids == list(range(10))
         assert result.output.states == [1]
-        assert caplog.text.count("failed and is tried again in") == 2
+        assert caplog.text.count("failed; retrying in") == 2
         assert "No space" not in caplog.text or "cannot write" in caplog.text
 
     def test_after_the_last_retry_the_run_ends(self, tmp_path):

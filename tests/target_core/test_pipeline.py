@@ -502,7 +502,7 @@ def test_what_is_being_converted_behind_a_bad_record_is_given_up_once_it_is():
     w.finish_work(1)
     assert list(w.works) == [2, 3]
     w.finish_work(3)
-    assert kinds(w.finish_work(2)) == ["GiveUp", "RemoveFile", "Commit"]
+    assert kinds(w.finish_work(2)) == ["DiscardPieces", "RemoveFile", "Commit"]
     w.finish_all()
     assert w.durable == {"a": [2]}
     assert w.emitted == []

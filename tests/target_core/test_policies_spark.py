@@ -87,4 +87,4 @@ def test_log_and_continue(spark, tmp_path, caplog):
     data = lines(SCHEMA, record(1), record("two"), record(3))
     load(spark, tmp_path, data, failure={"policy": "LogAndContinue"})
     assert ids(tmp_path) == [1, 3]
-    assert "stream 's', line 3: left out: " in caplog.text
+    assert "stream 's', line 3: rejected: " in caplog.text

@@ -274,8 +274,8 @@ def test_a_tap_that_died_within_a_line_is_noticed(cut):
          b'"manifest":[]}', ["'compression'"]),
         (b'{"type":"STATE"}', ["STATE without a 'value'"]),
         (b'{"type":"ACTIVATE_VERSION","stream":"s"}', ["without a 'version'"]),
-        (b'{"type":"ACTIVATE_VERSION","stream":"s","version":"x"}', ["no integer"]),
-        (b'{"type":"ACTIVATE_VERSION","stream":"s","version":true}', ["no integer"]),
+        (b'{"type":"ACTIVATE_VERSION","stream":"s","version":"x"}', ["not an integer"]),
+        (b'{"type":"ACTIVATE_VERSION","stream":"s","version":true}', ["not an integer"]),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("block", [1 << 20, 7])

@@ -348,12 +348,19 @@ def play(world: World, script: list[tuple], fates: list[tuple[int, bool]]) -> No
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=30), fates, st.booleans(), st.booleans(), st.booleans())
-def test_random_failures_lose_and_double_nothing(script, fates, overwrite, bury, probe):
+def test_random_failures_lose_and_double_nothing(
+    script, fates, overwrite, keep_dead_letters, probe
+):
     backoff = Backoff(10**9, 1.0, chance=lambda: 0.5)
     core = pipeline(
-        SizeAndAge(rows=3), overwrite=overwrite, retries=backoff, bury=bury, waiting=2, probe=probe
+        SizeAndAge(rows=3),
+        overwrite=overwrite,
+        retries=backoff,
+        keep_dead_letters=keep_dead_letters,
+        waiting=2,
+        probe=probe,
     )
-    w = World(core, overwrite=overwrite, buries=bury)
+    w = World(core, overwrite=overwrite, buries=keep_dead_letters)
     play(w, script, list(fates))
     w.check_complete()
     bad = [name for name, *_ in script].count("bad_line")
@@ -364,7 +371,7 @@ def test_random_failures_lose_and_double_nothing(script, fates, overwrite, bury,
 @given(st.lists(steps, max_size=30), fates, st.integers(0, 2))
 def test_when_retries_run_out_state_stays_true_and_the_run_ends(script, fates, retries):
     backoff = Backoff(retries, 1.0, chance=lambda: 0.5)
-    w = World(pipeline(SizeAndAge(rows=3), retries=backoff, bury=True), buries=True)
+    w = World(pipeline(SizeAndAge(rows=3), retries=backoff, keep_dead_letters=True), buries=True)
     play(w, script, list(fates))
     committed = {(name, key) for name, keys in w.durable.items() for key in keys}
     for number, header in w.clean_up.flushes:

@@ -71,7 +71,7 @@ def test_where_the_input_ends_early_the_state_before_that_line_goes_out(line):
     act = tracker.begin()
     for number in range(1, 5):
         tracker.seen(b"%d" % number, number)
-    tracker.end_before(line)
+    tracker.discard_from(line)
     tracker.durable(act)
     assert tracker.release() == (b"%d" % (line - 1) if line > 1 else None)
     assert tracker.release() is None

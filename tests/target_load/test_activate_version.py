@@ -159,17 +159,17 @@ def write(path: Path, versions: list[int | None], deleted_at: list[int | None]) 
 )
 def test_footers(tmp_path: Path, versions: Any, deleted_at: Any, hard: bool, soft: bool) -> None:
     url = write(tmp_path / "x.parquet", versions, deleted_at)
-    assert HARD.spares(url, "parquet") is hard
-    assert SOFT.spares(url, "parquet") is soft
+    assert HARD.keeps_file(url, "parquet") is hard
+    assert SOFT.keeps_file(url, "parquet") is soft
 
 
 def test_a_footer_without_statistics_or_version(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"_sdc_table_version": [5]}), path, write_statistics=False)
-    assert not HARD.spares(str(path), "parquet")
+    assert not HARD.keeps_file(str(path), "parquet")
     pq.write_table(pa.table({"a": [5]}), path)
-    assert HARD.spares(str(path), "parquet")
-    assert not HARD.spares("never opened", "csv")
+    assert HARD.keeps_file(str(path), "parquet")
+    assert not HARD.keeps_file("never opened", "csv")
 
 
 def test_lines_of_another_program(tmp_path: Path) -> None:

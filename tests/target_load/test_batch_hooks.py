@@ -61,7 +61,7 @@ def test_tables(folder: Path) -> None:
         ("jsonl", "csv", MessageError, "labelled jsonl, but it looks like text"),
         ("jsonl", "bad", RecordError, r"bad', line 2: not JSON"),
         ("csv", "ragged", MessageError, "ragged'.* row 1: 3 fields where the header has 2"),
-        ("xml", "a", MessageError, "'xml' are unknown"),
+        ("xml", "a", MessageError, "unknown batch file format 'xml'"),
     ],
 )
 def test_errors(folder: Path, form: str, name: str, error: Any, match: str) -> None:

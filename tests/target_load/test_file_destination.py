@@ -286,7 +286,7 @@ def test_types_with_nothing_in_common(table: Any) -> None:
 
 
 def test_columns_that_differ_by_case_only() -> None:
-    with pytest.raises(DestinationError, match="columns 'a', 'A' of 'p' differ by case only"):
+    with pytest.raises(DestinationError, match="columns 'a', 'A' of 'p' differ only in case"):
         merge_columns(AB, struct("A string"), "p")
     with pytest.raises(DestinationError, match="no columns"):
         merge_columns(None, StructType([]), "p")

@@ -17,7 +17,7 @@ from shared.transforms.validation.keys import Key
 from target_spark.config import REGISTRY, target_config
 from target_spark.destinations.contract import Tools
 from target_spark.documents import DOCUMENT
-from target_spark.places import PLACE, parts_of
+from target_spark.places import ROW_ORIGIN, split_origin
 from target_spark.plans import InputFile, StreamSchema
 from target_spark.read_rows import Piece, ReadPlan, read_task
 from target_spark.reject_files import Rejects
@@ -119,17 +119,19 @@ def test_where_others_tell_what_does_not_fit_keys_are_told_all_the_same(tmp_path
         schema = {"properties": {**NULLABLE["properties"], "b": {"type": ["string", "null"],
                                                                  "maxLength": 1}}}  # fmt: skip
         file = FILES[form](tmp_path / form, [{"a": 1, "b": "long"}, {"b": "x"}, {"a": 3}])
-        rows, reasons = read(file, plan("a", schema=schema, tells=False))
+        rows, reasons = read(file, plan("a", schema=schema, reports_rejects=False))
         assert ([row["a"] for row in rows], list(reasons)) == ([3], [2])
 
 
 @pytest.mark.parametrize("form", FILES)
 def test_documents_and_places_stay_beside_their_rows(form: str, tmp_path: Path) -> None:
-    how = plan("a", document=DOCUMENT, place=PLACE)
-    columns = COLUMNS.append(pa.field(DOCUMENT, pa.string())).append(pa.field(PLACE, pa.int64()))
+    how = plan("a", document=DOCUMENT, row_origin=ROW_ORIGIN)
+    columns = COLUMNS.append(pa.field(DOCUMENT, pa.string())).append(
+        pa.field(ROW_ORIGIN, pa.int64())
+    )
     rows, _ = read(FILES[form](tmp_path / "file", RECORDS), replace(how, columns=columns))
     assert [row["a"] for row in rows] == [int(json.loads(row[DOCUMENT])["a"]) for row in rows]
-    assert [parts_of(row[PLACE]) for row in rows] == [(0, 0), (0, 3), (0, 4)]
+    assert [split_origin(row[ROW_ORIGIN]) for row in rows] == [(0, 0), (0, 3), (0, 4)]
 
 
 def test_a_key_inside_of_an_object(tmp_path: Path) -> None:

@@ -151,9 +151,11 @@ def test_permissions_of_the_folder_are_kept(folder: LocalFolder) -> None:
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("x")
-    with pytest.raises(DestinationError, match=r"Not a directory.*file is in the way"):
+    with pytest.raises(
+        DestinationError, match=r"Not a directory.*a file exists where a folder is needed"
+    ):
         LocalFolder(str(tmp_path / "t"), "run").open()
-    with pytest.raises(DestinationError, match="file is in the way"):
+    with pytest.raises(DestinationError, match="a file exists where a folder is needed"):
         LocalFolder(str(tmp_path / "t" / "deeper"), "run").open()
 
 

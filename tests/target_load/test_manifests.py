@@ -11,7 +11,7 @@ from shared.encodings import Encoding
 from shared.errors import MessageError
 from shared.roots import Roots
 from shared.storage import StorageOptions
-from target_spark.manifests import refuse_repeated, resolve
+from target_spark.manifests import reject_duplicates, resolve
 from target_spark.plans import InputFile
 
 JSONL = Encoding("jsonl")
@@ -147,15 +147,15 @@ def test_listed_twice(pair: tuple[str, str]) -> None:
 
 
 def test_listed_in_two_messages() -> None:
-    refuse_repeated(files("/a", "/b"), "s")
+    reject_duplicates(files("/a", "/b"), "s")
     with pytest.raises(MessageError, match=r"stream 's', file '/a'.*twice"):
-        refuse_repeated(files("/a", "/b", "/a"), "s")
-    refuse_repeated(files("/a", encoding=Encoding("singer")) * 2, "s")
+        reject_duplicates(files("/a", "/b", "/a"), "s")
+    reject_duplicates(files("/a", encoding=Encoding("singer")) * 2, "s")
 
 
 def test_unknown_formats() -> None:
     for name in ("xml", "singer2", "json"):
-        with pytest.raises(MessageError, match=rf"file '/a'.*'{name}' are unknown"):
+        with pytest.raises(MessageError, match=rf"file '/a'.*unknown batch file format '{name}'"):
             resolve(files("/a", encoding=Encoding(name)), "s")
 
 

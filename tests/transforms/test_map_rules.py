@@ -135,10 +135,10 @@ class TestProblems:
             (
                 {"__else__": "x", "a": {"__else__": True}},
                 [
-                    "config['stream_maps']['__else__']: takes only null, to leave out what has no "
-                    "entry of its own",
-                    "config['stream_maps']['a']['__else__']: takes only null, to leave out what "
-                    "has no entry of its own",
+                    "config['stream_maps']['__else__']: must be null, which drops everything "
+                    "without an entry of its own",
+                    "config['stream_maps']['a']['__else__']: must be null, which drops "
+                    "everything without an entry of its own",
                 ],
             ),
             (
@@ -151,13 +151,13 @@ class TestProblems:
             (
                 {"a": {"__source__": "b", "__alias__": "c"}},
                 [
-                    "config['stream_maps']['a']['__alias__']: does not go with '__source__': the "
-                    "key is the copy's name"
+                    "config['stream_maps']['a']['__alias__']: cannot be combined with "
+                    "'__source__': the key is the name of the copy"
                 ],
             ),
             (
                 {"a": {"__alias__": "1 + 1"}},
-                ["config['stream_maps']['a']['__alias__']: gives 2, which is no name"],
+                ["config['stream_maps']['a']['__alias__']: gives 2, which is not a name"],
             ),
         ],
     )
@@ -184,7 +184,7 @@ class TestProblems:
 
     def test_flattening_needs_a_depth(self) -> None:
         assert problems(flattening_enabled=True) == [
-            "config: 'flattening_max_depth' is required where 'flattening_enabled' is true"
+            "config: 'flattening_max_depth' is required if 'flattening_enabled' is true"
         ]
 
 

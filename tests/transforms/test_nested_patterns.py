@@ -100,8 +100,8 @@ class TestPlan:
         [
             ({"*.email": "name"}, "at column 1: unknown name 'name'"),
             ({"*.email": {"sql": "upper(self)"}}, "SQL cannot change values inside objects"),
-            ({"customer.*": None}, "nothing would be left of it"),
-            ({"lines.*": None}, "patterns that reach into 'lines': nothing would be left of it"),
+            ({"customer.*": None}, "every field would be dropped"),
+            ({"lines.*": None}, "patterns for fields inside 'lines': every field would be dropped"),
             ({"*.sku": "truncate(self, -1)"}, "truncate"),
         ],
     )
@@ -114,8 +114,8 @@ class TestPlan:
         found = output({"customer.email": "1", "*.emai[l]": "mask(self)"})
         assert found.notes == (
             "stream_maps.*.*.emai[l]: runs in Python: values inside arrays",
-            "stream_maps.*.customer.email: is about a property of this name; the field inside "
-            "'customer' is named by '[c]ustomer.email'",
+            "stream_maps.*.customer.email: names a top-level property; to name the field inside "
+            "'customer', write '[c]ustomer.email'",
         )
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError, Where
 from shared.json_schema import json_schema_to_spark
 from shared.settings_check import InvalidSettingsError
-from shared.transforms.sql import _known_functions, sql_expression, sql_made
+from shared.transforms.sql import _known_functions, plan_sql, sql_expression
 from shared.transforms.stream_maps import StreamOutput, outputs
 from shared.transforms.transform import ERROR
 
@@ -27,7 +27,7 @@ FAILING = [
     "map(coalesce(tags[0], '-'), cast(name as int))",
     "variant_get(to_variant_object(named_struct('a', cast(name as int))), '$.a', 'int')",
 ]
-REFUSED = "setting 'stream_maps.orders.x': the SQL expression is refused: "
+REFUSED = "setting 'stream_maps.orders.x': the SQL expression is rejected: "
 
 
 def refused(text: str) -> str:
@@ -70,41 +70,41 @@ class TestText:
         ("text", "reason"),
         [
             ("system.builtin.reflect('x')", "the function 'reflect' is not allowed"),
-            ("system.builtin.upper('x')", "functions are called by their bare name"),
-            ("my_catalog.db.f(name)", "functions are called by their bare name"),
-            ("`db`.`f`(name)", "functions are called by their bare name"),
-            ("(select 1)", "it asks a table"),
-            ("id in (select id from other)", "it asks a table"),
-            ("exists(select 1 from other)", "it asks a table"),
-            ("(with a as (select 1) select * from a)", "it asks a table"),
-            ("row_number() over (order by id)", "it looks at other rows"),
-            ("sum(price) over ()", "it looks at other rows"),
-            ("count(1)", "it counts over rows"),
-            ("max(price)", "it counts over rows"),
-            ("struct(*)", "'*' stands for all columns; name them"),
-            ("*", "'*' stands for all columns; name them"),
-            (":p", "it has a parameter"),
-            ("?", "it has a parameter"),
-            ("current_user", "it asks the session"),
-            ("'${env:HOME}'", "Spark would put a variable in place of '${'"),
-            ("id -- comment", "it holds a comment"),
-            ("id /* comment */ + 1", "it holds a comment"),
-            ("1 as one, 2", "it is not one expression"),
-            ("1, 2", "it is not one expression"),
+            ("system.builtin.upper('x')", "call functions by their plain names"),
+            ("my_catalog.db.f(name)", "call functions by their plain names"),
+            ("`db`.`f`(name)", "call functions by their plain names"),
+            ("(select 1)", "it reads a table"),
+            ("id in (select id from other)", "it reads a table"),
+            ("exists(select 1 from other)", "it reads a table"),
+            ("(with a as (select 1) select * from a)", "it reads a table"),
+            ("row_number() over (order by id)", "it reads other rows"),
+            ("sum(price) over ()", "it reads other rows"),
+            ("count(1)", "it aggregates rows"),
+            ("max(price)", "it aggregates rows"),
+            ("struct(*)", "'*' is not allowed; name the columns"),
+            ("*", "'*' is not allowed; name the columns"),
+            (":p", "it has a parameter marker"),
+            ("?", "it has a parameter marker"),
+            ("current_user", "it reads the session"),
+            ("'${env:HOME}'", "Spark would substitute a variable for '${'"),
+            ("id -- comment", "it contains a comment"),
+            ("id /* comment */ + 1", "it contains a comment"),
+            ("1 as one, 2", "it is not a single expression"),
+            ("1, 2", "it is not a single expression"),
             ("x" * 70_000, "it is longer than 65536 characters"),
         ],
     )
     def test_what_else_is_refused(self, text: str, reason: str) -> None:
         said = refused(text)
-        assert said.startswith(REFUSED) or "is not understood" in said
-        assert reason in said or "is not understood" in said
+        assert said.startswith(REFUSED) or "is invalid" in said
+        assert reason in said or "is invalid" in said
 
     @pytest.mark.parametrize(
         "text",
         ["a +", "1) from t", "a; b", "'open", "upper(", "", "a b c", "f(x"],
     )
     def test_what_is_not_understood(self, text: str) -> None:
-        assert "is not understood" in refused(text) or "is refused" in refused(text)
+        assert "is invalid" in refused(text) or "is rejected" in refused(text)
 
     def test_a_bracket_that_closes_ours(self) -> None:
         for text in ("1) from range(3", "1), (2", "1) from t where (x", "1) union select (2"):
@@ -127,7 +127,7 @@ class TestText:
 
 def made(spark: SparkSession, text: str, own: str | None = None) -> Any:
     struct = json_schema_to_spark(ORDERS)
-    return sql_made(sql_expression(text, HERE), struct, own, HERE, lambda: spark)
+    return plan_sql(sql_expression(text, HERE), struct, own, HERE, lambda: spark)
 
 
 def output(spark: SparkSession, rule: dict[str, Any]) -> StreamOutput:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError
 from shared.json_schema import json_schema_to_spark
 from shared.settings_check import InvalidSettingsError
-from shared.transforms.stream_maps import outputs, refuse_shared_names
+from shared.transforms.stream_maps import outputs, reject_duplicate_names
 
 
 def problems(stream_maps: dict[str, Any], **values: Any) -> list[str]:
@@ -105,12 +105,12 @@ class TestWhichStreams:
         maps = {"*": {"__alias__": "all"}}
         found = {stream: planned(maps, stream=stream) for stream in ("a", "b")}
         with pytest.raises(SettingsError) as failed:
-            refuse_shared_names(found)
+            reject_duplicate_names(found)
         assert str(failed.value) == (
             "setting 'stream_maps': two outputs of streams 'a' and 'b' have the name 'all' "
             "(give one of them another '__alias__' or key)"
         )
-        refuse_shared_names({"a": found["a"]})
+        reject_duplicate_names({"a": found["a"]})
 
 
 class TestProperties:
@@ -291,32 +291,32 @@ class TestProblems:
     def test_dropping_a_key(self) -> None:
         assert problems({"orders": {"id": None}}) == [
             "setting 'stream_maps.orders.id': 'id' is a key property of 'orders' and cannot be "
-            "dropped (name the keys that stay in '__key_properties__', null for none)"
+            "dropped (list the remaining keys in '__key_properties__', or set it to null)"
         ]
         assert len(problems({"*": {"i*": None}})) == 1
 
     def test_keys_that_are_not_there(self) -> None:
         assert problems({"orders": {"__key_properties__": ["emial"]}}) == [
             "setting 'stream_maps.orders.__key_properties__': the key property 'emial' is not "
-            "among what leaves of the stream (did you mean 'email'?)"
+            "a property of the mapped stream (did you mean 'email'?)"
         ]
 
     def test_flattening_takes_a_key_apart(self) -> None:
         [line] = problems({}, keys=("customer",), flattening_enabled=True, flattening_max_depth=1)
-        assert "the key property 'customer' is not among" in line
+        assert "the key property 'customer' is not a property of the mapped stream" in line
 
     def test_a_drop_of_nothing_is_told_only(self) -> None:
         """The SDK takes it: a map may serve streams that do not all have the property."""
         [output] = planned({"orders": {"emial": None}})
         assert output.notes == (
-            "stream_maps.orders.emial: there is no such property to drop; did you mean 'email'?",
+            "stream_maps.orders.emial: cannot drop an unknown property; did you mean 'email'?",
         )
 
     @pytest.mark.parametrize("schema", [{}, {"type": "object"}])
     def test_streams_without_properties_cannot_be_mapped(self, schema: dict[str, Any]) -> None:
         [line] = problems({"orders": {"a": "b"}}, schema=schema, keys=())
         assert line == (
-            "setting 'stream_maps.orders': the schema of stream 'orders' names no properties to map"
+            "setting 'stream_maps.orders': the schema of stream 'orders' has no properties to map"
         )
         [output] = planned({"orders": {"__alias__": "x"}}, schema=schema, keys=())
         assert (output.stream, output.transform) == ("x", None)

@@ -149,7 +149,7 @@ class TestPlans:
         self, frame: DataFrame, capsys: pytest.CaptureFixture[str]
     ) -> None:
         mapped = transform({"x": IN_PYTHON, "y": IN_PYTHON, "z": f"len({IN_PYTHON})"})
-        assert mapped.told()
+        assert mapped.log_lines()
         plan = plan_of(mapped.apply(frame), capsys)
         assert plan.count("ArrowEvalPython") == 1
         assert len(python_calls(plan)) == 2
@@ -188,7 +188,7 @@ class TestPlans:
 
     def test_what_runs_in_python_is_told(self) -> None:
         mapped = transform({"x": IN_PYTHON, "y": "id"})
-        [line] = mapped.told()
+        [line] = mapped.log_lines()
         assert line.startswith("stream_maps.orders.x: runs in Python: ")
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.arrow_types import spark_to_arrow
 from shared.transforms.validation import checks as C  # noqa: N812
 from shared.transforms.validation.facts import Facts
-from shared.transforms.validation.library import Written, draft
+from shared.transforms.validation.library import ExactNumber, draft
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 COLUMNS: dict[str, T.DataType] = {
@@ -58,7 +58,7 @@ def stored(value: Decimal, data_type: T.DataType) -> Any:
 def in_json(value: Any, data_type: T.DataType) -> Any:
     """The number as the library sees it."""
     if isinstance(value, Decimal):
-        return Written(str(value)) if data_type.scale else int(value)  # type: ignore[attr-defined]
+        return ExactNumber(str(value)) if data_type.scale else int(value)  # type: ignore[attr-defined]
     return value
 
 
@@ -84,7 +84,7 @@ def compare(keyword: str, limit: Any, data_type: T.DataType, found: list[C.Check
 def test_bounds(keyword: str, limit: Any, column: str) -> None:
     data_type = COLUMNS[column]
     try:
-        found = C.of_bound(keyword, limit, data_type, spark_to_arrow(data_type))
+        found = C.bound_checks(keyword, limit, data_type, spark_to_arrow(data_type))
     except C.Unscreened:
         return
     compare(keyword, limit, data_type, found)
@@ -97,7 +97,7 @@ def test_bounds_of_plain_numbers_are_screened_exactly(
     keyword: str, column: str, limit: int
 ) -> None:
     data_type = COLUMNS[column]
-    found = C.of_bound(keyword, limit, data_type, spark_to_arrow(data_type))
+    found = C.bound_checks(keyword, limit, data_type, spark_to_arrow(data_type))
     count = len([v for v in near(limit) if stored(v, data_type) is not None])
     assert compare(keyword, limit, data_type, found) == count
 
@@ -109,7 +109,7 @@ def test_bounds_of_plain_numbers_are_screened_exactly(
 )
 def test_values(allowed: list[Any], column: str) -> None:
     data_type = COLUMNS[column]
-    found = C.of_values(allowed, data_type, spark_to_arrow(data_type))
+    found = C.value_checks(allowed, data_type, spark_to_arrow(data_type))
     numbers = [value for value in allowed if C.is_number(value)]
     values = [stored(one, data_type) for number in [*numbers, 0] for one in near(number)]
     array = pa.array([v for v in values if v is not None], spark_to_arrow(data_type))
@@ -127,7 +127,7 @@ def test_values(allowed: list[Any], column: str) -> None:
 def test_multiples(step: Any, column: str, numbers: list[int]) -> None:
     data_type = COLUMNS[column]
     try:
-        found = C.of_multiple(step, data_type)
+        found = C.multiple_checks(step, data_type)
     except C.Unscreened:
         return
     values = [stored(Decimal(number), data_type) for number in numbers]
@@ -140,22 +140,22 @@ def test_multiples(step: Any, column: str, numbers: list[int]) -> None:
 def test_columns_that_are_not_compared() -> None:
     for data_type in (T.FloatType(), T.DateType(), T.StringType()):
         with pytest.raises(C.Unscreened):
-            C.of_bound("minimum", 1, data_type, spark_to_arrow(data_type))
+            C.bound_checks("minimum", 1, data_type, spark_to_arrow(data_type))
     for data_type in (T.FloatType(), T.DoubleType(), T.DecimalType(5, 2)):
         with pytest.raises(C.Unscreened):
-            C.of_multiple(0.003, data_type)
+            C.multiple_checks(0.003, data_type)
     with pytest.raises(C.Unscreened):
-        C.of_values(["AA=="], T.BinaryType(), pa.binary())
+        C.value_checks(["AA=="], T.BinaryType(), pa.binary())
 
 
 def test_sizes() -> None:
     array = pa.array(["", "é", "ab😀", None])
     least, most = (
-        C.of_size(pa.compute.utf8_length, 1, None),
-        C.of_size(pa.compute.utf8_length, None, 2),
+        C.size_checks(pa.compute.utf8_length, 1, None),
+        C.size_checks(pa.compute.utf8_length, None, 2),
     )
     assert [check(array, Facts(None)).to_pylist() for check in (*least, *most)] == [
         [True, False, False, None],
         [False, False, True, None],
     ]
-    assert C.of_size(pa.compute.utf8_length, 0, None) == []
+    assert C.size_checks(pa.compute.utf8_length, 0, None) == []

@@ -28,9 +28,9 @@ def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
     with pytest.raises(MessageError) as refused:
         check(StreamSchema("orders", {"properties": {"total": {"type": "decimal"}}}))
     assert str(refused.value) == (
-        "stream 'orders': the SCHEMA is no valid JSON Schema (draft 2020-12): at "
+        "stream 'orders': the SCHEMA is not a valid JSON Schema (draft 2020-12): at "
         "'properties.total.type': 'decimal' is not valid under any of the given schemas "
-        "(records cannot be validated by it; mend the tap, or set `validate_records: false`)"
+        "(records cannot be validated; fix the tap, or set `validate_records: false`)"
     )
     assert planned == ["good"]
 
@@ -48,9 +48,9 @@ def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     slow.tell("plain", {"properties": {"a": {"type": "integer"}}}, files=False)
     slow.tell("orders", {**node, "unevaluatedProperties": False}, files=True)
     assert [record.message for record in caplog.records] == [
-        "stream 'orders': every record goes through the jsonschema library, which is slow, "
+        "stream 'orders': every record is validated by the jsonschema library, which is slow, "
         "because of 'not' (property 'a')",
-        "stream 'orders': every record goes through the jsonschema library, which is slow, "
+        "stream 'orders': every record is validated by the jsonschema library, which is slow, "
         "because of 'unevaluatedProperties'",
     ]
 

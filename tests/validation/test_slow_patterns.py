@@ -61,8 +61,8 @@ def test_a_slow_search_is_refused(schema: Any, record: Any, where: str) -> None:
     said = reason(validator, record)
     assert said is not None
     assert where in said
-    assert "the search for the pattern '" in said
-    assert "does not end within 1 s" in said
+    assert "matching the pattern '" in said
+    assert "takes more than 1 s" in said
     assert "\n" not in said
     assert time.monotonic() - began < 10 * LIMIT
 
@@ -76,7 +76,7 @@ def test_many_records_take_no_longer() -> None:
     found = LineChecker(schema, envelope=False).check(reader.read(block), block)
     assert found.table.column("p").to_pylist() == ["aaa"] * 200
     told = dict(found.rejects)
-    assert "property 'p': the search for the pattern '^(a+)+$' does not end" in told[0]
+    assert "property 'p': matching the pattern '^(a+)+$' takes more than" in told[0]
     assert "does not match" in told[2]
     assert time.monotonic() - began < 10 * LIMIT
 
@@ -87,7 +87,7 @@ def test_in_any_thread() -> None:
     thread = threading.Thread(target=lambda: said.append(reason(validator, {"p": TEXT})))
     thread.start()
     thread.join(20 * LIMIT)
-    assert "does not end" in str(said)
+    assert "takes more than" in str(said)
 
 
 def _searched(answers: Any) -> None:

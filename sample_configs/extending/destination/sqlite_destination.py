@@ -38,7 +38,7 @@ class SqliteDestination(Destination):
 
 
 def plain(value):
-    return value if isinstance(value, PLAIN) else json.dumps(value, default=str).strip('"')
+    return value if isinstance(value, PLAIN) else json.dumps(value, default=str)
 
 
 PLAIN = (int, float, str, bytes, type(None))

@@ -1,5 +1,5 @@
 """Validation of records against the JSON Schema of their stream.
 
-A screen of vectorised checks clears the records that certainly fit; the jsonschema library
-decides on the others, and its reason is what a user reads.
+A screen of vectorised checks accepts the records that certainly fit. The jsonschema library
+decides on the others; users see its reason.
 """

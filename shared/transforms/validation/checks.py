@@ -1,7 +1,7 @@
 """Vectorised checks of one keyword on the values of one column.
 
-A check gives the values that may be wrong. It must not pass over a value that the library refuses;
-what it suspects without reason costs only time.
+A check returns the values that may be invalid. It must not miss a value that the library rejects;
+a false suspicion costs only time.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _TEXTS = (T.StringType, T.CharType, T.VarcharType)
 
 
 class Unscreened(Exception):  # noqa: N818 - an answer, not an error
-    """No vectorised check knows a keyword with such a value on such a column."""
+    """A keyword with this value has no vectorised check for this column."""
 
 
-def everything(array: pa.Array, _: Facts) -> pa.Array:
-    """Suspects every value."""
+def suspect_all(array: pa.Array, _: Facts) -> pa.Array:
+    """Suspect every value."""
     return pc.or_kleene(array.is_valid(), array.is_null())
 
 
 def is_text(data_type: T.DataType) -> bool:
-    """Whether a column holds the strings of its property as they are."""
+    """Return whether a column holds the strings of its property as they are."""
     return isinstance(data_type, _TEXTS) and not isinstance(data_type, JsonText)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of a schema is a JSON number."""
+    """Return whether a value of a schema is a JSON number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def of_size(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
-    """Checks of how long something is; None for no bound."""
+def size_checks(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
+    """Return checks of a length; None means unbounded."""
     found: list[Check] = []
     if is_number(least) and least > 0:  # type: ignore[operator]
         found.append(lambda array, _: pc.less(length(array), least))
@@ -60,11 +60,11 @@ def of_size(length: Callable[[pa.Array], pa.Array], least: object, most: object)
     return found
 
 
-def of_pattern(pattern: str) -> list[Check]:
-    """A check by RE2 where it finds nothing that Python would not.
+def pattern_checks(pattern: str) -> list[Check]:
+    """Return a check by RE2 if it matches nothing that Python would not match.
 
     Raises:
-        Unscreened: It may.
+        Unscreened: It may match more than Python.
     """
     certain = certain_pattern(pattern)
     if certain is None:
@@ -72,8 +72,8 @@ def of_pattern(pattern: str) -> list[Check]:
     return [lambda array, _: pc.invert(pc.match_substring_regex(array, certain))]
 
 
-def of_values(values: Iterable[object], data_type: T.DataType, kind: pa.DataType) -> list[Check]:
-    """A check that values are among those of `enum` or `const`.
+def value_checks(values: Iterable[object], data_type: T.DataType, kind: pa.DataType) -> list[Check]:
+    """Return a check that values are among those of `enum` or `const`.
 
     Raises:
         Unscreened: Columns of this type are not compared.
@@ -113,8 +113,8 @@ def _fits(value: Decimal, data_type: T.DecimalType) -> bool:
     return scale <= data_type.scale and (not value or value.adjusted() < whole)
 
 
-def of_bound(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataType) -> list[Check]:
-    """A check of `minimum`, `maximum` or their exclusive forms.
+def bound_checks(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataType) -> list[Check]:
+    """Return a check of `minimum`, `maximum` or their exclusive forms.
 
     Raises:
         Unscreened: Columns of this type are not compared.
@@ -147,18 +147,18 @@ def _bound_of_integers(
         if least <= smallest:
             return []
         limit = pa.scalar(min(least, largest), kind)
-        return [everything] if least > largest else [lambda array, _: pc.less(array, limit)]
+        return [suspect_all] if least > largest else [lambda array, _: pc.less(array, limit)]
     most = math.ceil(bound) - 1 if strict else math.floor(bound)
     if most >= largest:
         return []
     limit = pa.scalar(max(most, smallest), kind)
-    return [everything] if most < smallest else [lambda array, _: pc.greater(array, limit)]
+    return [suspect_all] if most < smallest else [lambda array, _: pc.greater(array, limit)]
 
 
 def _bound_of_decimals(
     bound: Any, lower: bool, strict: bool, data_type: T.DecimalType, kind: pa.DataType
 ) -> list[Check]:
-    """The library compares the nearest doubles; what lies beyond the next one is safe."""
+    """Return checks of a bound; the library compares doubles, so the next double is used."""
     if isinstance(bound, int) and not data_type.scale:
         edge = Fraction(bound)  # of integers, compared as they are
     else:
@@ -174,15 +174,15 @@ def _bound_of_decimals(
     if (lower and whole <= -limit_of_type) or (not lower and whole >= limit_of_type):
         return []
     if abs(whole) > limit_of_type:
-        return [everything]
+        return [suspect_all]
     limit = pa.scalar(Decimal(whole).scaleb(-data_type.scale, _WIDE), kind)
     if lower:
         return [lambda array, _: pc.less(array, limit)]
     return [lambda array, _: pc.greater(array, limit)]
 
 
-def of_multiple(step: Any, data_type: T.DataType) -> list[Check]:
-    """A check of `multipleOf`.
+def multiple_checks(step: Any, data_type: T.DataType) -> list[Check]:
+    """Return a check of `multipleOf`.
 
     Raises:
         Unscreened: It takes more than integers, or digits that a column has anyway.

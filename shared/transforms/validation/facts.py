@@ -1,4 +1,4 @@
-"""What the bytes of a block say that its parsed columns do not."""
+"""Facts about the bytes of a block that its parsed columns do not show."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Asked = dict[str, set[str]]
 
 
 class Facts:
-    """Tells whether a property may have a value of a kind anywhere in a block.
+    """Reports whether a property may have a value of a kind anywhere in a block.
 
     Args:
-        data: JSON lines; None for rows of a file whose columns have types, which hold no value
-            of another kind, and null for what is missing.
+        data: JSON lines; None for rows of a file with typed columns, which cannot hold a value
+            of another kind, and have null for a missing value.
         unexpected: Objects may have properties that their schema does not name.
-        asked: What has been asked about earlier blocks, which is added to. Values of a kind are
-            rare: the names are looked for in one pass, and one by one only where that finds any.
+        asked: Names looked up in earlier blocks, extended by this one. Values of a kind are rare:
+            all names are searched in one pass, and one by one only if that finds any.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Facts:
         self._known: dict[tuple[str, str], bool] = {}
 
     def may_hold(self, name: str, kind: str) -> bool:
-        """Whether `"name": value` may be there, at any depth, with such a value.
+        """Return whether `"name": value` may occur, at any depth, with a value of the kind.
 
         Args:
-            name: Of the property.
+            name: Name of the property.
             kind: `NULL`, `TEXT` or `NUMBER`.
         """
         if self._data is None:
@@ -74,7 +74,7 @@ class Facts:
         return pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
 
     def _absent_names(self, kind: str) -> set[str]:
-        """Names asked about before that have no such value in this block."""
+        """Return the names looked up before that do not have such a value in this block."""
         if kind not in self._absent:
             groups = list(_groups(sorted(self._asked.get(kind, ()))))
             self._absent[kind] = {

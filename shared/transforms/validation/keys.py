@@ -25,15 +25,15 @@ class Key:
     path: tuple[str, ...]
 
 
-def no_value(name: str) -> str:
-    """Return the reason why a record is refused."""
+def missing_key_reason(name: str) -> str:
+    """Return the reason why a record is rejected."""
     return f"key property {name!r} is null or missing"
 
 
 class KeyCheck:
     """Finds the records in which a key property has no value.
 
-    A key that is no column, as the schema does not name it, is looked up in each record.
+    A key that the schema does not name is not a column, and is looked up in each record.
 
     Args:
         schema: The stream's JSON Schema.
@@ -45,26 +45,26 @@ class KeyCheck:
         self._columns = [key for key in keys if key.path[0] in names]
         self._others = [key for key in keys if key.path[0] not in names]
 
-    def refused(
+    def rejected(
         self, table: pa.Table, record: Callable[[int], Mapping[str, Any]]
     ) -> dict[int, str]:
         """Return the rows without a key, in order, each with the reason.
 
         Args:
             table: Records that have been accepted so far.
-            record: Gives one of them, decoded, by its row.
+            record: Returns one of them, decoded, by its row.
         """
         found: dict[int, str] = {}
         for key in self._columns:
             column = column_at(table, key.path)
             if column.null_count:
                 for row in pc.indices_nonzero(column.is_null()).to_pylist():
-                    found.setdefault(row, no_value(key.name))
+                    found.setdefault(row, missing_key_reason(key.name))
         for row in range(table.num_rows if self._others else 0):
             values = record(row)
             for key in self._others:
                 if values.get(key.name) is None:
-                    found.setdefault(row, no_value(key.name))
+                    found.setdefault(row, missing_key_reason(key.name))
         return dict(sorted(found.items()))
 
 

@@ -1,8 +1,8 @@
-"""The judge: what the jsonschema library says of a schema, and of a record of it.
+"""The judge: verdicts of the jsonschema library on schemas and records.
 
 The draft is the one that the Meltano SDK validates with. As there, formats are not asserted, and
-`multipleOf` looks at numbers as they are written in decimal digits, so that 1.1 is a multiple of
-0.01 although no float is. References to other documents are never fetched.
+`multipleOf` compares decimal digits, so that 1.1 is a multiple of 0.01 although its float is not.
+References to other documents are never fetched.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shared.transforms.validation.pattern_time import SlowPatternError, check_ti
 _SHOWN = 200
 
 
-class Written(float):
-    """A number with a fraction or an exponent, which remembers how it is written."""
+class ExactNumber(float):
+    """A number with a fraction or an exponent, which remembers its text."""
 
     text: str
 
-    def __new__(cls, text: str) -> Written:
-        """Read it."""
+    def __new__(cls, text: str) -> ExactNumber:
+        """Return the number of a text."""
         found = super().__new__(cls, text)
         found.text = text
         return found
@@ -33,7 +33,7 @@ class Written(float):
 
 @lru_cache(maxsize=1)
 def draft() -> Any:
-    """The class of validators; loaded late, as not every run needs the library."""
+    """Return the validator class; loaded late, as not every run needs the library."""
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415
 
     timed = {name: _timed(name, searches) for name, searches in _SEARCHES.items()}
@@ -44,12 +44,12 @@ TOO_DEEP = "values are nested too deeply"
 
 
 def keywords() -> frozenset[str]:
-    """The keywords that can make the library refuse something; formats are only told."""
+    """Return the keywords by which the library can reject a value; not formats."""
     return frozenset(draft().VALIDATORS) - {"format"}
 
 
 def schema_problem(schema: object) -> str | None:
-    """What the draft's metaschema says against a schema, in one line; None where it is valid."""
+    """Return the first problem of a schema by the draft's metaschema; None if it is valid."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415
     from jsonschema.validators import Draft202012Validator as Draft  # noqa: PLC0415
 
@@ -58,21 +58,21 @@ def schema_problem(schema: object) -> str | None:
         error = best_match(validator.iter_errors(schema))
     except RecursionError:
         return "is nested too deeply"
-    return None if error is None else told(error, "at")
+    return None if error is None else error_line(error, "at")
 
 
 def decoded(line: bytes, *, exact: bool) -> Any:
-    """A line as the library looks at it.
+    """Return a line decoded for the library.
 
     Args:
-        line: JSON that has been read before.
+        line: Valid JSON.
         exact: Keep the digits of fractions, which only `multipleOf` needs.
     """
-    return json.loads(line, parse_float=Written if exact else None)
+    return json.loads(line, parse_float=ExactNumber if exact else None)
 
 
 def validator_of(schema: Any) -> Any:
-    """A validator of a whole schema; its parts come from it by `evolve`."""
+    """Return a validator of a whole schema; its parts come from it by `evolve`."""
     from jsonschema.validators import extend  # noqa: PLC0415
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def validator_of(schema: Any) -> Any:
 
 
 def is_valid(validator: Any, value: Any) -> bool:
-    """Whether the library takes a value; what it cannot judge is not valid."""
+    """Return whether the library accepts a value; a value that it cannot judge is invalid."""
     try:
         return bool(validator.is_valid(value))
     except Exception:  # the library raises many kinds for references and patterns
@@ -93,7 +93,7 @@ def is_valid(validator: Any, value: Any) -> bool:
 
 
 def reason(validator: Any, record: Any) -> str | None:
-    """Why the library refuses a record, in one line that begins with the path; None if it does not.
+    """Return why the library rejects a record, in one line with the path; None if it accepts it.
 
     Args:
         validator: Of the whole schema.
@@ -110,15 +110,15 @@ def reason(validator: Any, record: Any) -> str | None:
         return f"{_one_line(f'property {path!r}')}: {slow}"
     except Exception as failure:  # as in is_valid
         return _one_line(f"the schema cannot be applied: {failure}")
-    return None if error is None else told(error, "property")
+    return None if error is None else error_line(error, "property")
 
 
-def told(error: Any, word: str) -> str:
-    """An error of the library in one line.
+def error_line(error: Any, word: str) -> str:
+    """Return an error of the library in one line.
 
     Args:
         error: A `ValidationError`.
-        word: What the path is called.
+        word: Name for the path.
     """
     path = "".join(_step(step) for step in error.absolute_path).removeprefix(".")
     message = _one_line(error.message)
@@ -164,7 +164,7 @@ _SEARCHES: Mapping[str, Searches] = {
 
 
 def _timed(name: str, searches: Searches) -> Any:
-    """A keyword of the draft that searches only where that ends in time."""
+    """Return the keyword with a check that its searches end in time."""
     from jsonschema.validators import Draft202012Validator  # noqa: PLC0415
 
     keyword = Draft202012Validator.VALIDATORS[name]
@@ -180,7 +180,7 @@ def _timed(name: str, searches: Searches) -> Any:
 
 
 def _name_patterns(schema: Any) -> Iterator[str]:
-    """All patterns of names of properties, at any depth."""
+    """Yield all patterns of property names, at any depth."""
     left = [schema]
     while left:
         node = left.pop()
@@ -193,7 +193,7 @@ def _name_patterns(schema: Any) -> Iterator[str]:
 
 
 def _path_of(value: Any, text: str) -> str | None:
-    """Where a text, this very object, is a value or a name."""
+    """Return the path at which this very text object is a value or a name."""
     parts = value.items() if isinstance(value, Mapping) else enumerate(value)
     for step, part in parts:
         if part is text or step is text:
@@ -206,7 +206,7 @@ def _path_of(value: Any, text: str) -> str | None:
 
 
 def is_multiple(value: Any, step: Any) -> bool:
-    """Whether a number is a multiple of another, both as they are written in digits."""
+    """Return whether a number is a multiple of another, by their decimal digits."""
     from fractions import Fraction  # noqa: PLC0415
 
     if isinstance(value, float) and not math.isfinite(value):
@@ -225,7 +225,7 @@ _MOST_DIGITS = 5000
 def _digits(value: Any) -> Any:
     from decimal import Decimal  # noqa: PLC0415
 
-    if isinstance(value, Written):
+    if isinstance(value, ExactNumber):
         return Decimal(value.text)
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
@@ -235,11 +235,11 @@ def _spread(number: Any, unit: Any) -> int:
 
 
 def with_non_finite(value: Any, paths: Any) -> Any:
-    """The value with NaN and infinities, which JSON writes as words, as numbers where they stand.
+    """Return the value with the words for NaN and infinities as numbers at some paths.
 
     Args:
         value: Any JSON value.
-        paths: True for a number; a mapping of properties; a list with what holds for all items.
+        paths: True for a number; a mapping for properties; a list with the entry for all items.
     """
     if paths is True:
         return NON_FINITE.get(value, value) if isinstance(value, str) else value

@@ -21,7 +21,7 @@ _WORDS = (b'NaN"', b'Infinity"')
 
 
 class LineChecker:
-    """Refuses the records of JSON lines that do not fit their schema.
+    """Rejects the records of JSON lines that do not fit their schema.
 
     Args:
         schema: The stream's JSON Schema.
@@ -35,28 +35,28 @@ class LineChecker:
 
     @property
     def closed(self) -> bool:
-        """Whether the reader has to tell of properties that the schema does not name."""
+        """Whether the reader must report properties that the schema does not name."""
         return self._validator.closed
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:
-        """What is left of the records, with the refused ones among the rejects.
+        """Return the accepted records, with the rejected ones added to the rejects.
 
         Args:
-            found: From the reader.
-            data: What the reader was given.
+            found: The result of the reader.
+            data: The input of the reader.
         """
         if self._validator.idle or not found.table.num_rows:
             return found
-        places = _Places(found, data)
+        positions = _LinePositions(found, data)
         facts = Facts(data, unexpected=found.unexpected, asked=self._asked)
-        refused = self._validator.refused(found.table, facts, self._records(places))
-        return _without(found, refused, places)
+        rejected = self._validator.rejected(found.table, facts, self._records(positions))
+        return _without(found, rejected, positions)
 
-    def _records(self, places: _Places) -> Callable[[int], Any]:
+    def _records(self, positions: _LinePositions) -> Callable[[int], Any]:
         validator, envelope = self._validator, self._envelope
 
         def record(row: int) -> Any:
-            line = places.text(row)
+            line = positions.text(row)
             found = validator.decoded(line)
             found = found["record"] if envelope else found
             return validator.with_numbers(found) if any(w in line for w in _WORDS) else found
@@ -65,7 +65,7 @@ class LineChecker:
 
 
 class LineKeys:
-    """Refuses the records of JSON lines in which a key property has no value.
+    """Rejects the records of JSON lines without a value for a key property.
 
     Args:
         schema: The stream's JSON Schema.
@@ -78,18 +78,18 @@ class LineKeys:
         self._envelope = envelope
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:
-        """Return what is left of the records; see `LineChecker.check`."""
-        places = _Places(found, data)
+        """Return the accepted records; see `LineChecker.check`."""
+        positions = _LinePositions(found, data)
 
         def record(row: int) -> Any:
-            line = library.decoded(places.text(row), exact=False)
+            line = library.decoded(positions.text(row), exact=False)
             return line["record"] if self._envelope else line
 
-        return _without(found, self._check.refused(found.table, record), places)
+        return _without(found, self._check.rejected(found.table, record), positions)
 
 
-class _Places:
-    """Where the accepted records lie in the data; found out only when asked."""
+class _LinePositions:
+    """Positions of the accepted records in the data, computed on demand."""
 
     def __init__(self, found: LinesRead, data: bytes) -> None:
         self._rejected = {place for place, _ in found.rejects}
@@ -98,7 +98,7 @@ class _Places:
         self._accepted: list[int] = []
 
     def line(self, row: int) -> int:
-        """The 0-based line of a row."""
+        """Return the 0-based line of a row."""
         if not self._lines:
             self._lines = self._data.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
             self._accepted = [
@@ -113,12 +113,12 @@ class _Places:
         return self._lines[place]
 
 
-def _without(found: LinesRead, refused: Mapping[int, str], places: _Places) -> LinesRead:
+def _without(found: LinesRead, rejected: Mapping[int, str], positions: _LinePositions) -> LinesRead:
     """Move some rows to the rejects."""
-    if not refused:
+    if not rejected:
         return found
-    kept = _all_but(refused, found.table.num_rows)
-    rejects = [(places.line(row), why) for row, why in refused.items()]
+    kept = _all_but(rejected, found.table.num_rows)
+    rejects = [(positions.line(row), why) for row, why in rejected.items()]
     return replace(
         found,
         table=found.table.filter(kept),
@@ -129,8 +129,8 @@ def _without(found: LinesRead, refused: Mapping[int, str], places: _Places) -> L
 
 
 def _all_but(rows: Mapping[int, str], count: int) -> pa.Array:
-    places = pa.array(range(count), pa.int64())
-    return pc.invert(pc.is_in(places, pa.array(rows, pa.int64())))
+    positions = pa.array(range(count), pa.int64())
+    return pc.invert(pc.is_in(positions, pa.array(rows, pa.int64())))
 
 
 def _kept(column: pa.ChunkedArray | None, kept: pa.Array) -> pa.ChunkedArray | None:

@@ -1,9 +1,9 @@
-"""Tells whether a search for a pattern of a SCHEMA ends in time, before it is begun.
+"""Limits for the time of a pattern search, checked before the search begins.
 
-Python's `re` may need years for a short pattern and a short text, and cannot be stopped. Most
-searches are known to be short by the pattern and the length of the text. The others are tried in a
-helper process, which the system ends when its time is over; only if it came to an end does the
-jsonschema library search itself.
+Python's `re` may need years for a short pattern of a SCHEMA and a short text, and cannot be
+stopped. Most searches are known to be short by the pattern and the length of the text. The others
+are tried in a helper process, which the system ends after a timeout; the jsonschema library
+searches only if the helper has finished.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ while head := read(16):
 
 
 class SlowPatternError(Exception):
-    """A search takes too long; says for which pattern.
+    """A search for a pattern takes too long.
 
     Attributes:
-        text: What was searched: the very object.
+        text: The searched text, the very object.
     """
 
     def __init__(self, pattern: str, text: str) -> None:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…"
         super().__init__(
-            f"the search for the pattern '{shown}' does not end within {SECONDS} s in "
-            f"{len(text)} characters"
+            f"matching the pattern '{shown}' takes more than {SECONDS} s for {len(text)} characters"
         )
         self.text = text
 
@@ -64,17 +63,17 @@ class _Unknown(Exception):  # noqa: N818 - an answer, not an error
 
 
 def check_time(pattern: str, texts: Iterable[str]) -> None:
-    """Refuse to search for a pattern where that may take longer than `SECONDS`.
+    """Reject a pattern search that may take longer than `SECONDS`.
 
-    What is as long as a text that was too slow is not tried again, so that many records take no
+    A text as long as one that was too slow is not tried again, so that many records do not take
     longer.
 
     Args:
         pattern: As a SCHEMA has it.
-        texts: What is to be searched.
+        texts: The texts to search.
 
     Raises:
-        SlowPatternError: It does.
+        SlowPatternError: A search takes longer.
     """
     for text in texts:
         if not is_short(pattern, len(text)) and not _HELPERS.ends(pattern, text):
@@ -82,14 +81,14 @@ def check_time(pattern: str, texts: Iterable[str]) -> None:
 
 
 def is_short(pattern: str, length: int) -> bool:
-    """Whether a search is known to be short, or to fail at once as the pattern is none."""
+    """Return whether a search is known to be short, or to fail at once on a bad pattern."""
     bound = _bound(pattern)
     return bound is not None and bound[0] * max(1, length) ** bound[1] <= STEPS
 
 
 @lru_cache(maxsize=512)
 def _bound(pattern: str) -> tuple[int, int] | None:
-    """A factor and a power of the length: no search takes more steps. None where none is known."""
+    """Return factor and power of the length that bound the steps of a search; else None."""
     try:
         tree = parsed(pattern)
         if tree is None:
@@ -157,7 +156,7 @@ def _limited(factor: int) -> int:
 
 
 class _Helpers:
-    """The helper of this process, and the patterns it was too slow for."""
+    """The helper process, and the patterns it was too slow for."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -166,7 +165,7 @@ class _Helpers:
         self._lock = threading.Lock()
 
     def ends(self, pattern: str, text: str) -> bool:
-        """Whether a search ends in time."""
+        """Return whether a search ends in time."""
         if len(text) >= self._slow.get(pattern, sys.maxsize):
             return False
         parts = [part.encode("utf-8", "surrogatepass") for part in (pattern, text)]

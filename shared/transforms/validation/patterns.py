@@ -1,9 +1,9 @@
-r"""Patterns for Arrow's expressions (RE2) that match nothing Python's `re` would not find.
+r"""Patterns for Arrow (RE2) that match only texts which Python's `re` matches too.
 
-A pattern is read by Python's own parser and written anew, atom by atom, as RE2 means it. Where
-the two mean different sets of characters (`\d`, `\s`, `\w` beyond ASCII), the smaller one is
-taken; where a match cannot be told for certain (look-around, references, flags, word ends), no
-pattern comes out. What RE2 then does not match is only a suspicion.
+A pattern is parsed by Python's own parser and rewritten, atom by atom, for RE2. Where the
+two differ in their sets of characters (`\d`, `\s`, `\w` beyond ASCII), the smaller one is
+used; if a match is uncertain (look-around, references, flags, word ends), there is not a pattern.
+A text that RE2 does not match is only suspected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _NoPattern(Exception):  # noqa: N818 - an answer, not an error
 
 @lru_cache(maxsize=512)
 def certain_pattern(pattern: str) -> str | None:
-    """Give a pattern for RE2 whose matches `re.search` finds too; None where there is none."""
+    """Return a pattern for RE2 whose matches `re.search` finds too; None if not possible."""
     if len(pattern) > _MOST_CHARACTERS:
         return None
     try:
@@ -56,10 +56,10 @@ def certain_pattern(pattern: str) -> str | None:
 
 
 def parsed(pattern: str) -> Any:
-    """Read a pattern as Python does; None where its parser is not to be found.
+    """Return a pattern parsed by Python; None if Python's parser cannot be found.
 
     Raises:
-        re.error: It is no pattern.
+        re.error: It is not a pattern.
     """
     parser = _parser()
     return None if parser is None else parser.parse(pattern)

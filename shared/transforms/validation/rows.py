@@ -1,7 +1,7 @@
-"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they stand for.
+"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they represent.
 
-A null stands for null or for a property that is left out, whichever the schema takes. Text in a
-column for any JSON stands for the value that it holds as JSON, or for itself, likewise.
+A null represents null or a missing property, whichever the schema accepts. Text in a column for
+any JSON likewise represents the value that it has as JSON, or itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shared.schema_nodes import JsonText, is_free_form, resolved_node
 from shared.transforms.validation import library
 from shared.transforms.validation.facts import Facts
 from shared.transforms.validation.keys import Key, KeyCheck
-from shared.transforms.validation.library import Written
+from shared.transforms.validation.library import ExactNumber
 from shared.transforms.validation.validator import RecordValidator
 from shared.typed_rows import RowsRead
 
@@ -34,11 +34,11 @@ _MONTHS = 12
 
 
 class RowChecker:
-    """Refuses the rows of files that do not fit their schema.
+    """Rejects the rows of files that do not fit their schema.
 
     Args:
         schema: The stream's JSON Schema.
-        names: Columns a file may have besides those of the schema, which are not looked at.
+        names: Columns that a file may have besides those of the schema, and that are ignored.
     """
 
     def __init__(self, schema: Mapping[str, Any], names: frozenset[str] = frozenset()) -> None:
@@ -48,33 +48,33 @@ class RowChecker:
         self._shape = _Shapes(schema).of(schema, self._validator.struct)
 
     def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
-        """What is left of the rows, with the refused ones among the rejects.
+        """Return the accepted rows, with the rejected ones added to the rejects.
 
         Args:
-            found: From the reader.
-            source: What the reader was given.
+            found: The result of the reader.
+            source: The input of the reader.
         """
         rows, absent = found.table.num_rows, self._absent(source)
         if not rows or (self._validator.idle and not absent):
             return found
         facts = Facts(None, unexpected=_has_more(source.schema, self._validator.struct))
-        places = _Places(found)
+        positions = _RowPositions(found)
 
         def record(row: int) -> Any:
             stored = found.table.slice(row, 1)
-            return self._record(stored, source.slice(places.of(row), 1), absent)
+            return self._record(stored, source.slice(positions.of(row), 1), absent)
 
-        refused = self._validator.refused(found.table, facts, record, absent)
-        return _without(found, refused, places)
+        rejected = self._validator.rejected(found.table, facts, record, absent)
+        return _without(found, rejected, positions)
 
     def _absent(self, source: pa.Table) -> frozenset[str]:
-        """Properties that the file has no column for, so that a record lacks them."""
+        """Return the properties without a column in the file, which a record then lacks."""
         if self._free_form:
             return frozenset()
         return frozenset(self._validator.struct.names) - set(source.column_names)
 
     def _record(self, stored: pa.Table, source: pa.Table, absent: frozenset[str]) -> Any:
-        """The record that a row stands for, from tables of that row alone."""
+        """Return the record that a row represents, from tables of that row alone."""
         if self._free_form:
             return self._validator.decoded(stored.column(0)[0].as_py().encode())
         values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
@@ -83,7 +83,7 @@ class RowChecker:
 
 
 class RowKeys:
-    """Refuses the rows of files in which a key property has no value.
+    """Rejects the rows of files without a value for a key property.
 
     Args:
         schema: The stream's JSON Schema.
@@ -94,17 +94,17 @@ class RowKeys:
         self._check = KeyCheck(schema, keys)
 
     def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
-        """Return what is left of the rows; see `RowChecker.check`."""
-        places = _Places(found)
+        """Return the accepted rows; see `RowChecker.check`."""
+        positions = _RowPositions(found)
 
         def record(row: int) -> Mapping[str, Any]:
-            return plain_rows(source.slice(places.of(row), 1))[0]
+            return plain_rows(source.slice(positions.of(row), 1))[0]
 
-        return _without(found, self._check.refused(found.table, record), places)
+        return _without(found, self._check.rejected(found.table, record), positions)
 
 
-class _Places:
-    """Where accepted rows were before others were refused; found out only when asked."""
+class _RowPositions:
+    """Original positions of the accepted rows, computed on demand."""
 
     def __init__(self, found: RowsRead) -> None:
         self._gone = [place for place, _ in found.rejects]
@@ -112,7 +112,7 @@ class _Places:
         self._places: list[int] = []
 
     def of(self, row: int) -> int:
-        """The place of a row."""
+        """Return the original position of a row."""
         if not self._gone:
             return row
         if not self._places:
@@ -121,27 +121,27 @@ class _Places:
         return self._places[row]
 
 
-def _without(found: RowsRead, refused: Mapping[int, str], places: _Places) -> RowsRead:
+def _without(found: RowsRead, rejected: Mapping[int, str], positions: _RowPositions) -> RowsRead:
     """Move some rows to the rejects."""
-    if not refused:
+    if not rejected:
         return found
     numbers = pa.array(range(found.table.num_rows), pa.int64())
-    kept = pc.invert(pc.is_in(numbers, pa.array(refused, pa.int64())))
-    rejects = [(places.of(row), why) for row, why in refused.items()]
+    kept = pc.invert(pc.is_in(numbers, pa.array(rejected, pa.int64())))
+    rejects = [(positions.of(row), why) for row, why in rejected.items()]
     return replace(
         found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
     )
 
 
 class _Shapes:
-    """Makes the functions that bring stored values back to JSON."""
+    """Makes the functions that convert stored values back to JSON."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         self._validator = library.validator_of(schema)
 
     def of(self, node: Any, data_type: T.DataType) -> Shape:
-        """The function for a node and the type of its column."""
+        """Return the function for a node and the type of its column."""
         plain = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
         if isinstance(data_type, T.StructType):
             return self._struct(node, plain, data_type)
@@ -191,7 +191,7 @@ class _Shapes:
 
         def value_of(value: Any, _: Any) -> Any:
             try:
-                found = json.loads(value, parse_float=Written)
+                found = json.loads(value, parse_float=ExactNumber)
             except (ValueError, RecursionError):
                 return value
             return value if may_be_text and not library.is_valid(validator, found) else found
@@ -203,7 +203,7 @@ def _scalar(data_type: T.DataType, is_text: bool) -> Shape:
     if isinstance(data_type, T.DecimalType):
         if is_text:
             return lambda value, _: str(value)
-        return (lambda value, _: Written(str(value))) if data_type.scale else _int
+        return (lambda value, _: ExactNumber(str(value))) if data_type.scale else _int
     for kinds, shape in _SCALARS.items():
         if isinstance(data_type, kinds):
             return shape
@@ -215,7 +215,7 @@ def _int(value: Any, _: Any) -> int:
 
 
 def _shortest(value: float) -> float:
-    """The number with the fewest digits that single precision holds as this one."""
+    """Return the number with the fewest digits that is equal in single precision."""
     tried = (float(f"{value:.{digits}g}") for digits in (6, 7, 8))
     return next((one for one in tried if pa.scalar(one, pa.float32()).as_py() == value), value)
 
@@ -238,9 +238,9 @@ def _json(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """JSON as the readers hold it, with numbers that are still text, as the library takes it."""
+    """Return JSON of the readers, whose numbers are text, as values for the library."""
     if isinstance(value, Number):
-        return json.loads(value, parse_float=Written)
+        return json.loads(value, parse_float=ExactNumber)
     if isinstance(value, dict):
         return {key: _numbers(part) for key, part in value.items()}
     return [_numbers(item) for item in value] if isinstance(value, list) else value
@@ -252,10 +252,10 @@ def _plain_key(key: Any) -> str:
 
 
 def _object(raw: Any) -> Mapping[str, Any]:
-    """What a file has in the place of an object: a struct, or JSON in the text of a CSV file."""
+    """Return the object in a file: a struct, or the JSON text of a CSV file."""
     if isinstance(raw, str):
         try:
-            raw = json.loads(raw, parse_float=Written)
+            raw = json.loads(raw, parse_float=ExactNumber)
         except (ValueError, RecursionError):
             return {}
     return raw if isinstance(raw, Mapping) else {}
@@ -264,14 +264,14 @@ def _object(raw: Any) -> Mapping[str, Any]:
 def _at(raw: Any, place: int) -> Any:
     if isinstance(raw, str):
         try:
-            raw = json.loads(raw, parse_float=Written)
+            raw = json.loads(raw, parse_float=ExactNumber)
         except (ValueError, RecursionError):
             return None
     return raw[place] if isinstance(raw, list) and place < len(raw) else None
 
 
 def _has_more(found: Any, data_type: T.DataType) -> bool:
-    """Whether columns of a file have fields, at any depth, that the stream's have not."""
+    """Return whether columns of a file have fields, at any depth, that the stream lacks."""
     if isinstance(data_type, T.StructType):
         if not isinstance(found, pa.Schema) and not pa.types.is_struct(found):
             return True  # the text of a CSV file

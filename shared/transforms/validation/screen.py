@@ -1,8 +1,8 @@
 """The screen: a schema's keywords as vectorised checks on the columns its records are read into.
 
-The reader has seen to it that a column holds values of the JSON type that its type stands for,
-with the exceptions that `Facts` tells. A keyword that is not known here, or not for a column of
-such a type, makes the library look at the property of every record.
+The reader makes sure that a column holds values of the JSON type for its Spark type, with the
+exceptions that `Facts` reports. A keyword that is unknown here, or unknown for a column of that
+type, makes the library check the property of every record.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EVERYTHING: tuple[Any, ...] = ({}, True)
 
 
 class UnscreenedKeyword(Exception):  # noqa: N818 - an answer, not an error
-    """No check stands for this keyword."""
+    """This keyword does not have a check."""
 
     def __init__(self, keyword: str) -> None:
         super().__init__(keyword)
@@ -52,8 +52,8 @@ class Screen:
     """Makes checks for the nodes of one schema.
 
     Args:
-        validator: The library's, of the whole schema.
-        files: For rows of files with typed columns, where null is how a property is left out.
+        validator: The library's validator of the whole schema.
+        files: For rows of files with typed columns, in which a missing property is null.
 
     Attributes:
         closed: A check depends on `Facts.unexpected`.
@@ -66,18 +66,18 @@ class Screen:
         self._asserting = library.keywords()
 
     def asserts(self, node: Any) -> list[str]:
-        """The keywords of a node that can refuse something."""
+        """Return the keywords of a node that can reject a value."""
         return [key for key in node if key in self._asserting] if isinstance(node, Mapping) else []
 
     def takes_null(self, node: Any) -> bool:
-        """Whether the library takes null for a node."""
+        """Return whether the library accepts null for a node."""
         return library.is_valid(self._validator.evolve(schema=node), None)
 
     def property_checks(self, name: str, node: Any, data_type: T.DataType) -> list[Check]:
-        """Checks of one property's values that are there.
+        """Return the checks of a property's present values.
 
         Raises:
-            UnscreenedKeyword: The library has to look at it.
+            UnscreenedKeyword: The library must check it.
         """
         if node in _EVERYTHING:
             return []
@@ -92,10 +92,10 @@ class Screen:
         return found
 
     def null_checks(self, name: str, node: Any, required: bool) -> Check | None:
-        """A check of null, which may stand for a property that is left out.
+        """Return a check of null, which may represent a missing property.
 
         Returns:
-            A check whose masks are about all values, null or not; None where null is fine.
+            A check whose masks cover all values, null or not; None if null is allowed.
         """
         if self.takes_null(node):
             return _null if required and not self._files else None
@@ -140,7 +140,7 @@ class Screen:
         value = node[keyword]
         if keyword in ("minItems", "maxItems"):
             least, most = (value, None) if keyword == "minItems" else (None, value)
-            return C.of_size(pc.list_value_length, least, most)
+            return C.size_checks(pc.list_value_length, least, most)
         if keyword == "uniqueItems" and value is False:
             return []
         if keyword != "items" or not isinstance(data_type, T.ArrayType):
@@ -181,18 +181,18 @@ class Screen:
         return found
 
     def _more(self, node: Mapping[str, Any], data_type: T.StructType) -> list[Check]:
-        """Properties that are not named: the reader tells whether there are any."""
+        """Return a check of unnamed properties: the reader reports whether there are any."""
         if "patternProperties" in node or set(node.get("properties", ())) != set(data_type.names):
             raise Unscreened
         self.closed = True
-        return [lambda array, facts: C.everything(array, facts) if facts.unexpected else None]
+        return [lambda array, facts: C.suspect_all(array, facts) if facts.unexpected else None]
 
     def _map(self, keyword: str, node: Mapping[str, Any], data_type: T.MapType) -> list[Check]:
-        """Only what the types of a map say; the reader has checked each value of it."""
+        """Return a check of a map's types; the reader has checked each value of it."""
         if keyword == "propertyNames":
             names = node[keyword]
             if isinstance(names, Mapping) and set(names) <= {"type", HINT}:
-                return [] if names.get("type", "string") == "string" else [C.everything]
+                return [] if names.get("type", "string") == "string" else [C.suspect_all]
         if keyword != "additionalProperties" or node.get("properties"):
             raise Unscreened
         values = node[keyword]
@@ -208,7 +208,7 @@ class Screen:
 def suspects(
     array: pa.Array, found: Sequence[Check], nulls: Check | None, facts: Facts
 ) -> pa.Array | None:
-    """The rows of a column that any check suspects, as a mask without nulls."""
+    """Return the rows of a column that any check suspects, as a mask without nulls."""
     masks = [mask for check in found if (mask := check(array, facts)) is not None]
     if masks and array.null_count:
         masks = [pc.and_(pc.fill_null(mask, False), array.is_valid()) for mask in masks]
@@ -228,28 +228,28 @@ def _is_null(node: Any) -> bool:
 def _value_checks(
     keyword: str, node: Mapping[str, Any], family: str, data_type: T.DataType
 ) -> list[Check]:
-    """Checks of keywords that are about numbers, texts or any values."""
+    """Return checks of keywords for numbers, texts or any values."""
     value, kind = node[keyword], spark_to_arrow(as_nullable(data_type))
     if keyword in _OF_NUMBERS:
         if family != "number":
             return []
         if keyword == "multipleOf":
-            return C.of_multiple(value, data_type)
-        return C.of_bound(keyword, value, data_type, kind)
+            return C.multiple_checks(value, data_type)
+        return C.bound_checks(keyword, value, data_type, kind)
     if keyword in _OF_TEXTS and family != "text":
         return []
     if family == "text" and not C.is_text(data_type):
         raise Unscreened
     if keyword in _OF_TEXTS:
         return _text_checks(keyword, value)
-    return C.of_values(value if keyword == "enum" else [value], data_type, kind)
+    return C.value_checks(value if keyword == "enum" else [value], data_type, kind)
 
 
 def _text_checks(keyword: str, value: Any) -> list[Check]:
     if keyword == "pattern":
-        return C.of_pattern(value)
+        return C.pattern_checks(value)
     least, most = (value, None) if keyword == "minLength" else (None, value)
-    return C.of_size(pc.utf8_length, least, most)
+    return C.size_checks(pc.utf8_length, least, most)
 
 
 def _words(node: Mapping[str, Any]) -> frozenset[str]:
@@ -258,7 +258,7 @@ def _words(node: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _family(data_type: T.DataType, node: Mapping[str, Any]) -> str | None:
-    """What values of a column are in JSON; None where that is not known."""
+    """Return the JSON type of a column's values; None if unknown."""
     if isinstance(data_type, JsonText | T.VariantType):
         return None
     if isinstance(data_type, T.DecimalType) and "string" in _words(node):
@@ -279,7 +279,7 @@ _FAMILIES: Mapping[tuple[type[T.DataType], ...], str] = {
 
 
 def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Check]:
-    """What `type` leaves to check on a column of this type."""
+    """Return the checks of `type` that are left for a column of this type."""
     words = _words(node)
     if isinstance(data_type, JsonText | T.VariantType):
         if words >= _ALL_TYPES:
@@ -289,27 +289,27 @@ def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Ch
         return _decimal_types(words, name, data_type)
     family = _family(data_type, node)
     if family == "null":
-        return [C.everything]
+        return [C.suspect_all]
     if family == "number":
         whole = type(data_type) in INTEGER_WIDTHS and "integer" in words
-        return [] if whole or "number" in words else [C.everything]
+        return [] if whole or "number" in words else [C.suspect_all]
     word = "string" if family == "text" else family
-    return [] if word in words else [C.everything]
+    return [] if word in words else [C.suspect_all]
 
 
 def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -> list[Check]:
-    """Arrow's reader takes numbers and texts for decimals; the bytes tell whether there are any."""
+    """Return checks of decimals: Arrow accepts numbers and texts; the bytes show which occur."""
     is_number = "number" in words or ("integer" in words and not data_type.scale)
     if is_number and "string" in words:
         raise Unscreened
     if not is_number and "string" not in words:
-        return [C.everything]
+        return [C.suspect_all]
     return [_where_found(name, TEXT if is_number else NUMBER)]
 
 
 def _where_found(name: str, kind: str) -> Check:
     def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-        return C.everything(array, facts) if facts.may_hold(name, kind) else None
+        return C.suspect_all(array, facts) if facts.may_hold(name, kind) else None
 
     return check
 

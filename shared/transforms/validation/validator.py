@@ -1,4 +1,4 @@
-"""Screen and judge together: which records of a stream do not fit its schema, and why."""
+"""Screen and judge combined: which records of a stream do not fit its schema, and why."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class _Property:
-    """What is to be seen to at one property of the record.
+    """The validation of one property of the record.
 
     Attributes:
         name: Its name.
-        required: Whether it has to be there.
-        takes: Whether the library takes a value for it.
-        checks: Of its column's values.
-        nulls: Of the nulls in the column.
-        keyword: What no check stands for, so that every record's value is judged.
+        required: Whether it is required.
+        takes: Whether the library accepts a value for it.
+        checks: Checks of its column's values.
+        nulls: Check of the nulls in the column.
+        keyword: A keyword without a check, so that every record's value is judged.
     """
 
     name: str
@@ -59,12 +59,12 @@ class _Property:
 
 @dataclass
 class _Plan:
-    """What is done with records.
+    """The validation of records.
 
     Attributes:
         checked: Properties with checks.
         judged: Properties that are judged in every record.
-        beside: Keywords that are judged in every record, apart from its properties.
+        beside: Keywords of the record itself that are judged in every record.
         whole: Keywords for which every record is judged as a whole.
     """
 
@@ -75,23 +75,23 @@ class _Plan:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the library has to look at every record."""
+        """Whether the library must check every record."""
         return bool(self.judged or self.beside or self.whole)
 
 
 class RecordValidator:
-    """Finds the records that the library refuses. Picklable.
+    """Finds the records that the library rejects. Picklable.
 
     Args:
-        schema: The stream's JSON Schema, which is valid itself.
+        schema: The stream's JSON Schema, which must be valid.
         files: For rows of files with typed columns; otherwise of JSON lines.
 
     Attributes:
         schema: As given.
         struct: The columns of the tables, as the readers make them.
-        idle: Nothing is to be seen to beyond what the readers do.
-        closed: The reader has to tell whether there are properties that the schema does not name.
-        exact: Fractions have to be decoded with their digits.
+        idle: The checks of the readers are sufficient.
+        closed: The reader must report whether there are properties that the schema does not name.
+        exact: Fractions must be decoded with their digits.
     """
 
     def __init__(self, schema: Mapping[str, Any], *, files: bool = False) -> None:
@@ -114,27 +114,27 @@ class RecordValidator:
     def __reduce__(self) -> tuple[Any, ...]:
         return _validator, (self.schema, self._files)
 
-    def told(self) -> tuple[str, ...]:
-        """The keywords for which the library looks at every record, each with its property."""
+    def slow_keywords(self) -> tuple[str, ...]:
+        """Return the keywords for which the library checks every record, with the property."""
         return tuple(
             [f"'{keyword}'" for keyword in (*self._plan.whole, *self._plan.beside)]
             + [f"'{p.keyword}' (property '{p.name}')" for p in self._plan.judged]
         )
 
-    def refused(
+    def rejected(
         self,
         table: pa.Table,
         facts: Facts,
         record: Callable[[int], Any],
         absent: frozenset[str] = frozenset(),
     ) -> dict[int, str]:
-        """The records that do not fit.
+        """Return the records that do not fit the schema.
 
         Args:
-            table: Those that the reader has accepted.
-            facts: About the data they come from.
-            record: Gives one of them, decoded, by its row.
-            absent: Properties that no record has.
+            table: The records that the reader has accepted.
+            facts: Facts about the data that they come from.
+            record: Returns one of them, decoded, by its row.
+            absent: Properties that all records lack.
 
         Returns:
             Rows, in order, each with the reason.
@@ -153,19 +153,19 @@ class RecordValidator:
         return found
 
     def suspects(self, table: pa.Table, facts: Facts | None = None) -> Sequence[int]:
-        """The rows that the screen does not clear."""
+        """Return the rows that the screen suspects."""
         return sorted(self._suspects(table, facts or Facts(None), frozenset()))
 
     def reason(self, record: object) -> str | None:
-        """Why the library refuses a record, in one line with the path; None if it does not."""
+        """Return why the library rejects a record, with the path; None if it accepts it."""
         return library.reason(self._validator, self._own(record))
 
     def decoded(self, line: bytes) -> Any:
-        """A line as the library is to look at it."""
+        """Return a line decoded for the library."""
         return library.decoded(line, exact=self.exact)
 
     def with_numbers(self, record: Any) -> Any:
-        """A record with NaN and infinities, which JSON writes as words, as numbers."""
+        """Return a record with the words for NaN and infinities as numbers."""
         return library.with_non_finite(record, self._numbers)
 
     def _suspects(
@@ -190,7 +190,7 @@ class RecordValidator:
         return library.reason(self._validator, record)
 
     def _own(self, record: Any) -> Any:
-        """The record without the reserved columns that the schema does not name."""
+        """Return the record without the reserved columns that the schema does not name."""
         if not isinstance(record, dict) or not (record.keys() & COLUMNS) - self._names:
             return record
         return {k: v for k, v in record.items() if k in self._names or k not in COLUMNS}
@@ -242,7 +242,7 @@ def _anything(_: Any) -> bool:
 
 
 def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
-    """The rows of a column that a check suspects."""
+    """Return the rows of a column that a check suspects."""
     found: list[int] = []
     first = 0
     for chunk in table.column(one.name).chunks:
@@ -254,7 +254,7 @@ def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
 
 
 def _test(node: Any, validator: Any, screen: Screen) -> Callable[[Any], bool]:
-    """A test of one property's value; faster than the library where only types count."""
+    """Return a test of a property's value; faster than the library if only types count."""
     if isinstance(node, Mapping) and screen.asserts(node) == ["type"]:
         words = node["type"]
         words = {words} if isinstance(words, str) else set(words)
@@ -279,7 +279,7 @@ def _mentions(node: Any, keyword: str) -> bool:
 
 
 def _numbers(data_type: T.DataType) -> Any:
-    """Where floating numbers stand, as `library.with_non_finite` takes it."""
+    """Return the paths of floating numbers for `library.with_non_finite`."""
     if isinstance(data_type, T.StructType):
         return {f.name: below for f in data_type if (below := _numbers(f.dataType)) is not None}
     if isinstance(data_type, T.ArrayType):

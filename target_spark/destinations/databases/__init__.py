@@ -1,7 +1,7 @@
 """Databases that can be loaded into, one module per kind.
 
-Everything a `Database` says in SQL concerns one server; what is done when, and in which
-transaction, is said once, in `target_spark.destinations.jdbc`.
+A `Database` has the SQL of one server; the order of work and the transactions are in
+`target_spark.destinations.jdbc`, for all of them.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
 
 
 class Cursor(Protocol):
-    """What of a DB-API cursor is used."""
+    """The part of a DB-API cursor that is used."""
 
     @property
     def rowcount(self) -> int:
-        """Rows that the last statement has changed."""
+        """Number of rows that the last statement has changed."""
 
     def execute(self, query: str, args: Sequence[Any] | None = None, /) -> Any:
-        """Runs one statement; `%` is special only with arguments."""
+        """Run one statement; `%` is special only with arguments."""
 
     def fetchone(self) -> Any:
-        """The next row or None."""
+        """Return the next row, or None."""
 
     def fetchall(self) -> Any:
-        """All rows."""
+        """Return all rows."""
 
 
 class Connection(Protocol):
-    """What of a DB-API connection is used; outside of autocommit mode."""
+    """The part of a DB-API connection that is used; without autocommit."""
 
     def cursor(self) -> Any:
-        """A new cursor."""
+        """Return a new cursor."""
 
     def commit(self) -> None:
-        """Ends the transaction."""
+        """End the transaction."""
 
     def rollback(self) -> None:
-        """Undoes the transaction."""
+        """Undo the transaction."""
 
     def close(self) -> None:
-        """Ends the session."""
+        """End the session."""
 
 
 @dataclass(frozen=True)
 class TablePlace:
-    """A table by its legal names."""
+    """A table with its legal names."""
 
     schema: str
     table: str
@@ -64,13 +64,13 @@ class TablePlace:
 
 @dataclass(frozen=True)
 class FoundColumn:
-    """A column of a table.
+    """An existing column.
 
     Attributes:
-        name: In the table.
-        sql_type: As the database writes it.
+        name: Name in the table.
+        sql_type: Type as reported by the database.
         nullable: Whether it can be null.
-        has_default: Whether rows may leave it out although it cannot be null.
+        has_default: Whether rows may omit it although it cannot be null.
     """
 
     name: str
@@ -81,11 +81,11 @@ class FoundColumn:
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table as it is now.
+    """An existing table.
 
     Attributes:
-        columns: In the table's order, without those that the database computes.
-        keys: The column sets that are unique, null being equal to null.
+        columns: Columns in order, without generated ones.
+        keys: The unique column sets, with null equal to null.
     """
 
     columns: tuple[FoundColumn, ...]
@@ -94,16 +94,16 @@ class FoundTable:
 
 @dataclass(frozen=True)
 class Rows:
-    """Staged rows and what becomes of them.
+    """Staged rows and how they are loaded.
 
     Attributes:
         parts: Staging tables, in order of arrival.
-        schema: That they lie in.
+        schema: Schema of the staging tables.
         values: Column of the table → SQL expression over a staging table's columns.
-        keys: Columns of the table that tell rows apart; for none, all rows are added.
+        keys: Key columns of the table; if empty, all rows are appended.
         staged_keys: Their staging columns.
         nullable_keys: Those of `keys` that can be null.
-        deleted: Staging column whose value says that a row is to go; None to keep such rows.
+        deleted: Staging column that marks rows to delete; None to keep such rows.
     """
 
     parts: tuple[str, ...]
@@ -116,18 +116,18 @@ class Rows:
 
 
 class Database(Protocol):
-    """A kind of database. Errors of its driver pass through; `failure` explains them."""
+    """A kind of database. It raises errors of its driver; `failure` explains them."""
 
     rules: NameRules
     can: Capabilities
     sql: SqlDialect
     keeps_notes: bool
-    """Whether it can show that rows which a flush added are in the table still, unchanged."""
+    """Whether it can prove that the rows of a flush are still in the table, unchanged."""
     null_keys: bool
-    """Whether rows can be unique by keys that are null; known once connected."""
+    """Whether keys can be unique with null values; known once connected."""
 
     def connect(self, place: DatabaseAddress) -> Connection:
-        """Begins a session in UTC, outside of autocommit mode.
+        """Begin a session in UTC, without autocommit.
 
         Raises:
             SettingsError: The driver's package is not installed.
@@ -142,25 +142,25 @@ class Database(Protocol):
         *,
         numbered: bool,
     ) -> tuple[int, int]:
-        """Makes a staging table of all rows, without committing; gives rows and bytes.
+        """Create a staging table with all rows, without a commit; return rows and bytes.
 
         Args:
-            connection: Its session.
+            connection: The session.
             table: The staging table.
-            columns: Of the stream.
+            columns: Columns of the stream.
             tables: The rows.
-            numbered: Number the rows in order of arrival, in a column before all others.
+            numbered: Number the rows in order of arrival, in a first column.
         """
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
-        """The table as it is now; None where there is none.
+        """Return the existing table; None if there is none.
 
         Raises:
             DestinationError: Something else has its name.
         """
 
     def failure(self, error: BaseException) -> Failure | None:
-        """What the driver's error means; None for one that is none of the driver's."""
+        """Return the meaning of a driver's error; None for any other error."""
 
 
 def _postgresql() -> Database:

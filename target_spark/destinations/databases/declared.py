@@ -20,8 +20,8 @@ class JdbcSettings:
 
     Attributes:
         url: JDBC URL.
-        user: Its user.
-        password: Of the user.
+        user: User of the database.
+        password: Password of the user.
         options: Properties of the connection.
     """
 
@@ -75,8 +75,8 @@ JDBC = Declaration(
                 "description": "JDBC URL of a PostgreSQL, MySQL or MariaDB database.",
                 "examples": ["jdbc:postgresql://localhost:5432/warehouse"],
             },
-            "user": {**_NAME, "description": "Its user."},
-            "password": {"type": "string", "secret": True, "description": "Of the user."},
+            "user": {**_NAME, "description": "User of the database."},
+            "password": {"type": "string", "secret": True, "description": "Password of the user."},
             "options": {
                 "type": "object",
                 "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},

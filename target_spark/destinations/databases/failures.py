@@ -1,4 +1,4 @@
-"""What databases fail with, as one clear error that also tells whether trying again may help."""
+"""Failures of databases as one clear error, which also shows whether a retry may help."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SHOWN = 300
 CONFLICT = errno.EAGAIN
-"""Another session was in the way: the same work can be done again at once."""
+"""Conflict with another session: the same work can be retried at once."""
 LOST = errno.ECONNRESET
-"""The connection is gone: whether its last transaction was committed is not known."""
+"""The connection is lost: it is unknown whether the last transaction was committed."""
 PASSING = frozenset(
     {
         CONFLICT,
@@ -31,7 +31,7 @@ PASSING = frozenset(
         errno.ENOSPC,
     }
 )
-"""Failures that may be over when the work is done again."""
+"""Failures that a retry may overcome."""
 
 _WORDS = (
     (re.compile(r"\[Errno -?\d+\] "), ""),
@@ -43,12 +43,12 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Failure:
-    """What a driver's error means.
+    """The meaning of a driver's error.
 
     Attributes:
-        message: What the server or the driver says, in one line.
+        message: Message of the server or the driver, in one line.
         code: The number or SQLSTATE, or nothing.
-        number: As an OSError would have it: tells whether it may pass; 0 where it will not.
+        number: An errno, which shows whether a retry may help; 0 for a permanent failure.
         hint: What the user can do.
     """
 
@@ -59,12 +59,12 @@ class Failure:
 
 
 @contextmanager
-def explained(
+def explain_errors(
     database: Database, place: DatabaseAddress, where: Where | None = None
 ) -> Iterator[None]:
-    """Turns the driver's errors inside into a DestinationError.
+    """Turn the driver's errors in the block into a DestinationError.
 
-    Its cause is an OSError that has the failure's number.
+    Its cause is an OSError with the number of the failure.
     """
     try:
         yield
@@ -82,7 +82,7 @@ def explained(
 def destination_error(
     failure: Failure, place: DatabaseAddress, where: Where | None = None
 ) -> DestinationError:
-    """The one-line error of a failure, without secrets."""
+    """Return the one-line error of a failure, without secrets."""
     text = " ".join(place.without_secrets(failure.message).split())
     for pattern, word in _WORDS:
         text = pattern.sub(word, text)
@@ -91,7 +91,7 @@ def destination_error(
     return DestinationError(f"{place}: {text}{code}", where=where, hint=failure.hint)
 
 
-def number_of(error: BaseException) -> int:
-    """The number of the failure behind an error; 0 for none."""
+def errno_of(error: BaseException) -> int:
+    """Return the number of the failure behind an error; 0 for none."""
     found = (cause.errno or 0 for cause in causes(error) if isinstance(cause, OSError))
     return next(found, 0)

@@ -18,15 +18,15 @@ _BARE = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is
 def json_text(
     array: pa.Array, data_type: T.DataType | None = None, null: str | None = None
 ) -> pa.Array:
-    """Each value as the JSON text that it has in a record.
+    """Return each value as its JSON text in a record.
 
     Numbers keep all their digits, non-finite ones are strings, as are dates, times and timestamps
     (ISO 8601, UTC with `+00:00`) and binary (base64). Nulls inside of values are written.
 
     Args:
-        array: Of any type.
-        data_type: What Spark calls it, to tell variants, whose text is JSON, from other text.
-        null: What a null becomes; None leaves it null.
+        array: Values of any type.
+        data_type: Its Spark type, as the text of variants is JSON already.
+        null: Text for null; None keeps null.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -74,7 +74,7 @@ def _map(array: pa.MapArray, data_type: T.DataType | None) -> pa.Array:
 
 
 def _key(keys: pa.Array) -> pa.Array:
-    """Keys of objects are always strings: of other values, the string of their JSON text."""
+    """Return the keys of objects as JSON strings; a key of another type becomes its JSON text."""
     if pa.types.is_string(keys.type):
         return json_text(keys)
     text = json_text(keys)
@@ -83,7 +83,7 @@ def _key(keys: pa.Array) -> pa.Array:
 
 
 def _joined(array: pa.Array, texts: pa.Array, head: str, tail: str) -> pa.Array:
-    """The texts of each list's elements in one, whatever slice of a list array this is."""
+    """Return the joined texts of each list's elements, for any slice of a list array."""
     lengths = pc.fill_null(_lengths(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), _plain(ends)])

@@ -1,4 +1,4 @@
-"""What a run keeps in a database while it lives: a lock, schemas made ready, staging tables."""
+"""Resources of a run in a database: a lock, prepared schemas and staging tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 from shared.errors import DestinationError
 from target_spark.destinations.databases import Connection, Cursor, Database, TablePlace
-from target_spark.destinations.databases.failures import explained
+from target_spark.destinations.databases.failures import explain_errors
 from target_spark.destinations.databases.ledger import run_lock
 from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.sink import PREFIX
@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 _SETUP_LOCK = "target-spark setup"
 
 
-class Keeper:
-    """Holds the lock that tells others that this run lives; may be used from any thread.
+class RunResources:
+    """Holds the lock that shows other runs that this run is alive; usable from any thread.
 
     Args:
         database: The kind of database.
@@ -36,14 +36,14 @@ class Keeper:
         self._schemas: dict[str | None, str] = {}
 
     def schema(self, connection: Connection, name: str | None, rules: NameRules) -> str:
-        """The legal name of a schema that is there and has a ledger; made where it is missing.
+        """Return the legal name of an existing schema with a ledger; create it if it is missing.
 
-        The first time it also removes the staging tables of runs that have been killed.
+        The first call also removes the staging tables of killed runs.
 
         Args:
-            connection: Whose transaction may be ended.
-            name: As the request has it; None for the one that the session begins in.
-            rules: For names.
+            connection: A session whose transaction may be ended.
+            name: Requested name; None for the session's default schema.
+            rules: Rules for names.
         """
         with self._lock:
             self._hold()
@@ -52,7 +52,7 @@ class Keeper:
             return self._schemas[name]
 
     def close(self) -> None:
-        """Removes the staging tables of this run, and lets go of the lock."""
+        """Remove the staging tables of this run, and release the lock."""
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is None:
@@ -64,7 +64,7 @@ class Keeper:
                 connection.close()
 
     def _hold(self) -> None:
-        """Takes the lock, again where the connection that held it has been cut."""
+        """Acquire the lock, again if its connection has been lost."""
         if self._connection is not None:
             try:
                 self._connection.cursor().execute("SELECT 1")
@@ -102,11 +102,11 @@ class Keeper:
         for run in {_run_of(table) for table in self._stages(cursor, schema, "")}:
             if run != self._run and self._database.sql.is_free(cursor, run_lock(run)):
                 try:
-                    with explained(self._database, self._place):
+                    with explain_errors(self._database, self._place):
                         self._drop_stages(connection, schema, run)
                 except DestinationError as error:
                     connection.rollback()
-                    _log.debug("staging tables of a killed run stay: %s", error)
+                    _log.debug("staging tables of a killed run cannot be removed: %s", error)
         connection.commit()
 
     def _drop_stages(self, connection: Connection, schema: str, run: str) -> None:

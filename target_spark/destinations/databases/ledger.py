@@ -1,7 +1,7 @@
-"""The ledger in the schema of the tables: which flushes are in them, and what no STATE covers.
+"""The ledger in the schema of the tables: their flushes, and the rows that a STATE does not cover.
 
-A run holds a lock of its own as long as it lives, so that others can tell its rows and staging
-tables from those of a run that has been killed.
+A run holds a lock of its own while it is alive, so that other runs can distinguish its rows and
+staging tables from those of a killed run.
 """
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
@@ -19,10 +19,10 @@ from target_spark.replays import Note, read_note
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the ledger says of one table, on the connection of a cursor; never commits.
+    """The ledger's entries of one table, on the connection of a cursor; never commits.
 
     Attributes:
-        database: Its kind.
+        database: The kind of database.
         place: The table; the ledger lies in its schema.
         run: This run.
     """
@@ -44,7 +44,7 @@ class Ledger:
         return self.place.table
 
     def has(self, cursor: Cursor, token: str) -> bool:
-        """Whether a flush is in the table."""
+        """Return whether a flush is in the table."""
         query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
         cursor.execute(query, (self._table, token))
         return cursor.fetchone() is not None
@@ -53,10 +53,10 @@ class Ledger:
         """Add a flush, in the transaction of its rows.
 
         Args:
-            cursor: Of that transaction.
-            stream: Its name.
-            token: Of the flush.
-            proof: By which its rows are found again; empty if they cannot be.
+            cursor: Cursor of that transaction.
+            stream: Name of the stream.
+            token: Token of the flush.
+            proof: Proof by which its rows are found again; empty if they cannot be found.
         """
         values = [self._table, stream, self.run, token, *([proof] if proof else [])]
         column, value = (", proof", ", %s") if proof else ("", "")
@@ -67,7 +67,7 @@ class Ledger:
         cursor.execute(query, values)
 
     def keep(self, cursor: Cursor, stream: str, note: Note) -> bool:
-        """Put a note in the place of the one that this run keeps for a stream.
+        """Replace the note of this run for a stream.
 
         Returns:
             Whether there was one.
@@ -85,16 +85,16 @@ class Ledger:
         return was_there
 
     def has_note(self, cursor: Cursor, stream: str) -> bool:
-        """Whether a note of this run is there: no other run has taken it over."""
+        """Return whether the note of this run exists: another run has not taken it over."""
         query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
         cursor.execute(query, (self._table, self._note_token(stream)))
         return cursor.fetchone() is not None
 
     def take(self, cursor: Cursor, stream: str) -> Note:
-        """Take over the note that a run which has ended left of a stream.
+        """Take over the note of an ended run for a stream.
 
         Returns:
-            As much of it as the table holds; empty if there is none, or a newer flush.
+            The part that the table holds; empty if there is none, or there is a newer flush.
         """
         query = (
             f"SELECT run, token, note, proof FROM {self._ledger} WHERE table_name = %s "
@@ -120,7 +120,7 @@ class Ledger:
         return f"{self.run} note {digest}"
 
     def end(self, cursor: Cursor) -> None:
-        """The run has loaded the table to its end: forget all but its last flush."""
+        """End the table for this run: forget all but its last flush."""
         runs = f"SELECT DISTINCT run FROM {self._ledger} WHERE table_name = %s AND run <> %s"
         cursor.execute(runs, (self._table, self.run))
         others = [run for (run,) in cursor.fetchall()]
@@ -136,13 +136,13 @@ class Ledger:
         cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
 
     def names(self, cursor: Cursor) -> dict[str, str]:
-        """What the table calls the stream's columns: see `target_spark.tables.evolution`."""
+        """Return the table's names of the stream's columns: see `target_spark.tables.evolution`."""
         query = f"SELECT source, column_name FROM {self._names} WHERE table_name = %s"
         cursor.execute(query, (self._table,))
         return dict(cursor.fetchall())
 
     def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:
-        """Tells how columns are called in the table, where this is news."""
+        """Store new names of columns in the table."""
         known = self.names(cursor)
         insert = f"INSERT INTO {self._names} (table_name, source, column_name) VALUES (%s, %s, %s)"
         delete = f"DELETE FROM {self._names} WHERE table_name = %s AND source = %s"
@@ -153,10 +153,10 @@ class Ledger:
 
 
 def run_lock(run: str) -> str:
-    """Name of the lock of a run."""
+    """Return the name of the lock of a run."""
     return f"target-spark run {run}"
 
 
 def table_lock(place: TablePlace) -> str:
-    """Name of the lock of whoever changes a table."""
+    """Return the name of the lock for changes of a table."""
     return f"target-spark table {place.schema}.{place.table}"

@@ -49,36 +49,36 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     1142: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
     1227: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
     1049: (errno.ENOENT, "create the database, or check 'jdbc.url'"),
-    1205: (CONFLICT, "another session was in the way"),
-    1213: (CONFLICT, "another session was in the way"),
-    1020: (CONFLICT, "another session was in the way"),
+    1205: (CONFLICT, "another session held a conflicting lock"),
+    1213: (CONFLICT, "another session held a conflicting lock"),
+    1020: (CONFLICT, "another session held a conflicting lock"),
     1040: (errno.EAGAIN, "raise the server's max_connections, or use fewer cores (spark.master)"),
     1021: (errno.ENOSPC, "free some space on the server"),
     1114: (errno.ENOSPC, "free some space on the server"),
-    1053: (LOST, "the server has ended the connection"),
-    1290: (errno.EROFS, "the server only reads, or forbids this"),
-    1148: (errno.EPERM, "set local_infile=1 on the server: rows come by LOAD DATA LOCAL"),
-    3948: (errno.EPERM, "set local_infile=1 on the server: rows come by LOAD DATA LOCAL"),
-    4166: (errno.EPERM, "set local_infile=1 on the server: rows come by LOAD DATA LOCAL"),
-    1062: (0, "the table holds several rows of one key, or another unique index has such a row; "
-           "remove them, drop that index, or load the table with 'append-only'"),
-    1406: (0, "the value is too long for its column; texts of a key are limited"),
+    1053: (LOST, "the server closed the connection"),
+    1290: (errno.EROFS, "the server is read-only, or forbids this"),
+    1148: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
+    3948: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
+    4166: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
+    1062: (0, "the table has several rows with the same key, or another unique index has such a "
+           "row; remove them, drop that index, or load the table with 'append-only'"),
+    1406: (0, "the value is too long for its column; the length of text keys is limited"),
     2026: (errno.EACCES, "check 'sslMode' in 'jdbc.url', or switch TLS on in the server"),
-    2006: (LOST, "the server has ended the connection"),
-    2013: (LOST, "the server has ended the connection"),
+    2006: (LOST, "the server closed the connection"),
+    2013: (LOST, "the server closed the connection"),
 }  # fmt: skip
 _REFUSED = (errno.ECONNREFUSED, "check host and port in 'jdbc.url'")
 _UNREACHED = 2003
 _TLS = {
     "CERTIFICATE_VERIFY": (errno.EACCES, "check 'sslCa' and the server's certificate"),
     "[SSL": (errno.EPROTO, "its TLS is too old, or a client's certificate is missing; 'sslMode="
-             "DISABLED' does without"),
+             "DISABLED' turns TLS off"),
 }  # fmt: skip
-"""What an error of reaching the server says where TLS is to blame."""
+"""Text of a connection error that is caused by TLS."""
 
 
 def _takes(old: T.DataType, new: T.DataType) -> bool:
-    """What the server does not tell apart: JSON and text, times with a zone and without."""
+    """Return whether the server treats types alike: JSON and text, times with and without zone."""
     pairs = ((T.StringType, T.VariantType), (T.TimestampType, T.TimestampNTZType))
     return any(isinstance(old, one) and isinstance(new, other) for one, other in pairs)
 
@@ -102,7 +102,7 @@ class MySql:
         self.sql: SqlDialect = self._sql
 
     def connect(self, place: DatabaseAddress) -> Connection:
-        """See `Database`. The server can ask for no file but those that `stage` offers."""
+        """See `Database`. The server can request only the files that `stage` offers."""
         try:
             from target_spark.destinations.databases.mysql_client import connect  # noqa: PLC0415
         except ImportError as error:
@@ -127,7 +127,7 @@ class MySql:
         *,
         numbered: bool,
     ) -> tuple[int, int]:
-        """See `Database`: LOAD DATA of a temporary file of CSV that Arrow has written."""
+        """See `Database`: LOAD DATA of a temporary CSV file written by Arrow."""
         cursor = connection.cursor()
         with tempfile.NamedTemporaryFile(prefix="target-spark-", suffix=".csv") as file:
             rows, size = _write(file, columns, tables, numbered)
@@ -136,7 +136,7 @@ class MySql:
             connection.offered = file.name  # type: ignore[attr-defined]
             cursor.execute(self._sql.load(table, file.name, columns, numbered=numbered))
         taken = cursor.rowcount
-        _refuse_changed(cursor, columns)
+        _reject_changed(cursor, columns)
         if taken != rows:
             raise DestinationError(f"the server took {taken} of {rows} rows")
         return rows, size
@@ -149,8 +149,8 @@ class MySql:
             return None
         if found[0] != "BASE TABLE":
             raise DestinationError(
-                f"'{table.table}' is no table that can be loaded into",
-                hint="a view or something else has its name; set 'table_prefix' or rename it",
+                f"'{table.table}' is not a table that can be loaded into",
+                hint="a view or another object has this name; rename it or set 'table_prefix'",
             )
         cursor.execute(_COLUMNS, (table.schema, table.table))
         # MariaDB says NULL where there is none, and puts texts into quotes.
@@ -182,7 +182,7 @@ class MySql:
             other = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
             number, hint = next((told for word, told in _TLS.items() if word in message), other)
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
-            number, hint = LOST, "the server has ended the connection"
+            number, hint = LOST, "the server closed the connection"
         return Failure(message or type(error).__name__, str(code or ""), number, hint)
 
 
@@ -200,13 +200,13 @@ _KEYS = (
 )
 
 
-def _refuse_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
-    """Refuses values that the server did not take as they are.
+def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
+    """Reject values that the server has changed.
 
-    LOAD DATA LOCAL stores something else for them, even in strict mode, and warns.
+    LOAD DATA LOCAL stores another value for them, even in strict mode, and warns.
 
     Raises:
-        RecordError: There is one.
+        RecordError: A value was changed.
     """
     cursor.execute("SHOW WARNINGS")
     found = (text for _, _, text in cursor.fetchall() if "deprecated" not in text)
@@ -218,7 +218,7 @@ def _refuse_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
     reason = problem.partition(" for column")[0]
     raise RecordError(
         f"{column}has a value that the database cannot hold ({reason})",
-        hint="change it by a stream map, or let the schema say that it is a string",
+        hint="change it with a stream map, or declare it as a string in the schema",
     )
 
 
@@ -235,9 +235,9 @@ def _write(
 
 
 def csv_lines(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None) -> bytes:
-    """Rows as LOAD DATA reads them: nulls the bare word NULL, texts quoted.
+    """Return rows for LOAD DATA: nulls as the bare word NULL, texts quoted.
 
-    The number comes first, where `before` says how many rows there were before these.
+    The row number comes first if `before`, the number of earlier rows, is set.
     """
     fields = [] if before is None else [numbers(before, batch.num_rows).cast(_TEXT)]
     for column in columns:
@@ -264,6 +264,6 @@ def _field(array: pa.Array) -> pa.Array:
 
 
 def _plain(sql_type: str) -> str:
-    """A type without the display width that old servers tell."""
+    """Return a type without the display width that old servers report."""
     kind = sql_type.lower()
     return kind if kind == "tinyint(1)" else re.sub(r"^(\w*int)\(\d+\)", r"\1", kind)

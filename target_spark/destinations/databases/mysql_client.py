@@ -1,4 +1,4 @@
-"""A connection by PyMySQL that gives the server no file but the one that is offered."""
+"""A connection by PyMySQL that sends the server only the offered file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MODES = {
 }  # fmt: skip
 """Words of both drivers for `sslMode`."""
 
-_NO_TLS = "the server offers no TLS, which 'jdbc' asks for"
+_NO_TLS = "the server does not offer TLS, which 'jdbc' requires"
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Encryption:
     """How a connection is encrypted.
 
     Attributes:
-        context: Of TLS; None for none.
-        required: A server without TLS gets no password.
+        context: TLS context; None without TLS.
+        required: Do not send the password to a server without TLS.
     """
 
     context: ssl.SSLContext | None
@@ -43,14 +43,14 @@ class Encryption:
 
 
 class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
-    """A server may answer any statement by asking for any file of the client: this one refuses."""
+    """A connection that rejects the server's requests for other files of the client."""
 
     offered: str | None = None
     needs_tls = False
     _begins = False
 
     def _request_authentication(self) -> None:
-        """Log in. Older versions of PyMySQL do so without TLS where the server offers none."""
+        """Log in. Older versions of PyMySQL do so without TLS if the server does not offer it."""
         if self.ssl and not self.server_capabilities & CLIENT.SSL:
             if self.needs_tls:
                 raise pymysql.OperationalError(CR.CR_SSL_CONNECTION_ERROR, _NO_TLS)
@@ -68,13 +68,15 @@ class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
         if begins and packet.is_load_local_packet():
             if packet.get_all_data()[1:] != (self.offered or "").encode():
                 self.close()
-                raise pymysql.OperationalError(0, "the server asked for a file it was not offered")
+                raise pymysql.OperationalError(
+                    0, "the server requested a file that was not offered to it"
+                )
             self.offered = None
         return packet
 
 
 def connect(place: DatabaseAddress) -> Any:
-    """Begins a session; see `Database`."""
+    """Begin a session; see `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")
     encryption = encryption_of(place.kind, properties)
@@ -98,9 +100,9 @@ def connect(place: DatabaseAddress) -> Any:
 
 
 def encryption_of(kind: str, properties: Mapping[str, str]) -> Encryption:
-    """How the properties of a connection encrypt it: as the Java driver of the kind does.
+    """Return the encryption of a connection by its properties, as the Java driver does.
 
-    Where nothing is said, TLS is used if the server offers it, and nothing is verified.
+    By default, TLS is used if the server offers it, and certificates are not verified.
 
     Raises:
         SettingsError: A mode is unknown, or a file cannot be read.
@@ -135,7 +137,7 @@ def _mode(kind: str, properties: Mapping[str, str]) -> str:
     if found is None:
         name = "sslMode" if "sslmode" in properties else "useSSL"
         raise SettingsError(
-            f"'{given}' is no {name}",
+            f"'{given}' is not a valid {name}",
             where=Where(setting="jdbc.url"),
             hint="sslMode is one of DISABLED, PREFERRED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY",
         )

@@ -77,7 +77,7 @@ class MySqlSql(SqlDialect):
 
     @property
     def _text(self) -> str:
-        """How texts are told apart: by every bit of them, as elsewhere."""
+        """Clause for texts: compare them by their bytes, as elsewhere."""
         collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
         return f"CHARACTER SET utf8mb4 COLLATE {collation}"
 
@@ -114,7 +114,7 @@ class MySqlSql(SqlDialect):
         return _SPARK.get(sql_type)
 
     def converted(self, expression: str, staged: str, stored: str) -> str:  # noqa: ARG002
-        """See `SqlDialect`: the server turns values by itself, strictly."""
+        """See `SqlDialect`: the server converts values by itself, strictly."""
         return expression
 
     def as_text(self, expression: str) -> str:
@@ -126,7 +126,7 @@ class MySqlSql(SqlDialect):
         cursor.execute("SELECT GET_LOCK(%s, %s)", (_digest(name), _LOCK_SECONDS))
         if cursor.fetchone()[0] != 1:
             raise DestinationError(
-                "the server gave no lock", hint="other runs on the table may be stuck"
+                "the server did not grant a lock", hint="other runs on the table may be stuck"
             )
 
     def unlock(self, cursor: Cursor, name: str) -> None:
@@ -152,7 +152,7 @@ class MySqlSql(SqlDialect):
     def load(
         self, place: TablePlace, file: str, columns: Sequence[StagedColumn], *, numbered: bool
     ) -> str:
-        """Loads a file that `_write` has written."""
+        """Return the statement that loads a file written by `_write`."""
         names = [f"@{staged_name(n)}" if c.form == "hex" else staged_name(n)
                  for n, c in enumerate(columns)]  # fmt: skip
         sets = [f"{name[1:]} = UNHEX({name})" for name in names if name.startswith("@")]
@@ -176,7 +176,8 @@ class MySqlSql(SqlDialect):
         """See `SqlDialect`."""
         if properties:
             raise SettingsError(
-                "tables of MySQL have no properties here", where=Where(setting="table_properties")
+                "table properties are not supported for MySQL and MariaDB",
+                where=Where(setting="table_properties"),
             )
         made = []
         for column in columns:
@@ -213,7 +214,7 @@ class MySqlSql(SqlDialect):
         return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
 
     def on_conflict(self, place: TablePlace, rows: Rows) -> str:
-        """See `SqlDialect`: the row found by another unique index is given a null for its key."""
+        """See `SqlDialect`: a row found by another unique index gets a null key."""
         table, first = self.table(place), self.name(rows.keys[0])
         names = [self.name(key) for key in rows.keys]
         same = " AND ".join(f"{table}.{name} <=> VALUES({name})" for name in names)

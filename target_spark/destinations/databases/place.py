@@ -1,4 +1,4 @@
-"""Where a database is and how to log in, read from a JDBC URL. Pure."""
+"""Address and login of a database, from a JDBC URL. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class DatabaseAddress:
         kind: `postgresql`, `mysql` or `mariadb`.
         hosts: Names or addresses.
         ports: One for each host.
-        name: Of the database.
-        user: None for the one that the driver takes.
-        password: Of the user.
-        properties: Parameters of the driver that are allowed, under the driver's own names.
+        name: Name of the database.
+        user: None for the driver's default.
+        password: Password of the user.
+        properties: Allowed parameters of the driver, under the driver's own names.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class DatabaseAddress:
         return f"{self.kind}://{hosts}/{self.name}"
 
     def without_secrets(self, text: str) -> str:
-        """A text in which no secret of the login stands."""
+        """Return a text without the secrets of the login."""
         secrets = [v for n, v in self.properties if "password" in n.lower()]
         for secret in (self.password or "", *secrets):
             text = text.replace(secret, "***") if secret else text
@@ -55,12 +55,12 @@ class DatabaseAddress:
 
 @dataclass(frozen=True)
 class Properties:
-    """What URLs and `jdbc.options` of a database may say.
+    """The properties that URLs and `jdbc.options` of a database may set.
 
     Attributes:
-        port: Of the server, where the URL names none.
+        port: Default port of the server.
         allowed: Name in lower case → name of the driver's parameter.
-        ignored: Names, in lower case, that concern Java's driver alone.
+        ignored: Names, in lower case, that concern only Java's driver.
     """
 
     port: int
@@ -122,23 +122,23 @@ PROPERTIES: Mapping[str, Properties] = {
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
 }
-"""What URLs may say, by the kind of database."""
+"""Properties of URLs, by kind of database."""
 
 
-def place_of(settings: JdbcSettings) -> DatabaseAddress:
-    """The place that settings lead to.
+def address_of(settings: JdbcSettings) -> DatabaseAddress:
+    """Return the address and login of the settings.
 
     Args:
         settings: The setting `jdbc`.
 
     Raises:
-        SettingsError: The URL is of no known database or cannot be read, or a property of the
-            connection is not one of those allowed; never shows a value.
+        SettingsError: The URL cannot be parsed or its database is not supported, or a property of
+            the connection is not allowed; never shows a value.
     """
     found = _URL.fullmatch(settings.url.strip())
     if found is None or found["kind"] not in PROPERTIES:
         kinds = ", ".join(f"jdbc:{kind}://" for kind in PROPERTIES)
-        raise _wrong("url", f"is not the URL of a database that can be loaded into ({kinds})")
+        raise _wrong("url", f"is not a JDBC URL of a supported database ({kinds})")
     rules = PROPERTIES[found["kind"]]
     login: dict[str, str] = {}
     properties: dict[str, str] = {}
@@ -153,11 +153,11 @@ def place_of(settings: JdbcSettings) -> DatabaseAddress:
             elif key not in rules.ignored:
                 raise _unknown(setting, name, rules.allowed)
     if "@" in (found["hosts"] or ""):
-        raise _wrong("url", "holds a user or password; give them as 'jdbc.user', 'jdbc.password'")
+        raise _wrong("url", "contains a user or password; set 'jdbc.user' and 'jdbc.password'")
     hosts, ports = zip(*_hosts(found["hosts"] or "localhost", rules.port), strict=True)
     name = unquote(found["name"]).strip("/")
     if not name:
-        raise _wrong("url", "names no database: it must end in /<name of the database>")
+        raise _wrong("url", "does not name a database: it must end in /<database>")
     return DatabaseAddress(
         kind=found["kind"],
         hosts=hosts,
@@ -173,7 +173,7 @@ def _hosts(text: str, port: int) -> Iterator[tuple[str, int]]:
     for part in text.split(","):
         found = _HOST.fullmatch(part)
         if found is None:
-            raise _wrong("url", "its host and port cannot be read")
+            raise _wrong("url", "its host and port cannot be parsed")
         yield found["host"].strip("[]") or "localhost", int(found["port"] or port)
 
 
@@ -181,7 +181,7 @@ def _unknown(setting: str, name: str, allowed: Iterable[str]) -> SettingsError:
     shown = name if re.fullmatch(r"[\w.-]{1,60}", name) else "…"
     return _wrong(
         setting,
-        f"the property '{shown}' of the connection is not allowed",
+        f"the connection property '{shown}' is not allowed",
         f"allowed: {', '.join(sorted(allowed))}",
     )
 

@@ -41,17 +41,17 @@ _STATES: Sequence[tuple[str, int, str]] = (
     ("42501", errno.EACCES, "grant the user of 'jdbc' USAGE and CREATE on the schema, and make it "
      "the owner of the table"),
     ("3F", errno.ENOENT, "create the schema, or check 'default_target_schema'"),
-    ("40", CONFLICT, "another session was in the way"),
-    ("55P03", CONFLICT, "another session was in the way"),
+    ("40", CONFLICT, "another session held a conflicting lock"),
+    ("55P03", CONFLICT, "another session held a conflicting lock"),
     ("531", errno.ENOSPC, "free some space on the server"),
     ("532", errno.ENOMEM, "the server has too little memory"),
     ("533", errno.EAGAIN, "raise the server's max_connections, or use fewer cores (spark.master)"),
-    ("57P", LOST, "the server has ended the connection"),
+    ("57P", LOST, "the server closed the connection"),
     ("08", LOST, "check host, port and network"),
-    ("25006", errno.EROFS, "the server only reads; give the primary one in 'jdbc.url'"),
+    ("25006", errno.EROFS, "the server is read-only; name the primary server in 'jdbc.url'"),
     ("57014", errno.EINTR, "raise the user's statement_timeout"),
     ("54000", 0, "a value of the key is too long for an index"),
-    ("23505", 0, "the table holds several rows of one key; remove them, or load it with "
+    ("23505", 0, "the table has several rows with the same key; remove them, or load it with "
      "'append-only'"),
     ("2BP01", 0, "a view or another object needs the column; drop it and run again"),
     ("0A000", 0, "a view or another object needs the column; drop it and run again"),
@@ -59,7 +59,7 @@ _STATES: Sequence[tuple[str, int, str]] = (
 _SIGNS: Sequence[tuple[str, int, str]] = (
     ("password authentication failed", errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
     ("no password supplied", errno.EACCES, "set 'jdbc.password'"),
-    ("pg_hba.conf", errno.EACCES, "the server does not let this user in from here"),
+    ("pg_hba.conf", errno.EACCES, "the server does not admit this user from this host"),
     ('role "', errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
     ('database "', errno.ENOENT, "check the database's name in 'jdbc.url'"),
     ("too many c", errno.EAGAIN, "raise the server's max_connections"),
@@ -124,7 +124,7 @@ class PostgreSql:
         *,
         numbered: bool,
     ) -> tuple[int, int]:
-        """See `Database`: COPY of the binary form, made of whole columns."""
+        """See `Database`: COPY in the binary format, made column by column."""
         rows = size = 0
         with connection.cursor() as cursor:
             cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
@@ -146,8 +146,8 @@ class PostgreSql:
         number, kind = found
         if kind not in {"r", "p"}:
             raise DestinationError(
-                f"'{table.table}' is no table that can be loaded into",
-                hint="a view or something else has its name; set 'table_prefix' or rename it",
+                f"'{table.table}' is not a table that can be loaded into",
+                hint="a view or another object has this name; rename it or set 'table_prefix'",
             )
         cursor.execute(_COLUMNS, (number,))
         columns = tuple(FoundColumn(*row) for row in cursor.fetchall())
@@ -197,7 +197,7 @@ _KEYS = _KEYS_15.replace("i.indnullsnotdistinct", "true")
 def _ahead(
     batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn], numbered: bool
 ) -> Iterator[tuple[int, memoryview]]:
-    """Numbers of rows with their bytes; some are made while those before them are sent."""
+    """Yield numbers of rows with their bytes; some are made while those before them are sent."""
     rows = 0
     with ThreadPoolExecutor(1) as pool:
         held: deque[tuple[int, Future[memoryview]]] = deque()

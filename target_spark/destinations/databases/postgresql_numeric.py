@@ -1,4 +1,4 @@
-"""Decimal columns of Arrow in the digits of PostgreSQL's `numeric`: to the base of 10,000. Pure."""
+"""Decimal columns of Arrow as digits of PostgreSQL's `numeric`, to the base of 10,000. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Digits:
     Attributes:
         groups: `int16` arrays of four decimal digits each, the highest first.
         signs: `uint16` array, as PostgreSQL writes signs.
-        weight: Power of 10,000 that the first group counts.
+        weight: Power of 10,000 of the first group.
         scale: Digits after the point.
     """
 
@@ -34,10 +34,10 @@ class Digits:
 
 
 def numeric_digits(array: pa.Array) -> Digits:
-    """The digits of a decimal array of up to 38 digits; those of nulls are any.
+    """Return the digits of a decimal array of up to 38 digits; arbitrary digits for nulls.
 
     Args:
-        array: Of scale 0 or more.
+        array: Decimals of scale 0 or more.
     """
     kind = array.type
     array = array.cast(pa.decimal128(kind.precision, kind.scale))
@@ -56,7 +56,7 @@ def numeric_digits(array: pa.Array) -> Digits:
 
 
 def _words(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The lower and the higher 64 bits of each number."""
+    """Return the lower and the higher 64 bits of each number."""
     count = len(array)
     data = array.buffers()[1].slice(array.offset * 16, count * 16).to_pybytes()
     words = []
@@ -78,7 +78,7 @@ def _of_longs(number: pa.Array, count: int) -> list[pa.Array]:
 
 
 def _limbs(low: pa.Array, high: pa.Array, negative: pa.Array) -> list[pa.Array]:
-    """The number without its sign, 32 bits at a time, the lowest first."""
+    """Return the number without its sign, 32 bits at a time, the lowest first."""
     zero, one = (pa.scalar(n, _UINT64) for n in (0, 1))
     carry = pc.if_else(pc.equal(low, zero), one, zero)
     low = pc.if_else(negative, pc.subtract(zero, low), low)
@@ -87,7 +87,7 @@ def _limbs(low: pa.Array, high: pa.Array, negative: pa.Array) -> list[pa.Array]:
 
 
 def _times(limbs: Sequence[pa.Array], factor: int) -> list[pa.Array]:
-    """The limbs of a product, of which there is one more."""
+    """Return the limbs of a product: one more than before."""
     products = []
     carry = pc.subtract(limbs[0], limbs[0])
     for limb in limbs:

@@ -1,7 +1,7 @@
-"""Rows in the binary form of PostgreSQL's COPY, a column of Arrow at a time. Runs on executors.
+"""Rows in the binary format of PostgreSQL's COPY, a column of Arrow at a time. Runs on executors.
 
-The server reads this form in less than half the time that it needs for text. Each value is its
-length in bytes, or -1 for null, and then its bytes, the highest first.
+The server reads this format in less than half the time that it needs for text. Each value is its
+length in bytes, or -1 for null, followed by its bytes, the highest first.
 Source: https://www.postgresql.org/docs/current/sql-copy.html and the `*_recv` functions of types.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from target_spark.destinations.databases.json_text import json_text
 from target_spark.destinations.databases.postgresql_numeric import Digits, numeric_digits
-from target_spark.destinations.databases.staging import StagedColumn, numbers, refuse_nul
+from target_spark.destinations.databases.staging import StagedColumn, numbers, reject_nul
 
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TAIL = b"\xff\xff"
@@ -25,17 +25,17 @@ _NULL = b"\xff\xff\xff\xff"
 _BINARY = pa.binary()
 _EPOCH_DAYS = 10_957
 _EPOCH = _EPOCH_DAYS * 86_400_000_000
-"""PostgreSQL counts from 2000-01-01."""
+"""PostgreSQL's epoch is 2000-01-01."""
 
 
 @dataclass(frozen=True)
 class _Fixed:
-    """Values that all take as many bytes.
+    """Values with a fixed number of bytes.
 
     Attributes:
-        image: One value with what all have in common: the length, and zeros for the rest.
+        image: The common bytes of all values: the length, and zeros for the rest.
         strips: Position in the image → that byte of every row.
-        validity: As Arrow has it; None where no value is null.
+        validity: Arrow's validity buffer; None if there are no nulls.
     """
 
     image: bytes
@@ -49,15 +49,15 @@ _Piece = _Fixed | Sequence[pa.Array]
 def binary_rows(
     batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None
 ) -> memoryview:
-    """Rows as COPY reads them between `HEAD` and `TAIL`, the row's number first if it has one.
+    """Return rows for COPY between `HEAD` and `TAIL`, with the row's number first if it has one.
 
     Args:
         batch: Rows with the stream's columns, at least one.
-        columns: Of the staging table.
-        before: Rows of it that have been sent; None where rows have no numbers.
+        columns: Columns of the staging table.
+        before: Number of rows sent before; None if rows are not numbered.
 
     Raises:
-        DestinationError: A text holds a NUL character.
+        DestinationError: A text contains a NUL character.
     """
     count = batch.num_rows
     fields = len(columns) + (before is not None)
@@ -68,7 +68,7 @@ def binary_rows(
         array = batch.column(column.source)
         piece = _piece(array, column)
         if not isinstance(piece, _Fixed) and column.sql_type != "bytea" and _may_hold_nul(piece[1]):
-            refuse_nul(batch, [column])
+            reject_nul(batch, [column])
         pieces.append(piece)
     arrays = [array for piece in _joined(pieces) for array in _arrays(piece, count)]
     nothing = pa.scalar(b"", _BINARY)
@@ -92,7 +92,7 @@ def _piece(array: pa.Array, column: StagedColumn) -> _Piece:
 
 
 def _fixed(array: pa.Array, width: int) -> _Fixed:
-    """Numbers, the bytes of which Arrow has in the opposite order."""
+    """Return numbers; Arrow has their bytes in the opposite order."""
     return _Fixed(width.to_bytes(4, "big") + bytes(width), _strips(array, 4), _validity(array))
 
 
@@ -124,7 +124,7 @@ def _boolean(array: pa.Array) -> _Fixed:
 
 
 def _since(kind: pa.DataType, epoch: int, array: pa.Array) -> _Fixed:
-    """Counted from PostgreSQL's epoch; what it cannot hold stays so, and is refused by it."""
+    """Return times from PostgreSQL's epoch; the server rejects those that it cannot hold."""
     lowest = -(1 << kind.bit_width - 1) + epoch + 1
     counts = pc.max_element_wise(array.cast(kind), pa.scalar(lowest, kind))
     moved = pc.subtract(counts, pa.scalar(epoch, kind))
@@ -138,7 +138,7 @@ def _timestamp(array: pa.Array) -> _Fixed:
 
 
 def _interval(kind: pa.DataType, at: int, array: pa.Array) -> _Fixed:
-    """Microseconds, days and months, of which only one is given."""
+    """Return an interval with one of its three fields: microseconds, days or months."""
     strips = _strips(array.cast(kind), at)
     return _Fixed((16).to_bytes(4, "big") + bytes(16), strips, _validity(array))
 
@@ -155,7 +155,7 @@ def _numeric(array: pa.Array) -> _Fixed:
 
 
 def _sized(array: pa.Array, version: bytes) -> Sequence[pa.Array]:
-    """Values of any length: the lengths, which say what is null, and the bytes."""
+    """Return values of any length: their lengths, which encode nulls, and the bytes."""
     data = array.cast(pa.string()) if not _is_bytes(array.type) else array
     lengths = pc.binary_length(data).cast(pa.int32())
     if version:
@@ -171,7 +171,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _may_hold_nul(array: pa.Array) -> bool:
-    """Whether there is a NUL character, or what JSON writes for one, in some text."""
+    """Return whether a text contains a NUL character, or its JSON escape."""
     _, offsets, data = array.buffers()
     if data is None:
         return False
@@ -182,7 +182,7 @@ def _may_hold_nul(array: pa.Array) -> bool:
 
 
 def _joined(pieces: Sequence[_Piece]) -> Iterator[_Piece]:
-    """The pieces; neighbours of a fixed size in which nothing is null become one."""
+    """Yield the pieces; merge neighbours of a fixed size without nulls."""
 
     def is_plain(piece: _Piece) -> bool:
         return isinstance(piece, _Fixed) and piece.validity is None
@@ -233,4 +233,4 @@ _FIXED: Mapping[str, Callable[[pa.Array], _Fixed]] = {
     "interval day to second": partial(_interval, pa.int64(), 4),
     "interval year to month": partial(_interval, pa.int32(), 16),
 }
-"""Types whose values take as many bytes each; all others are `numeric`, or texts and bytes."""
+"""Types with values of a fixed size; all others are `numeric`, texts or bytes."""

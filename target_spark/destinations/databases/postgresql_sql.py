@@ -1,4 +1,4 @@
-"""PostgreSQL's types and statements. Pure."""
+"""PostgreSQL's types and statements, and the view over whole records. Pure."""
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases import Cursor, Rows, TablePlace
 from target_spark.destinations.databases.sql import LEDGER, NAMES, SqlDialect
+from target_spark.documents import DOCUMENT
+from target_spark.tables.names import NameRules, legal_names
 
 if TYPE_CHECKING:
     from target_spark.plans import TableRequest
     from target_spark.tables.evolution import Column
-    from target_spark.tables.names import NameRules
 
 TYPES: Mapping[type[T.DataType], str] = {
     T.ByteType: "smallint",
@@ -41,6 +42,7 @@ TYPES: Mapping[type[T.DataType], str] = {
 }
 """Spark types → PostgreSQL types; decimals are `numeric(p,s)`, all others `text`."""
 
+_FLOATS = (T.FloatType, T.DoubleType)
 _ASSIGNABLE = re.compile(
     r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
     r"|timestamp|date)(\([\d,]+\))?( with(out)? time zone)?"
@@ -83,12 +85,12 @@ class PostgreSqlSql(SqlDialect):
         return TYPES.get(type(data_type), "text")
 
     def form_of(self, data_type: T.DataType) -> str:
-        """How values are sent: see `StagedColumn`."""
+        """See `Sql`."""
         nested = isinstance(data_type, T.StructType | T.ArrayType | T.MapType)
         return "json" if nested else "plain"
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
-        """The Spark type of a column's type; None for a type that loading never makes."""
+        """See `Sql`."""
         found = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
         if found:
             precision, scale = map(int, found.groups())
@@ -96,13 +98,13 @@ class PostgreSqlSql(SqlDialect):
         return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
-        """A staged value as a column of the table takes it."""
+        """See `Sql`."""
         if staged == stored or _ASSIGNABLE.fullmatch(stored):
             return expression
         return f"CAST(CAST({expression} AS text) AS {stored})"
 
     def as_text(self, expression: str) -> str:
-        """A staged value as text."""
+        """See `Sql`."""
         return f"CAST({expression} AS text)"
 
     def create(
@@ -120,7 +122,7 @@ class PostgreSqlSql(SqlDialect):
             made.append(f"PRIMARY KEY ({self.names(keys)})")
         statements = [f"CREATE TABLE {self.table(place)} ({', '.join(made)}){_with(properties)}"]
         if comment:
-            statements.append(f"COMMENT ON TABLE {self.table(place)} IS {literal(comment)}")
+            statements.append(f"COMMENT ON TABLE {self.table(place)} IS {_literal(comment)}")
         return [*statements, *(s for c in columns for s in self._comment(place, c))]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
@@ -138,17 +140,17 @@ class PostgreSqlSql(SqlDialect):
         ]
 
     def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
-        """See `SqlDialect`: a primary key with the column goes; an index keeps rows unique."""
+        """See `SqlDialect`: drop a primary key with the column; rows stay unique by an index."""
         table = self.table(place)
         body = (
             f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
-            f"conrelid = {literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
-            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {literal(name)})]; "
-            f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {literal(table)} || "
+            f"conrelid = {_literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
+            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {_literal(name)})]; "
+            f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {_literal(table)} || "
             "' DROP CONSTRAINT ' || quote_ident(found); END IF; END"
         )
         column = self.name(name)
-        return [f"DO {literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
+        return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
         """See `SqlDialect`."""
@@ -169,7 +171,7 @@ class PostgreSqlSql(SqlDialect):
         return f"{target}UPDATE SET {', '.join(sets)}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
-        """See `SqlDialect`: keys with a null are compared apart: no index or hash helps there."""
+        """See `SqlDialect`: compare null keys separately, as indexes and hashes cannot help."""
         pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
         equal = " AND ".join(
@@ -196,11 +198,20 @@ class PostgreSqlSql(SqlDialect):
         rules: NameRules,
     ) -> list[str]:
         """See `SqlDialect`."""
-        from target_spark.destinations.databases.postgresql_view import (  # noqa: PLC0415
-            view_statements,
+        own = [name for name in request.struct.names if name != DOCUMENT]
+        fields = [] if request.view is None else [f for f in request.view if f.name not in own]
+        legal = legal_names([*own, *(field.name for field in fields)], rules, {})
+        document = self.name(names[DOCUMENT])
+        values = {name: self.name(names[name]) for name in own}
+        values |= {field.name: _value(document, field.name, field.dataType) for field in fields}
+        columns = ", ".join(
+            f"{value} AS {self.name(legal[name])}" for name, value in values.items()
         )
-
-        return view_statements(place, request, names, rules)
+        view = self.table(TablePlace(place.schema, _view_name(place.table)))
+        return [
+            f"DROP VIEW IF EXISTS {view}",
+            f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
+        ]
 
     def create_ledger(self, schema: str) -> list[str]:
         """See `SqlDialect`."""
@@ -216,12 +227,12 @@ class PostgreSqlSql(SqlDialect):
         ]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
-        """See `SqlDialect`: the transaction, which each row version names, and its rows."""
+        """See `SqlDialect`: the transaction id of row versions, and the number of added rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
         return f"{cursor.fetchone()[0]} {rows}"
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
-        """See `SqlDialect`. Row versions that were changed or restored name another transaction."""
+        """See `SqlDialect`. Changed or restored row versions carry another transaction id."""
         cursor.execute("SELECT to_regclass(%s)", (self.table(place),))
         if not proofs or cursor.fetchone()[0] is None:
             return set()
@@ -257,16 +268,16 @@ class PostgreSqlSql(SqlDialect):
         if not column.comment:
             return []
         target = f"{self.table(place)}.{self.name(column.name)}"
-        return [f"COMMENT ON COLUMN {target} IS {literal(column.comment)}"]
+        return [f"COMMENT ON COLUMN {target} IS {_literal(column.comment)}"]
 
 
 def _number(name: str) -> int:
-    """The number of an advisory lock."""
+    """Return the number of an advisory lock."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
-def literal(text: str) -> str:
-    """A text as a literal, whatever the server's settings are."""
+def _literal(text: str) -> str:
+    """Return a text as a literal, safe with any setting of the server."""
     quoted = text.replace("\0", "").replace("\\", "\\\\").replace("'", "''")
     return f"E'{quoted}'"
 
@@ -279,7 +290,31 @@ def _with(properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         if not re.fullmatch(r"[a-z_.]+", name) or not re.fullmatch(r"[\w.+-]+", value):
             raise SettingsError(
-                f"'{name}' is no storage parameter of PostgreSQL",
+                f"'{name}' is not a storage parameter of PostgreSQL",
                 where=Where(setting="table_properties"),
             )
     return f" WITH ({', '.join(f'{n} = {v}' for n, v in properties.items())})" if properties else ""
+
+
+def _view_name(table: str) -> str:
+    """Return the name of a table's view, truncated if it is too long."""
+    return table.encode()[: 63 - len("_view")].decode("utf-8", "ignore") + "_view"
+
+
+def _value(document: str, name: str, data_type: T.DataType) -> str:
+    """Return one property of the record; null if it is not of its type."""
+    text, node = (f"{document} {arrow} {_literal(name)}" for arrow in ("->>", "->"))
+    kind = PostgreSqlSql().type_of(data_type)
+    if kind == "jsonb":
+        return f"nullif({node}, 'null')"
+    if kind == "text":
+        return f"({text})"
+    if kind == "bytea":
+        return f"decode({text}, 'base64')"
+    if isinstance(data_type, _FLOATS):
+        words = f"{text} IN ('NaN', 'Infinity', '-Infinity')"
+        return f"CASE WHEN jsonb_typeof({node}) = 'number' OR {words} THEN ({text})::{kind} END"
+    if isinstance(data_type, T.NumericType):
+        number = f"({text})::numeric::{kind}"
+        return f"CASE WHEN jsonb_typeof({node}) = 'number' THEN {number} END"
+    return f"({text})::{kind}"

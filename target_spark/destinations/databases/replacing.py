@@ -1,4 +1,4 @@
-"""All rows of a table replaced: readers find the old ones until all new ones are there."""
+"""Replacement of all rows of a table: readers see the old rows until all new ones are there."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from target_spark.destinations.databases import TablePlace
 from target_spark.destinations.databases.sink import PREFIX
-from target_spark.destinations.databases.work import Work
+from target_spark.destinations.databases.work import TableWork
 
 if TYPE_CHECKING:
     from target_spark.plans import TableRequest
 
 
-def emptied(work: Work, requests: Sequence[TableRequest]) -> Work:
-    """Work on a table without rows that has what all requests need.
+def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
+    """Return work on an empty table with the columns that all requests need.
 
-    It is the table itself where all of this and the new rows are one transaction; otherwise a new
-    one, for `put_in_place`.
+    It is the table itself if DDL and the new rows are one transaction; otherwise a new one, for
+    `swap_in`.
 
     Raises:
         DestinationError: The stream's columns have changed their types during the run, and the
-            settings do not say what becomes of such. No row has changed.
+            settings do not resolve that. All rows are unchanged.
     """
     sql, cursor = work.database.sql, work.cursor
     is_there = work.database.describe(cursor, work.place) is not None
@@ -50,30 +50,30 @@ def emptied(work: Work, requests: Sequence[TableRequest]) -> Work:
     return made
 
 
-def _spare(work: Work, is_keyed: bool) -> Work:
-    """Another table, like the one of the work if that has the right keys; otherwise none yet."""
-    made = replace(work, place=TablePlace(work.place.schema, spares(work)[0]))
+def _spare(work: TableWork, is_keyed: bool) -> TableWork:
+    """Return work on a new table, a copy of the current one if that has the right keys."""
+    made = replace(work, place=TablePlace(work.place.schema, swap_names(work)[0]))
     work.cursor.execute(work.database.sql.drop(made.place))
     if is_keyed:
         work.cursor.execute(work.database.sql.copy(made.place, work.place))
     return made
 
 
-def put_in_place(work: Work, filled: Work) -> None:
-    """Puts the table that `emptied` has made, with rows by now, in the place of the old one.
+def swap_in(work: TableWork, filled: TableWork) -> None:
+    """Replace the old table by the filled one from `empty_table`.
 
-    A ledger tells of it afterwards only: should that fail, all is done again.
+    The ledger is written afterwards: if that fails, everything is repeated.
     """
     if filled.place == work.place:
         return
     pairs = [(filled.place, work.place)]
     if work.database.describe(work.cursor, work.place) is not None:
-        pairs.insert(0, (work.place, TablePlace(work.place.schema, spares(work)[1])))
+        pairs.insert(0, (work.place, TablePlace(work.place.schema, swap_names(work)[1])))
     work.connection.commit()
     work.cursor.execute(work.database.sql.rename(pairs))
 
 
-def spares(work: Work) -> tuple[str, str]:
-    """Names for the table that is made and for the old one, both to be removed as staged ones."""
+def swap_names(work: TableWork) -> tuple[str, str]:
+    """Return names for the new and the old table, which are removed like staging tables."""
     digest = hashlib.sha256(work.place.table.encode()).hexdigest()[:15]
     return f"{PREFIX}{work.ledger.run}_{digest}n", f"{PREFIX}{work.ledger.run}_{digest}o"

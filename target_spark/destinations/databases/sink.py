@@ -1,4 +1,4 @@
-"""How executors write rows of a flush into a staging table of their own."""
+"""The sink by which executors write rows of a flush into a staging table of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shared.errors import DestinationError
 from target_spark.destinations.databases import DATABASES, TablePlace
-from target_spark.destinations.databases.failures import PASSING, explained, number_of
+from target_spark.destinations.databases.failures import PASSING, errno_of, explain_errors
 from target_spark.destinations.databases.place import DatabaseAddress
 from target_spark.destinations.databases.staging import StagedColumn
 
@@ -24,10 +24,10 @@ class StagingSink:
 
     Attributes:
         place: The database.
-        schema: Where the staging tables lie.
-        run: Stands in their names, so that those of runs that have ended can be told.
-        columns: Of the tables.
-        numbered: Beside these, the number of the row.
+        schema: Schema of the staging tables.
+        run: Part of their names, which identifies tables of ended runs.
+        columns: Columns of the tables.
+        numbered: Add a column for the row's number.
     """
 
     place: DatabaseAddress
@@ -44,8 +44,8 @@ class StagingSink:
         """See `Sink`: one transaction for one new table.
 
         Raises:
-            OSError: It failed for a reason that may pass; its number tells which.
-            DestinationError: It failed for good.
+            OSError: It failed, and a retry may help; its number shows why.
+            DestinationError: It failed permanently.
         """
         first = next((table for table in tables if table.num_rows), None)
         if first is None:
@@ -54,7 +54,7 @@ class StagingSink:
         name = f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}"
         source = _TableSource(first, tables)
         try:
-            with explained(database, self.place):
+            with explain_errors(database, self.place):
                 connection = database.connect(self.place)
                 try:
                     place = TablePlace(self.schema, name)
@@ -67,9 +67,9 @@ class StagingSink:
         except DestinationError as error:
             if source.error is not None:
                 raise source.error from None
-            if number_of(error) in PASSING:
+            if errno_of(error) in PASSING:
                 # Where `://` stands, the failure is taken for one of a storage of files.
-                raise OSError(number_of(error), str(error).replace("://", ": ")) from None
+                raise OSError(errno_of(error), str(error).replace("://", ": ")) from None
             raise
         except Exception:
             if source.error is not None:
@@ -79,7 +79,7 @@ class StagingSink:
 
 
 class _TableSource:
-    """The rows to send; a failure to read them is kept, whatever a driver makes of it."""
+    """The rows to send; keeps a failure to read them, even if a driver hides it."""
 
     def __init__(self, first: pa.Table, rest: Iterator[pa.Table]) -> None:
         self._first = first

@@ -1,6 +1,6 @@
-"""The statements that destinations give databases, where these agree; dialects change the rest.
+"""SQL statements that databases share; dialects change the rest.
 
-Every name is quoted. Values never stand in statements, except where a dialect quotes them.
+Every name is quoted. Statements do not contain values, unless a dialect quotes them.
 """
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
@@ -27,92 +27,92 @@ NULL = "NULL"
 
 
 class SqlDialect:
-    """Statements in the words of the SQL standard."""
+    """Statements of standard SQL. Methods that return text return a statement or a part of one."""
 
     mark = '"'
     unlogged = ""
     undoes_ddl = True
-    """Whether tables can be made and altered in a transaction."""
+    """Whether tables can be created and altered in a transaction."""
     impatient = ""
-    """Says that the session waits but shortly for locks on tables."""
+    """Statement that makes the session wait only shortly for locks on tables."""
     other_row = ""
-    """Code of the failure of `upsert` by which the server refuses to change a row of another key,
-    and names the first column of the key."""
+    """Error code of `upsert` if the server rejects the change of a row with another key; the
+    message names the first column of the key."""
     has_schema = ""
     current_schema = ""
     stages = ""
-    """Asks for the tables of a schema whose names begin with something."""
+    """Query for the tables of a schema whose names begin with a prefix."""
 
     def name(self, name: str) -> str:
-        """A quoted name."""
+        """Return a quoted name."""
         return f"{self.mark}{name.replace(self.mark, self.mark * 2)}{self.mark}"
 
     def names(self, names: Sequence[str]) -> str:
-        """Quoted names with commas between them."""
+        """Return quoted names, separated by commas."""
         return ", ".join(map(self.name, names))
 
     def table(self, place: TablePlace) -> str:
-        """A table with its schema."""
+        """Return a quoted table name with its schema."""
         return f"{self.name(place.schema)}.{self.name(place.table)}"
 
     def with_arguments(self, place: TablePlace) -> str:
-        """As `table`, for statements that have arguments."""
+        """Return a table name like `table`, for statements with arguments."""
         return self.table(place).replace("%", "%%")
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """Waits for a lock that the session holds to its end."""
+        """Acquire a lock that the session holds until it ends."""
         raise NotImplementedError
 
     def unlock(self, cursor: Cursor, name: str) -> None:
-        """Lets go of a lock."""
+        """Release a lock."""
         raise NotImplementedError
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        """Whether no other session holds a lock."""
+        """Return whether a lock is free, not held by another session."""
         raise NotImplementedError
 
     def same_type(self, data_type: DataType, sql_type: str) -> bool:
-        """Whether values of a Spark type are stored in a type, as the database calls it."""
+        """Return whether values of a Spark type are stored in this type of the database."""
         return self.type_of(data_type) == sql_type
 
     def form_of(self, data_type: DataType) -> str:
-        """How values are sent: see `StagedColumn`."""
+        """Return the form in which values are sent: see `StagedColumn`."""
         raise NotImplementedError
 
     def spark_type(self, sql_type: str) -> DataType | None:
-        """The Spark type of a column's type; None for a type that loading never makes."""
+        """Return the Spark type of a column's type; None for a type that loading never creates."""
         raise NotImplementedError
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
-        """A staged value as a column of the table takes it."""
+        """Return the expression that converts a staged value to a column's type."""
         raise NotImplementedError
 
     def as_text(self, expression: str) -> str:
-        """A staged value as text."""
+        """Return the expression that converts a staged value to text."""
         raise NotImplementedError
 
     def create_schema(self, schema: str) -> str:
-        """Makes a schema."""
+        """Create a schema."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.name(schema)}"
 
     def type_of(self, data_type: DataType, key: bool = False, keys: int = 1) -> str:
-        """What the database calls a type that values of a Spark type are stored in."""
+        """Return the database's type for values of a Spark type."""
         raise NotImplementedError
 
     def create_stage(
         self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
     ) -> str:
-        """A staging table; `numbered` where its rows have numbers."""
+        """Create a staging table; `numbered` if its rows have numbers."""
         kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(columns)]
         made = ", ".join([f"{ROW} bigint", *kinds] if numbered else kinds)
         return f"CREATE {self.unlogged}TABLE {self.table(place)} ({made})"
 
     def drop(self, place: TablePlace) -> str:
-        """Removes a staging table."""
+        """Drop a staging table."""
         return f"DROP TABLE IF EXISTS {self.table(place)}"
 
     def is_empty(self, place: TablePlace) -> str:
-        """Asks for one row of a table."""
+        """Select one row of a table."""
         return f"SELECT 1 FROM {self.table(place)} LIMIT 1"
 
     def create(
@@ -123,41 +123,41 @@ class SqlDialect:
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        """A new table; `keys` are unique in it."""
+        """Create a table with unique `keys`."""
         raise NotImplementedError
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        """A further column."""
+        """Add a column."""
         raise NotImplementedError
 
     def change_type(self, place: TablePlace, name: str, data_type: DataType) -> list[str]:
-        """Another type for a column, its values being turned."""
+        """Change the type of a column and convert its values."""
         raise NotImplementedError
 
     def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:
-        """Lets a column be null."""
+        """Make a column nullable."""
         raise NotImplementedError
 
     def drop_column(self, place: TablePlace, name: str) -> str:
-        """Removes a column."""
+        """Drop a column."""
         return f"ALTER TABLE {self.table(place)} DROP COLUMN {self.name(name)}"
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
-        """Makes rows unique by their keys."""
+        """Make rows unique by their keys."""
         raise NotImplementedError
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
-        """An index on columns, unless there is one."""
+        """Create an index on columns, unless it exists."""
         raise NotImplementedError
 
     def append(self, place: TablePlace, rows: Rows, part: str) -> str:
-        """Adds all rows of a part."""
+        """Append all rows of a part."""
         names, values = self.names(list(rows.values)), ", ".join(rows.values.values())
         stage = self.table(TablePlace(rows.schema, part))
         return f"INSERT INTO {self.table(place)} ({names}) SELECT {values} FROM {stage} s"
 
     def upsert(self, place: TablePlace, rows: Rows) -> str:
-        """Adds the newest row of each key, in the place of the row that has the key."""
+        """Upsert the newest row of each key."""
         values = ", ".join(rows.values.values())
         kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
         return (
@@ -166,38 +166,38 @@ class SqlDialect:
         )
 
     def on_conflict(self, place: TablePlace, rows: Rows) -> str:
-        """What becomes of a row whose key is there; one of another key is never changed."""
+        """Return the clause for a row whose key exists; never change a row with another key."""
         raise NotImplementedError
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
-        """Removes the rows whose newest record is marked as deleted."""
+        """Delete the rows whose newest record is marked as deleted."""
         raise NotImplementedError
 
     def null_key(self, rows: Rows) -> str:
-        """Asks for one row that has a null in its key."""
+        """Select one row with a null in its key."""
         null = " OR ".join(f"s.{name} IS NULL" for name in rows.staged_keys)
         return f"SELECT 1 FROM ({self._union(rows, '*')}) s WHERE {null} LIMIT 1"
 
     def delete_all(self, place: TablePlace) -> str:
-        """Removes all rows; who reads meanwhile sees them still."""
+        """Delete all rows; concurrent readers still see them."""
         return f"DELETE FROM {self.table(place)}"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
-        """A new table with another one's columns and indexes; where DDL cannot be undone."""
+        """Create a table with the columns and indexes of another, if DDL is not transactional."""
         raise NotImplementedError
 
     def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
-        """Gives tables other names, all at once; where DDL cannot be undone."""
+        """Rename tables, all at once, if DDL is not transactional."""
         raise NotImplementedError
 
     def delete_versions(self, place: TablePlace, version: str, below: int) -> str:
-        """Removes rows of older versions."""
+        """Delete rows of older versions."""
         return f"DELETE FROM {self.table(place)} WHERE {self.name(version)} < {below}"
 
     def mark_versions(
         self, place: TablePlace, version: str, below: int, deleted: str, at: str
     ) -> str:
-        """Marks rows of older versions as deleted."""
+        """Mark rows of older versions as deleted."""
         column = self.name(deleted)
         return (
             f"UPDATE {self.table(place)} SET {column} = {self.instant(at)} "
@@ -205,7 +205,7 @@ class SqlDialect:
         )
 
     def instant(self, text: str) -> str:
-        """A time in UTC as a literal."""
+        """Return a time in UTC as a literal."""
         return f"TIMESTAMP '{text}'"
 
     def view(
@@ -215,36 +215,36 @@ class SqlDialect:
         names: Mapping[str, str],  # noqa: ARG002
         rules: NameRules,  # noqa: ARG002
     ) -> list[str]:
-        """A view with a column for each property, made anew.
+        """Replace the view with a column for each property.
 
         Raises:
-            SettingsError: The database has none.
+            SettingsError: The database does not support it.
         """
         raise SettingsError(
-            "views over one column for the record are for PostgreSQL",
+            "this database does not support `generate_view`; PostgreSQL does",
             where=Where(stream=request.stream, setting="generate_view"),
         )
 
     def create_ledger(self, schema: str) -> list[str]:
-        """The tables of the ledger and of column names, unless they are there."""
+        """Create the tables of the ledger and of column names, unless they exist."""
         raise NotImplementedError
 
     def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
-        """By what rows that the open transaction adds are found again; empty if they cannot be."""
+        """Return the proof by which rows of the open transaction are found again, or nothing."""
         return ""
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:  # noqa: ARG002
-        """The tokens whose rows are all in a table still, as they were added.
+        """Return the tokens whose rows are all still in a table, unchanged.
 
         Args:
-            cursor: Of a transaction that nobody else can change the table beside.
+            cursor: Cursor of a transaction that locks the table against changes.
             place: The table.
             proofs: Token → proof.
         """
         return set()
 
     def marked(self, rows: Rows) -> str:
-        """The newest rows of their keys that are marked as deleted: their keys."""
+        """Select the keys whose newest row is marked as deleted."""
         keys = ", ".join(f"s.{name}" for name in rows.staged_keys)
         return f"SELECT {keys} FROM {self._newest(rows)} WHERE s.{rows.deleted} IS NOT NULL"
 
@@ -254,7 +254,7 @@ class SqlDialect:
         return f"({self._union(rows, '*')}) s JOIN ({newest}) w ON s.o = w.o"
 
     def _union(self, rows: Rows, columns: str) -> str:
-        """Rows of all parts, with their order of arrival."""
+        """Select the rows of all parts, with their order of arrival."""
         parts = (
             f"SELECT {'p.*' if columns == '*' else columns}, {n * _PART_ROWS} + {ROW} AS o "
             f"FROM {self.table(TablePlace(rows.schema, part))} p"

@@ -16,7 +16,7 @@ CHUNK_ROWS = 8192
 CHUNK_BYTES = 8 * 1024 * 1024
 _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
 ROW = "n"
-"""Column of a staging table that numbers its rows in order of arrival."""
+"""Column of a staging table with the row number in order of arrival."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class StagedColumn:
 
     Attributes:
         source: Name of the stream's column.
-        sql_type: In the database.
-        form: How its values are sent: `plain`, `json` (nested values) or `hex` (binary).
-        data_type: Of the stream's column.
+        sql_type: Type in the database.
+        form: Encoding of its values: `plain`, `json` (nested values) or `hex` (binary).
+        data_type: Type of the stream's column.
     """
 
     source: str
@@ -37,12 +37,12 @@ class StagedColumn:
 
 
 def staged_name(position: int) -> str:
-    """Name of a staging table's column: streams' own names may be anything."""
+    """Return the name of a staging table's column; the stream's names may be arbitrary."""
     return f"c{position}"
 
 
 def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The rows in record batches of a bounded size, none of them empty."""
+    """Yield the rows in record batches of a bounded size, without empty ones."""
     for table in tables:
         fitting = CHUNK_BYTES * table.num_rows // max(1, table.nbytes)
         # Readers of lines make many small chunks, each of which costs as much as a large one.
@@ -54,19 +54,19 @@ def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 
 def numbers(start: int, count: int) -> pa.Array:
-    """Consecutive numbers from `start + 1` on."""
+    """Return consecutive numbers from `start + 1` on."""
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=start)
 
 
 def sendable(array: pa.Array, column: StagedColumn) -> pa.Array:
-    """Values as a database takes them, where Arrow's own text for them is not that."""
+    """Return values in a form that the database accepts, if Arrow's own text is not."""
     if column.form == "json":
         return json_text(array, column.data_type)
     return hex_text(array) if column.form == "hex" else array
 
 
 def hex_text(array: pa.Array) -> pa.Array:
-    """Binary values as text, two digits for each byte."""
+    """Return binary values as text, two digits for each byte."""
     array = array.cast(pa.large_binary())
     offsets, data = array.buffers()[1:]
     if data is None:
@@ -80,11 +80,11 @@ def hex_text(array: pa.Array) -> pa.Array:
     return found if not array.null_count else pc.if_else(valid, found, None)
 
 
-def refuse_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
-    """Names the column that holds a NUL character, if one does.
+def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
+    """Reject a NUL character.
 
     Raises:
-        DestinationError: A text of the batch has one.
+        DestinationError: A text of the batch contains one; names the column.
     """
     for column in columns:
         array = batch.column(column.source)
@@ -98,6 +98,6 @@ def refuse_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
             continue
         if pc.any(found, min_count=0).as_py():
             raise DestinationError(
-                f"column '{column.source}' holds a NUL character, which the database cannot store"
-                " (take it out by a stream map, or at the source)"
+                f"column '{column.source}' contains a NUL character, which the database cannot "
+                "store (remove it with a stream map, or at the source)"
             )

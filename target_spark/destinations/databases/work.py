@@ -1,4 +1,4 @@
-"""What is done with one table over one connection, whatever the database."""
+"""Work on one table over one connection, for all databases."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _PLAIN = Layout()
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a table is and what must change in it.
+class TablePlan:
+    """An existing table and its change.
 
     Attributes:
-        found: The table; None where there is none.
-        change: What brings it to the request.
+        found: The table; None if there is none.
+        change: The change for the request.
     """
 
     found: FoundTable | None
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def table(self) -> FoundTable:
-        """The table, where there must be one."""
+        """The table, which must exist."""
         return self.found or FoundTable(())
 
     @property
@@ -56,7 +56,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Work:
+class TableWork:
     """A table, the connection it is reached by, and the rules that hold.
 
     Attributes:
@@ -65,7 +65,7 @@ class Work:
         cursor: Of that connection.
         place: The table.
         ledger: Of the table.
-        rules: For names.
+        rules: Rules for names.
         conflicts: What becomes of a column whose type changes: `fail`, `suffix` or `cast`.
     """
 
@@ -78,28 +78,28 @@ class Work:
     conflicts: str
 
     def lock(self) -> None:
-        """Alone among the runs that change the table, up to the connection's end."""
+        """Lock the table against other runs until the connection ends."""
         self.database.sql.lock(self.cursor, table_lock(self.place))
 
-    def plan(self, request: TableRequest) -> Plan:
-        """How the table must change to take the stream's rows.
+    def plan(self, request: TableRequest) -> TablePlan:
+        """Return the change of the table for the stream's rows.
 
         Raises:
-            DestinationError: It cannot take them.
+            DestinationError: It cannot hold them.
         """
         found = self.database.describe(self.cursor, self.place)
         known = self.ledger.names(self.cursor)
-        return Plan(found, self._change(request, found, known, self.conflicts))
+        return TablePlan(found, self._change(request, found, known, self.conflicts))
 
-    def alter(self, request: TableRequest, plan: Plan) -> Plan:
-        """Changes the table as planned; gives the plan for the table as it is then."""
+    def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
+        """Change the table as planned; return the plan for the changed table."""
         for statement in self._changes(request, plan):
             self.cursor.execute(statement)
         self.ledger.keep_names(self.cursor, plan.change.renamed)
         return self.plan(request)
 
     def conflicting(self, request: TableRequest) -> list[str]:
-        """The table's columns that cannot take what the stream has now."""
+        """Return the table's columns that cannot hold the stream's new types."""
         found = self.database.describe(self.cursor, self.place)
         if found is None:
             return []
@@ -118,19 +118,19 @@ class Work:
         return conflicts
 
     def is_keyed(self, request: TableRequest) -> bool:
-        """Whether the table's rows are unique by the keys, where there are some."""
+        """Return whether the table's rows are unique by the keys, or the keys are empty."""
         found = self.database.describe(self.cursor, self.place) or FoundTable(())
         names = self._names(found, request, self.ledger.names(self.cursor))
         keys = frozenset(names[key] for key in keys_of(request))
         return not keys or keys in found.keys
 
     def drop_columns(self, columns: Iterable[str]) -> None:
-        """Takes columns away, with what they hold."""
+        """Drop columns with their values."""
         for column in columns:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
-    def key(self, request: TableRequest, plan: Plan) -> None:
-        """Makes the rows unique by the keys, where they are not."""
+    def key(self, request: TableRequest, plan: TablePlan) -> None:
+        """Make the rows unique by the keys, if they are not."""
         keys = [plan.mapping[key] for key in keys_of(request)]
         if not keys or frozenset(keys) in plan.table.keys:
             return
@@ -138,11 +138,11 @@ class Work:
         nulls = self.database.null_keys and bool(nullable & set(keys))
         self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
 
-    def insert(self, request: TableRequest, plan: Plan, parts: Sequence[Part]) -> None:
-        """Brings the rows of parts into the table, in the transaction that is open.
+    def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> None:
+        """Insert the rows of parts into the table, in the open transaction.
 
         Raises:
-            DestinationError: A part is not whole any more, or a key is null where it must not be.
+            DestinationError: A part has lost rows, or a key is null although it must not be.
         """
         parts = [part for part in parts if part.rows]
         if not parts:
@@ -159,8 +159,8 @@ class Work:
             self.cursor.execute(sql.append(self.place, rows, part.url))
             if self.cursor.rowcount != part.rows:
                 raise DestinationError(
-                    f"a staging table held {self.cursor.rowcount} of {part.rows} rows",
-                    hint="the database has been restarted meanwhile; run again",
+                    f"a staging table has {self.cursor.rowcount} of {part.rows} rows",
+                    hint="the database was restarted during the run; run again",
                 )
 
     def _upsert(self, rows: Rows) -> None:
@@ -174,19 +174,19 @@ class Work:
             if f"'{rows.keys[0]}'" not in failure.message:
                 raise
             raise DestinationError(
-                f"a record has what a row of another key has in a unique index of the table "
-                f"'{self.place.table}' (the key: {', '.join(rows.keys)})",
+                f"a record duplicates the row of another key in a unique index of the table "
+                f"'{self.place.table}' (key: {', '.join(rows.keys)})",
                 hint="drop that index, or set its columns as `key_properties` in 'streams'",
             ) from error
 
-    def view(self, request: TableRequest, plan: Plan) -> None:
-        """Makes the view that the request asks for."""
+    def view(self, request: TableRequest, plan: TablePlan) -> None:
+        """Create the view of the request."""
         sql = self.database.sql
         for statement in sql.view(self.place, request, plan.mapping, self.rules):
             self.cursor.execute(statement)
 
     def drop(self, schema: str, parts: Sequence[str]) -> None:
-        """Removes staging tables."""
+        """Remove staging tables."""
         if self.database.sql.impatient:
             self.cursor.execute(self.database.sql.impatient)
         for part in parts:
@@ -203,10 +203,9 @@ class Work:
     def _struct(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> T.StructType:
-        """The table's columns as Spark types.
+        """Return the table's columns as Spark types.
 
-        Types that several Spark types are stored in, and those made by others, are taken for what
-        the stream has.
+        A type that stores several Spark types, or was made by others, counts as the stream's type.
         """
         sql = self.database.sql
         names = self._names(found, request, known)
@@ -223,11 +222,11 @@ class Work:
     def _names(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """What the table calls, or would call, the stream's columns."""
+        """Return the table's current or future names of the stream's columns."""
         there = [column.name for column in found.columns]
         return matched_names(request.struct.names, there, self.rules, known)
 
-    def _changes(self, request: TableRequest, plan: Plan) -> Iterator[str]:
+    def _changes(self, request: TableRequest, plan: TablePlan) -> Iterator[str]:
         sql, change = self.database.sql, plan.change
         if change.create is not None:
             keys = [plan.mapping[key] for key in keys_of(request)]
@@ -248,7 +247,7 @@ class Work:
         for name in change.nullable:
             yield from sql.drop_not_null(self.place, name, types[name])
 
-    def _rows(self, request: TableRequest, plan: Plan, parts: tuple[str, ...]) -> Rows:
+    def _rows(self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...]) -> Rows:
         sql, found = self.database.sql, plan.table
         stored = {column.name: column.sql_type for column in found.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
@@ -287,24 +286,24 @@ class Work:
             if self.cursor.fetchone() is None:
                 raise DestinationError(
                     "a staging table has lost its rows",
-                    hint="the database has been restarted meanwhile; run again",
+                    hint="the database was restarted during the run; run again",
                 )
         if rows.keys and not self.database.null_keys:
             self.cursor.execute(sql.null_key(rows))
             if self.cursor.fetchone() is not None:
                 raise DestinationError(
-                    f"a record has no value for the key ({', '.join(rows.keys)})",
-                    hint="this database cannot tell such rows apart; load it with 'append-only'",
+                    f"a record has a null in its key ({', '.join(rows.keys)})",
+                    hint="this database cannot match null keys; load the stream with 'append-only'",
                 )
 
 
 def keys_of(request: TableRequest) -> tuple[str, ...]:
-    """The columns of the stream that tell rows of the table apart; none where all are added."""
+    """Return the key columns of the stream; empty if all rows are appended."""
     return request.keys if request.method != "append-only" else ()
 
 
 def stored_struct(struct: T.StructType) -> T.StructType:
-    """The columns as a database stores them: nested values as JSON."""
+    """Return the columns as stored in a database: nested values as JSON."""
     nested = (T.StructType, T.ArrayType, T.MapType)
     kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
     return T.StructType(
@@ -313,7 +312,7 @@ def stored_struct(struct: T.StructType) -> T.StructType:
 
 
 def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColumn, ...]:
-    """The columns of staging tables for a stream's rows."""
+    """Return the columns of staging tables for a stream's rows."""
     sql = database.sql
     return tuple(
         StagedColumn(
@@ -323,6 +322,6 @@ def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColu
     )
 
 
-def parts_of(flushes: Sequence[Flush]) -> list[str]:
-    """The staging tables of flushes."""
+def staging_tables_of(flushes: Sequence[Flush]) -> list[str]:
+    """Return the staging tables of flushes."""
     return [part.url for flush in flushes for part in flush.parts]

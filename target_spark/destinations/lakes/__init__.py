@@ -1,4 +1,4 @@
-"""Tables of lakes, Delta and Iceberg: what a format must do for the one destination over both."""
+"""The contract of table formats (Delta, Iceberg) for the lake destination."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a table is.
+    """The location of a table.
 
     Attributes:
         table: Its name in SQL text, quoted: `delta`.`/path` or `catalog`.`schema`.`table`.
         shown: Its name in messages.
-        folder: Path or URL of its folder where the settings say it; None in a catalog.
+        folder: Path or URL of its folder by the settings; None in a catalog.
     """
 
     table: str
@@ -36,13 +36,13 @@ class Place:
 
 @dataclass(frozen=True)
 class LakeTable:
-    """A table as it is now.
+    """An existing table.
 
     Attributes:
         struct: Its columns; `nullable` is false for NOT NULL.
         names: Stream's name → table's name of columns, as `TableChange.mapping` was stored.
         partitions: Columns it is partitioned by, unchanged (no transforms).
-        properties: Of the table.
+        properties: Properties of the table.
     """
 
     struct: StructType
@@ -54,8 +54,8 @@ class LakeTable:
 class LakeFormat(ABC):
     """One table format. `spark` is a session of the table alone: its conf may be set freely.
 
-    Every method may raise what Spark raises: the caller explains it, and does everything again
-    where `conflicts` is found in the text. `conf` is set in a table's session before all else.
+    Every method may raise Spark's errors: the caller explains them, and repeats everything if
+    `conflicts` matches the text. `conf` is set in a table's session first.
     """
 
     rules: NameRules
@@ -65,21 +65,21 @@ class LakeFormat(ABC):
 
     @abstractmethod
     def place(self, name: TableName) -> Place:
-        """Where a table goes."""
+        """Return the location of a table."""
 
     @abstractmethod
     def storable(self, struct: StructType) -> StructType:
-        """The columns with types that the format has; values are cast to them."""
+        """Return the columns with types of the format; values are cast to them."""
 
     @abstractmethod
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
-        """The table now, never from a cache; None where there is none."""
+        """Return the current table, never from a cache; None if there is none."""
 
     @abstractmethod
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
-        """Makes the table of `change.create`; one that somebody has made meanwhile stays."""
+        """Create the table of `change.create`; keep one that was created concurrently."""
 
     @abstractmethod
     def alter(
@@ -90,7 +90,7 @@ class LakeFormat(ABC):
         request: TableRequest,
         mark: Mark,
     ) -> None:
-        """Adds and widens columns, drops NOT NULL; stores `change.mapping` before.
+        """Add and widen columns, drop NOT NULL; store `change.mapping` first.
 
         Its commits carry the mark, if they are among those that `marks` lists.
         """
@@ -104,28 +104,28 @@ class LakeFormat(ABC):
         mark: Mark,
         base: str | None = None,
     ) -> None:
-        """Adds rows, of all columns in any order, in one commit with the mark.
+        """Append rows, with all columns in any order, in one commit with the mark.
 
         Args:
             spark: The session.
             frame: The rows.
-            place: Of the table.
-            mark: Of the commit.
-            base: See `head`: the commit may have been made since, so that nothing may be added if
-                anybody has added rows; None if that cannot be.
+            place: Location of the table.
+            mark: Mark of the commit.
+            base: See `head`: this commit may have been made since then, so that it must fail if
+                anybody has appended rows; None if it cannot have been made.
         """
 
     def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
-        """The table's newest commit; None if the format itself refuses to repeat a commit."""
+        """Return the table's newest commit; None if the format rejects repeated commits itself."""
         return None
 
     @abstractmethod
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
-        """Runs MERGE, UPDATE or DELETE in one commit with the mark."""
+        """Run MERGE, UPDATE or DELETE in one commit with the mark."""
 
     @abstractmethod
     def version(self, spark: SparkSession, place: Place) -> str | None:
-        """Of the table now, another one after every commit; None where there is no table."""
+        """Return the table's version, which every commit changes; None if there is no table."""
 
     @abstractmethod
     def replace(
@@ -138,30 +138,30 @@ class LakeFormat(ABC):
         mark: Mark,
         version: str | None = None,
     ) -> None:
-        """Puts rows, and the columns of `change.create`, in the place of everything there.
+        """Replace a table by rows and the columns of `change.create`.
 
-        The table may not be there. One commit where it is: readers see all or nothing of it.
+        The table may be missing. If it exists, it is one commit: readers see all or nothing of it.
 
         Args:
             spark: The session.
             frame: The rows.
             place: Of the table.
-            change: With `create`.
-            request: What the stream asks.
+            change: A change with `create`.
+            request: The request of the stream.
             mark: Of the commit.
-            version: What frame and change rest on; None where they rest on nothing there.
+            version: Version that frame and change are based on; None if they do not depend on one.
 
         Raises:
-            LostCommit: The table has another version now.
+            LostCommit: The table has another version by now.
         """
 
     @abstractmethod
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
-        """The marks of the last `limit` commits, newest first; None for commits of others."""
+        """Return the marks of the last `limit` commits, newest first; None for others' commits."""
 
     @abstractmethod
     def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
-        """Joins small files, sorted or clustered as the layout says."""
+        """Compact small files, sorted or clustered as the layout says."""
 
     def adopt(
         self,

@@ -1,4 +1,4 @@
-"""Commits that lost against other writers of a table, done again."""
+"""Retries of commits that conflict with other writers of a table."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PAUSES = Pauses(longest=10.0)
 
 
 class LostCommit(Exception):  # noqa: N818
-    """Others have changed the table meanwhile; nothing has happened to it by us."""
+    """Others have changed the table concurrently; our commit has not changed it."""
 
 
 def repeated(
     work: Callable[[int], T], conflicts: re.Pattern[str], where: Where, *, shown: str
 ) -> T:
-    """Does work again where it failed because others changed the table meanwhile.
+    """Do work, and retry it if it conflicts with other writers of the table.
 
     Args:
-        work: Is given the number of the attempt, from 0.
-        conflicts: Found in the text of failures that left nothing behind.
-        where: What it is about.
+        work: Called with the number of the attempt, from 0.
+        conflicts: Matches the text of conflicts, which do not leave anything behind.
+        where: Place for errors.
         shown: Name of the table.
 
     Raises:
@@ -49,7 +49,7 @@ def repeated(
         if not is_lost(error):
             raise explain(error, where, DestinationError) from error
         raise DestinationError(
-            f"{shown} is changed by others all the time: {ATTEMPTS} attempts were in vain",
+            f"{shown}: gave up after {ATTEMPTS} attempts: other writers keep committing",
             where=where,
-            hint="run fewer programs at a time that write to this table",
+            hint="run fewer programs that write to this table at the same time",
         ) from error

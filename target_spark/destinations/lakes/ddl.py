@@ -1,4 +1,4 @@
-"""Columns and types in SQL text. Pure; any name, at any depth."""
+"""Columns and types in SQL text, with any name at any depth. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sql_type(dtype: DataType) -> str:
-    """A type as SQL spells it, with every field's name quoted."""
+    """Return a type in SQL, with every field name quoted."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     if isinstance(dtype, T.StructType):
@@ -29,11 +29,11 @@ def sql_type(dtype: DataType) -> str:
 
 
 def column_sql(column: Column, *, not_null: bool = True) -> str:
-    """A column in CREATE TABLE or ADD COLUMNS.
+    """Return a column in CREATE TABLE or ADD COLUMNS.
 
     Args:
         column: The column.
-        not_null: Whether a column that is not nullable is declared so.
+        not_null: Whether to declare NOT NULL columns.
     """
     parts = [quoted(column.name), sql_type(column.dtype)]
     if not_null and not column.nullable:
@@ -44,12 +44,12 @@ def column_sql(column: Column, *, not_null: bool = True) -> str:
 
 
 def properties_sql(values: Mapping[str, str]) -> str:
-    """Properties of a table: `('a' = 'b', …)`."""
+    """Return the properties of a table in SQL: `('a' = 'b', …)`."""
     pairs = (f"{text_literal(key)} = {text_literal(value)}" for key, value in values.items())
     return f"({', '.join(pairs)})"
 
 
 def table_comment(schema: Mapping[str, object]) -> str:
-    """What a stream's JSON Schema says of the stream as a whole; empty for nothing."""
+    """Return the description of a stream's JSON Schema; empty if there is none."""
     found = schema.get("description") or schema.get("title")
     return found if isinstance(found, str) else ""

@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables as a destination: what both do alike, over a `LakeFormat`."""
+"""The destination for Delta and Iceberg tables: their common part, over a `LakeFormat`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from target_spark.destinations.lakes.note_files import NoteFile, note_files
 from target_spark.destinations.lakes.pending import pending_folders
 from target_spark.destinations.lakes.rows import appended, overwritten, recast, upserted
 from target_spark.destinations.lakes.sessions import own_session
-from target_spark.destinations.lakes.settling import settle
+from target_spark.destinations.lakes.settling import sync_to_disk
 from target_spark.destinations.lakes.views import view_sql
 from target_spark.destinations.trouble import writing
 from target_spark.replays import Note
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 HISTORY = 200
-"""Commits that are looked through for a mark of ours."""
+"""Number of commits searched for a mark of ours."""
 
 PARTS = Encoding("parquet", "snappy")
 _STEPS = 6
@@ -56,16 +56,16 @@ _STEPS = 6
 
 @dataclass
 class OpenTable:
-    """A table as one stream of this run uses it.
+    """A table that a stream of this run uses.
 
     Attributes:
-        place: Where it is.
-        folder: Where its parts wait.
+        place: Location of the table.
+        folder: Folder for its parts.
         spark: Its own session.
-        lock: One commit at a time.
+        lock: Allows one commit at a time.
         held: Flushes that wait for the end of the run (`overwrite`).
-        tried: Tokens of flushes that a commit has been tried for.
-        view: Columns of the view over it that this run has made.
+        tried: Tokens of flushes whose commit has been tried.
+        view: Columns of its view that this run has created.
     """
 
     place: Place
@@ -83,7 +83,7 @@ class LakeDestination(Destination):
     Args:
         form: The table format.
         config: The settings.
-        spark: Gives the session.
+        spark: Returns the session.
     """
 
     keeps_notes = True
@@ -124,7 +124,7 @@ class LakeDestination(Destination):
                 table.held.append(flush)
 
     def finish(self, request: TableRequest) -> None:
-        """See `Destination`. Compaction that fails is logged: every row is in the table."""
+        """See `Destination`. A failed compaction is only logged: all rows are in the table."""
         key = request.stream, self._form.place(request.name).table
         notes = self._notes.pop(key, None)
         if notes is not None:
@@ -144,7 +144,7 @@ class LakeDestination(Destination):
             table.folder.close()
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`. With `overwrite` nothing is older than the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
             return
         table = self._open(request)
@@ -187,7 +187,7 @@ class LakeDestination(Destination):
                 notes.close(remove=False)
 
     def _load(self, table: OpenTable, flush: Flush) -> None:
-        """Everything from the table's columns to the commit, for one attempt."""
+        """Evolve the table and commit the flush: one attempt."""
         form, base = self._form, None
         is_again = flush.token in table.tried
         if is_again:
@@ -211,7 +211,7 @@ class LakeDestination(Destination):
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
     ) -> tuple[LakeTable, TableChange]:
-        """The table after it has been given what the rows need, and how they go into it."""
+        """Evolve the table for the rows; return it and the projection of the rows."""
         form, spark, place = self._form, table.spark, table.place
         for _ in range(_STEPS):
             now = form.describe(spark, place)
@@ -224,7 +224,9 @@ class LakeDestination(Destination):
                 form.alter(spark, place, change, request, mark)
             else:
                 return now, change
-        raise DestinationError(f"the columns of {place.shown} do not become what the rows need")
+        raise DestinationError(
+            f"{place.shown} still lacks columns for the rows after it was altered"
+        )
 
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
@@ -232,7 +234,7 @@ class LakeDestination(Destination):
         return plan_change(struct, request, form.rules, self._conflicts, form.can, names)
 
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
-        """Writes the whole table anew, with columns that change to a type nobody can widen to."""
+        """Rewrite the whole table for columns whose types cannot be widened in place."""
         form, spark, place = self._form, table.spark, table.place
         version = form.version(spark, place)
         now = form.describe(spark, place)
@@ -257,7 +259,7 @@ class LakeDestination(Destination):
         self._view(table, request, LakeTable(frame.schema, change.mapping))
 
     def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
-        """Makes the view that the settings ask for, where its columns are not those of before."""
+        """Create the view of the settings, if its columns have changed."""
         if request.view is not None and table.view != request.view:
             table.spark.sql(view_sql(table.place, request, now.names))
             table.view = request.view
@@ -279,7 +281,7 @@ class LakeDestination(Destination):
                 self._form.compact(table.spark, table.place, request)
         except Exception as error:
             text = " ".join(str(error).split())[:300]
-            _log.warning("%s keeps its small files: %s", table.place.shown, text)
+            _log.warning("%s was not compacted: %s", table.place.shown, text)
 
     def _is_stored(self, table: OpenTable, token: str) -> bool:
         if self._form.describe(table.spark, table.place) is None:
@@ -312,7 +314,7 @@ class LakeDestination(Destination):
             return self._tables[key]
 
     def _close(self) -> None:
-        """Removes what is hidden and belongs to this run, when the process ends; notes stay."""
+        """Remove the hidden files of this run when the process ends; keep notes."""
         self.close()
         for table in self._tables.values():
             with contextlib.suppress(SingerSparkError):
@@ -320,10 +322,10 @@ class LakeDestination(Destination):
 
 
 def _settle(table: OpenTable) -> None:
-    """A commit is durable only then; STATE may follow."""
+    """Force the table to disk: only then is a commit durable, and STATE may follow."""
     if table.place.folder is not None:
         with writing(table.place.folder):
-            settle(table.place.folder)
+            sync_to_disk(table.place.folder)
 
 
 def _alters(now: LakeTable, change: TableChange) -> bool:

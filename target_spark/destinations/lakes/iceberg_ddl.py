@@ -1,4 +1,4 @@
-"""Statements that make and change Iceberg tables, and what Spark says of them."""
+"""SQL statements that create and change Iceberg tables, and Spark's description of tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from target_spark.tables.evolution import TableChange
 
 NAMES_PROPERTY = "target_spark.column_names"
-"""Table property with the stream's names of columns that had to be changed."""
+"""Table property with the stream's names of renamed columns."""
 
 _VERSION = "format-version"
 _FILE_SIZE = "write.target-file-size-bytes"
@@ -37,12 +37,12 @@ _SPREAD = "write.distribution-mode"
 
 @dataclass(frozen=True)
 class Described:
-    """What Spark says of a table.
+    """Spark's description of a table.
 
     Attributes:
         struct: Its columns.
         partitions: As Spark shows them: `day`, `days(at)`.
-        properties: Of the table, with what Iceberg tells there besides.
+        properties: Properties of the table, with those that Iceberg adds.
     """
 
     struct: StructType
@@ -51,7 +51,7 @@ class Described:
 
 
 def described(spark: SparkSession, table: str) -> Described:
-    """The table now; raises what Spark does where there is none."""
+    """Return the current table; raise Spark's error if there is none."""
     struct = spark.table(table).schema
     properties = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
     rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE {table}").collect()]
@@ -59,7 +59,7 @@ def described(spark: SparkSession, table: str) -> Described:
 
 
 def creation(table: str, change: TableChange, request: TableRequest) -> str:
-    """CREATE TABLE; a table that is there stays."""
+    """Return CREATE TABLE; it keeps an existing table."""
     columns = ", ".join(column_sql(column) for column in change.create or ())
     return f"CREATE TABLE IF NOT EXISTS {table} ({columns}) {_rest(change, request)}"
 
@@ -67,7 +67,7 @@ def creation(table: str, change: TableChange, request: TableRequest) -> str:
 def replacement(
     table: str, view: str, frame: DataFrame, change: TableChange, request: TableRequest
 ) -> tuple[str, DataFrame]:
-    """The statement that puts the rows of a view in the place of a table, and those rows."""
+    """Return the statement that replaces a table by the rows of a view, and those rows."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     columns = []
@@ -81,12 +81,12 @@ def replacement(
 
 
 def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequest) -> list[str]:
-    """The keys as identifier fields; none where one of them cannot be such a field.
+    """Return the keys as identifier fields; empty if one of them cannot be such a field.
 
     Args:
-        struct: Of the table, `nullable` false for NOT NULL.
+        struct: Columns of the table, `nullable` false for NOT NULL.
         names: Stream's name → table's name of columns.
-        request: With the keys.
+        request: The request with the keys.
     """
     fields = {field.name: field for field in struct}
     keys = [names.get(key, key) for key in request.keys]
@@ -98,7 +98,7 @@ def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequ
 
 
 def finishing(found: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
-    """What ALTER TABLE does to a new table: the keys as identifier fields, the sort order."""
+    """Yield ALTER TABLE actions for a new table: identifier fields and the sort order."""
     keys = identifiers(found.struct, change.mapping, request)
     if keys and _IDENTIFIERS not in found.properties:
         yield f"SET IDENTIFIER FIELDS {', '.join(map(quoted, keys))}"
@@ -109,7 +109,7 @@ def finishing(found: Described, change: TableChange, request: TableRequest) -> I
 
 
 def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str]:
-    """Properties that a changed table needs."""
+    """Return the properties that a changed table needs."""
     found = _names(change)
     added = [column.dtype for column in change.add]
     if needs_version_3(added) and int(now.get(_VERSION, "2")) < 3:  # noqa: PLR2004
@@ -118,7 +118,7 @@ def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str
 
 
 def alterations(change: TableChange, now: Mapping[str, str]) -> Iterator[str]:
-    """What ALTER TABLE does for a change, statement by statement."""
+    """Yield the ALTER TABLE actions of a change."""
     added = [column_sql(column, not_null=False) for column in change.add]
     added += [f"{quoted(*path)} {sql_type(dtype)}" for path, dtype in change.add_nested]
     if added:
@@ -134,7 +134,7 @@ def alterations(change: TableChange, now: Mapping[str, str]) -> Iterator[str]:
 
 
 def _rest(change: TableChange, request: TableRequest) -> str:
-    """What follows the columns in CREATE TABLE."""
+    """Return the clauses after the columns in CREATE TABLE."""
     parts = ["USING iceberg"]
     partitions = partitions_sql(request, change.mapping)
     order_sql(request, change.mapping)
@@ -161,7 +161,7 @@ def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str
 def replaced_properties(
     change: TableChange, request: TableRequest, now: Mapping[str, str]
 ) -> dict[str, str]:
-    """Properties that a table is given whose columns and rows are all replaced."""
+    """Return the properties of a table whose columns and rows are all replaced."""
     found = {**_own_properties(change, request), **request.layout.properties}
     if int(now.get(_VERSION, "2")) >= int(found.get(_VERSION, "0")):
         found.pop(_VERSION, None)
@@ -181,7 +181,7 @@ def _names(change: TableChange) -> dict[str, str]:
 
 
 def _partitions(rows: list[tuple[str, str]]) -> Iterator[str]:
-    """Partitions in what DESCRIBE TABLE says."""
+    """Yield the partitions from the output of DESCRIBE TABLE."""
     names = [name for name, _ in rows]
     if "# Partitioning" in names:
         for name, text in rows[names.index("# Partitioning") + 1 :]:

@@ -1,4 +1,4 @@
-"""How Iceberg tables are partitioned and sorted, as SQL text. Pure."""
+"""Partitions and sort order of Iceberg tables in SQL. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from target_spark.tables.partitions import PartitionField, partition_fields
 
 
 def partitions_sql(request: TableRequest, names: Mapping[str, str]) -> tuple[str, ...]:
-    """What a table is partitioned by: quoted columns, and transforms of them.
+    """Return the partitions of a table: quoted columns, and transforms of them.
 
     Args:
-        request: What the stream asks for.
+        request: The request of the stream.
         names: Stream's name → table's name of columns.
 
     Raises:
-        DestinationError: A column is none of the stream's, or a transform none that there is.
+        DestinationError: The stream lacks a column, or a transform is unknown.
     """
     return tuple(_partition(field, names) for field in partition_fields(request))
 
 
 def order_sql(request: TableRequest, names: Mapping[str, str]) -> str:
-    """The columns that a table is sorted by; empty for none.
+    """Return the columns that a table is sorted by; empty for none.
 
     Raises:
-        DestinationError: A column is none of the stream's.
+        DestinationError: The stream lacks a column.
     """
     for name in request.layout.cluster_by:
         if name not in request.struct.names:
@@ -40,7 +40,7 @@ def order_sql(request: TableRequest, names: Mapping[str, str]) -> str:
 
 
 def plain_columns(partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of a table's columns that it is partitioned by as they are.
+    """Return the columns by which a table is partitioned without a transform.
 
     Args:
         partitions: As Spark shows them.
@@ -51,7 +51,7 @@ def plain_columns(partitions: Sequence[str], columns: Sequence[str]) -> tuple[st
 
 
 def same_partitions(shown: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether Spark shows the partitions that are wanted."""
+    """Return whether Spark shows the requested partitions."""
     return [_bare(text) for text in shown] == [_bare(text) for text in wanted]
 
 

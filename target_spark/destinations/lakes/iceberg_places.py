@@ -1,4 +1,4 @@
-"""Where Iceberg tables are: in a catalog of the user's, or below a path by one of our own."""
+"""Locations of Iceberg tables: in a catalog of the user, or below a path in our own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH_CATALOG = "singer_iceberg"
 """Name of the Hadoop catalog whose warehouse is the setting `path`."""
 
 NAMESPACE = "default"
-"""Namespace in a catalog where no schema is set."""
+"""Namespace in a catalog if a schema is not set."""
 
 _HIVE_REFUSES = "types incompatible with the existing columns"
 _HIVE_SETTING = "hive.metastore.disallow.incompatible.col.type.changes"
@@ -31,10 +31,9 @@ _RULES = NameRules(style="clean", max_bytes=128, ignore_case=True)
 
 
 def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
-    """The configuration of the catalog in a session of our own.
+    """Return the configuration of the catalog in our own session.
 
-    Tables are never taken from a cache, as others write to them, too; and tables made from rows
-    keep which columns have a value always.
+    Tables are not cached, as others write to them, too; and tables created from rows keep NOT NULL.
 
     Args:
         config: The settings.
@@ -53,13 +52,13 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
     return {**storage_conf(config), **made, **conf}
 
 
-def place_of(path: str, catalog: str | None, name: TableName) -> Place:
-    """Where a table goes.
+def location_of(path: str, catalog: str | None, name: TableName) -> Place:
+    """Return the location of a table.
 
     Args:
-        path: The setting.
-        catalog: The setting, which goes before.
-        name: Of the table.
+        path: The setting `path`.
+        catalog: The setting `catalog`, which has precedence.
+        name: Name of the table.
     """
     if catalog is not None:
         inside = (legal_table_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
@@ -71,10 +70,10 @@ def place_of(path: str, catalog: str | None, name: TableName) -> Place:
 
 
 def check_empty(folder: str | None) -> None:
-    """Refuses to make a table in a local folder that holds something else.
+    """Reject a local folder with other content for a new table.
 
     Raises:
-        DestinationError: It does: its files would be no rows of the table.
+        DestinationError: The folder has other files, which would not be rows of the table.
     """
     path = None if folder is None else local_path(folder)
     if path is None or not Path(path).is_dir():
@@ -82,17 +81,17 @@ def check_empty(folder: str | None) -> None:
     found = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
     if found and "metadata" not in found:
         raise DestinationError(
-            f"'{path}' is no Iceberg table, and holds '{found[0]}'",
+            f"'{path}' is not an Iceberg table: it contains '{found[0]}'",
             hint="use another path, table_prefix or default_target_schema",
         )
 
 
 @contextmanager
 def hive_refusals() -> Iterator[None]:
-    """Tells a commit that Hive's metastore will never take from one whose outcome is unknown.
+    """Raise a permanent error for a commit that the Hive metastore always rejects.
 
     Raises:
-        DestinationError: It compares columns by their position, as older formats need it.
+        DestinationError: The metastore compares columns by position, as older formats need it.
     """
     try:
         yield
@@ -100,7 +99,7 @@ def hive_refusals() -> Iterator[None]:
         if _HIVE_REFUSES not in str(error):
             raise
         raise DestinationError(
-            "Hive's metastore refuses columns of other types in the place of those that it knows",
+            "the Hive metastore rejects a column of another type in the position of a known one",
             hint=f"set {_HIVE_SETTING} to false in the metastore's hive-site.xml",
         ) from error
 

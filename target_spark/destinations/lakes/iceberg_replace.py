@@ -1,4 +1,4 @@
-"""A whole Iceberg table replaced, columns and rows, by one transaction."""
+"""Replacement of a whole Iceberg table, columns and rows, in one transaction."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def replace_whole(
     change: TableChange,
     request: TableRequest,
 ) -> None:
-    """Puts rows and the columns of `change.create` in the place of what is there, uncommitted.
+    """Replace the table by rows and the columns of `change.create`, uncommitted.
 
     Args:
-        transaction: On the table.
+        transaction: A transaction on the table.
         frame: The rows.
         now: The table.
-        change: With `create`.
-        request: What the stream asks, its layout for one.
+        change: A change with `create`.
+        request: The request of the stream, with the layout.
     """
     columns = new_columns(now, change)
     names = change.mapping
@@ -65,13 +65,13 @@ def replace_whole(
 
 
 def can_replace(transaction: IcebergTransaction, now: Described, change: TableChange) -> bool:
-    """Whether a transaction can do it: columns of partitions must be kept."""
+    """Return whether a transaction can replace the table: partition columns must be kept."""
     kept = {column.name for column in new_columns(now, change) if column.is_kept}
     return transaction.partition_columns() <= kept
 
 
 def new_columns(now: Described, change: TableChange) -> list[NewColumn]:
-    """The columns of `change.create`; kept are those whose name and type are there."""
+    """Return the columns of `change.create`; keep existing ones with the same name and type."""
     have = {field.name: loose(field.dataType) for field in now.struct}
     return [
         NewColumn(

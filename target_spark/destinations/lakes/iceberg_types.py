@@ -1,4 +1,4 @@
-"""Types that Iceberg has, and those that it can widen in place. Pure."""
+"""Types of Iceberg, and those that it can widen in place. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def iceberg_storable(struct: StructType) -> StructType:
-    """The columns with the types that Iceberg keeps them as.
+    """Return the columns with the types that Iceberg stores.
 
-    Small integers become integers; text stands for types that Iceberg or its Spark does not have.
+    Small integers become integers; types that Iceberg or its Spark lacks become text.
     """
     from pyspark.sql.types import StructField, StructType, VariantType  # noqa: PLC0415
 
@@ -30,7 +30,7 @@ def iceberg_storable(struct: StructType) -> StructType:
 
 
 def iceberg_widens(old: DataType, new: DataType) -> bool:
-    """Whether Iceberg takes a column from one type to another without a rewrite."""
+    """Return whether Iceberg can change a column from one type to another without a rewrite."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):
@@ -42,14 +42,14 @@ def iceberg_widens(old: DataType, new: DataType) -> bool:
 
 
 def needs_version_3(dtypes: list[DataType]) -> bool:
-    """Whether a type came only with version 3 of the format."""
+    """Return whether a type needs version 3 of the format."""
     from pyspark.sql.types import VariantType  # noqa: PLC0415
 
     return any(isinstance(dtype, VariantType) for dtype in dtypes)
 
 
 def can_identify(dtype: DataType) -> bool:
-    """Whether a column of the type may be one of Iceberg's identifier fields."""
+    """Return whether a column of the type may be one of Iceberg's identifier fields."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     others = (

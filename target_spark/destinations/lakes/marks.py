@@ -1,4 +1,4 @@
-"""What a commit of ours tells of itself, stored in the table's log together with the rows. Pure."""
+"""Marks of our commits, stored in the table's log together with the rows. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Mark:
 
     Attributes:
         run: The run that made it.
-        stream: Of the rows.
-        token: See `Flush.token`; None for commits that are no flush.
+        stream: Name of the stream.
+        token: See `Flush.token`; None for commits that are not a flush.
     """
 
     run: str
@@ -27,12 +27,12 @@ class Mark:
 
     @property
     def number(self) -> int | None:
-        """Of the flush within the run; None where the token has none."""
+        """Number of the flush within the run; None if the token lacks one."""
         tail = (self.token or "").rpartition("-")[2]
         return int(tail) if tail.isascii() and tail.isdecimal() else None
 
     def to_text(self) -> str:
-        """The text to be stored."""
+        """Return the text to store."""
         content = {
             "origin": ORIGIN,
             "run": self.run,
@@ -43,7 +43,7 @@ class Mark:
 
 
 def read_mark(text: str | None) -> Mark | None:
-    """The inverse of `Mark.to_text`; None for what others have stored."""
+    """Return the mark of a stored text; None for a text of others."""
     try:
         content = json.loads(text or "null")
     except ValueError:
@@ -58,12 +58,12 @@ def read_mark(text: str | None) -> Mark | None:
 
 
 def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
-    """Return as much of a note as a table still holds, with no newer commit of anybody else.
+    """Return the part of a note that a table still holds; nothing after a newer commit of others.
 
     Args:
-        note: Of the stream.
-        marks: Of the table's commits, newest first; None for those of others.
-        stream: Its name.
+        note: Note of the stream.
+        marks: Marks of the table's commits, newest first; None for those of others.
+        stream: Name of the stream.
     """
     found: set[str] = set()
     runs = {run_of(token) for token in note.tokens}
@@ -78,5 +78,5 @@ def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
 
 
 def run_of(token: str) -> str:
-    """The run that a flush's token belongs to."""
+    """Return the run of a flush's token."""
     return token.rpartition("-")[0] or token

@@ -1,4 +1,4 @@
-"""The SQL text by which rows of a flush change a table. Pure."""
+"""SQL of MERGE and ACTIVATE_VERSION for lake tables. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 TARGET, SOURCE = "t", "s"
 MOST_VALUES = 64
-"""A column with more values in a flush is compared with the first and last of them."""
+"""For a column with more values in a flush, only their range is compared."""
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """What the rows of a flush have in one key column.
+    """The values of a flush in one key column.
 
     Attributes:
-        column: Its name in the table.
-        first: Least value; None where there is none, or none that could be written as SQL.
-        last: Greatest value, as `first`.
-        nulls: Whether any of them is null.
-        values: All values but null, where few are known.
+        column: Name in the table.
+        first: Least value; None if there is none, or it cannot be written as SQL.
+        last: Greatest value, like `first`.
+        nulls: Whether any value is null.
+        values: All values but null, if there are only a few.
     """
 
     column: str
@@ -34,13 +34,13 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """What MERGE shall do.
+    """The plan of a MERGE.
 
     Attributes:
-        keys: Columns of the table that tell rows apart, with what the flush has in them.
-        insert: All columns that new rows are given.
-        update: Those of them that rows of the table are given.
-        deleted: Column that marks rows to be removed where it is not null; None for none.
+        keys: Key columns of the table, with the values of the flush.
+        insert: All columns to insert.
+        update: The columns to update.
+        deleted: Column that marks rows to delete if it is not null, or None.
     """
 
     keys: Sequence[KeyRange]
@@ -50,12 +50,12 @@ class MergePlan:
 
 
 def merge_sql(plan: MergePlan, table: str, view: str) -> str:
-    """The MERGE statement.
+    """Return the MERGE statement.
 
     Args:
-        plan: What it does.
+        plan: The plan.
         table: Target, quoted.
-        view: Source, quoted; a row for each key, with the table's column names.
+        view: Source, quoted; one row for each key, with the table's column names.
     """
     lines = [f"MERGE INTO {table} AS {TARGET} USING {view} AS {SOURCE}", f"ON {condition(plan)}"]
     gone = None if plan.deleted is None else f"{SOURCE}.{quoted(plan.deleted)}"
@@ -72,9 +72,9 @@ def merge_sql(plan: MergePlan, table: str, view: str) -> str:
 
 
 def condition(plan: MergePlan) -> str:
-    """When a row of the table is the row of the flush; then, which rows may be one at all.
+    """Return the MERGE condition: equal keys, and the range of keys in the flush.
 
-    The second half speaks of the table alone, so that files without such rows are not read.
+    The range depends only on the table, so that files without such rows are not read.
     """
     same = [_same(key) for key in plan.keys]
     near = [text for key in plan.keys if (text := _near(key))]
@@ -82,14 +82,14 @@ def condition(plan: MergePlan) -> str:
 
 
 def activate_sql(table: str, version: str, deleted: str, below: int, at: float | None) -> str:
-    """The statement that removes or marks rows of older versions.
+    """Return the statement that removes or marks rows of older versions.
 
     Args:
         table: Quoted.
         version: Column with the version of rows.
         deleted: Column that marks rows as deleted.
-        below: Rows with a lower version are concerned.
-        at: Time to mark them with, seconds since the epoch; None to remove them.
+        below: Change rows with a lower version.
+        at: Time for the mark, seconds since the epoch; None to delete the rows.
     """
     old = f"{quoted(version)} < {below}"
     if at is None:
@@ -100,17 +100,17 @@ def activate_sql(table: str, version: str, deleted: str, below: int, at: float |
 
 
 def quoted(*names: str) -> str:
-    """A name of one or more parts in SQL text."""
+    """Return a quoted name of one or more parts."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def text_literal(text: str) -> str:
-    """A text in SQL, whatever it holds."""
+    """Return a text as an SQL literal, with any content."""
     return "'" + "".join(map(_escaped, text)) + "'"
 
 
 def literal(value: Any) -> str | None:
-    """A value of a key in SQL; None where it cannot be told exactly in few words."""
+    """Return a key value as an SQL literal; None if it cannot be written exactly and shortly."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -157,7 +157,7 @@ def _between(key: KeyRange, name: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    """`$` too, since Spark replaces `${…}` anywhere in a statement."""
+    """Return an escaped character; also `$`, as Spark replaces `${…}` anywhere in a statement."""
     if char in "\\'":
         return f"\\{char}"
     if char == "$" or not " " <= char <= chr(_PLAIN_END):

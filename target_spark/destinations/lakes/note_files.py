@@ -1,8 +1,7 @@
-"""The note of one stream beside its table: a hidden file that the run owns as long as it lives.
+"""The note of one stream beside its table: a hidden file that a living run owns.
 
-A local file is owned by a lock that the system lets go of when the run ends, however it ends. On
-other storages the file names its owner; whether that one lives can be told on the same machine
-only.
+A local file is owned by a lock that the system releases when the run ends, however it ends. On
+other storages the file names its owner; only on the same machine can others see whether it lives.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ class NoteFile(Protocol):
         """Own the file; may be repeated.
 
         Returns:
-            The note that a run which has ended left in it. Empty if there is none, if its run
-            cannot be shown to have ended, or if another living run owns it: then nothing is kept.
+            The note of an ended run. Empty if there is none, if its run is not known to have ended,
+            or if another living run owns it: then notes are not kept.
 
         Raises:
             DestinationError: The storage failed.
         """
 
     def write(self, note: Note) -> None:
-        """Replace the note, durably, if this run owns the file; raises DestinationError."""
+        """Replace the note durably if this run owns the file; raise DestinationError on failure."""
 
     def close(self, *, remove: bool) -> None:
-        """Let go of the file; with `remove` it goes as well."""
+        """Release the file; with `remove`, delete it as well."""
 
 
 def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
-    """Return what gives the note of a table and a stream.
+    """Return a function that returns the note of a table and a stream.
 
     Args:
         config: The settings.
@@ -69,7 +68,7 @@ def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
 
 
 def _root(config: TargetConfig) -> str:
-    """Folder for the notes of tables whose own folder only the catalog knows."""
+    """Return the folder for notes of tables whose own folder only the catalog knows."""
     if config.staging.root is not None:
         return join(config.staging.root, "notes")
     state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
@@ -77,7 +76,7 @@ def _root(config: TargetConfig) -> str:
 
 
 class LocalNoteFile:
-    """See `NoteFile`: a file on a disk that knows locks."""
+    """See `NoteFile`: a file on a disk with locks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,7 +97,7 @@ class LocalNoteFile:
             return self._stored
 
     def write(self, note: Note) -> None:
-        """See `NoteFile`. A torn write is no note."""
+        """See `NoteFile`. A torn write does not count as a note."""
         if self._fd is None or note == self._stored:
             return
         with writing(str(self._path)):
@@ -120,7 +119,7 @@ class LocalNoteFile:
 
 
 class RemoteNoteFile:
-    """See `NoteFile`: an object that holds its owner beside the note."""
+    """See `NoteFile`: an object with its owner and the note."""
 
     def __init__(self, url: str, options: StorageOptions) -> None:
         self._url = url
@@ -175,7 +174,7 @@ class RemoteNoteFile:
 
 
 def _locked(path: Path) -> int | None:
-    """The file, open and locked; None if another run holds it or the disk knows no locks."""
+    """Return the file, open and locked; None if another run owns it, or locks do not work."""
     while True:
         made = not path.exists()
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -210,12 +209,12 @@ def _write_all(fd: int, content: bytes) -> None:
 
 
 def _owner() -> dict[str, Any]:
-    """This process, as only processes of the same machine can look for it."""
+    """Return the identity of this process, which the same machine can look up."""
     return {"place": _place(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def _life(owner: dict[str, Any]) -> str:
-    """Whether the process that wrote a file is `living`, has `ended`, or nobody knows."""
+    """Return whether the process that wrote a file is `living`, has `ended`, or is unknown."""
     if owner.get("ended"):
         return "ended"
     place, pid = owner.get("place"), owner.get("pid")
@@ -226,7 +225,7 @@ def _life(owner: dict[str, Any]) -> str:
 
 
 def _place() -> list[str]:
-    """Machine, its start and the name space of its processes; empty where it does not tell."""
+    """Return machine, boot and process namespace; empty if they are unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return [socket.gethostname(), boot, str(Path("/proc/self/ns/pid").readlink())]
@@ -235,7 +234,7 @@ def _place() -> list[str]:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in ticks since the machine was; None if there is none."""
+    """Return the start of a process in ticks since boot; None if it does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

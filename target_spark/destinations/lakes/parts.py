@@ -1,6 +1,6 @@
-"""The rows of a flush as a frame: read from its parts, one row per key, and what is known of them.
+"""The rows of a flush as a frame: read from its parts, reduced to one row per key, with key ranges.
 
-`order` is a hidden column that numbers rows in the order in which they came.
+`order` is a hidden column that numbers rows in the order of arrival.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 ORDER = "__arrival"
 _ROWS_IN_PART = 1 << 40
-"""More than one part can have."""
+"""More rows than one part can have."""
 
 
 def frame_of(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
-    """All rows of the parts, with the stream's columns; variants are text."""
+    """Return all rows of the parts, with the stream's columns; variants are text."""
     return _read(spark, parts, struct)
 
 
 def ordered_frame(
     spark: SparkSession, parts: Sequence[Part], struct: StructType, before: int = 0
 ) -> DataFrame:
-    """As `frame_of`, with the column `ORDER`: bigint, rising in the order of arrival.
+    """Return a frame like `frame_of`, with the column `ORDER`: bigint, in order of arrival.
 
     Args:
         spark: The session.
         parts: In the order of arrival.
         struct: The stream's columns.
-        before: How many parts have come before these.
+        before: Number of parts before these.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -58,7 +58,7 @@ def ordered_frame(
 
 
 def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
-    """A frame with the columns and without rows, made without a job."""
+    """Return an empty frame with the columns, made without a job."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in struct)
@@ -66,11 +66,11 @@ def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
 
 
 def newest(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The last row of each key; null is a value like any other.
+    """Return the last row of each key; null is a value like any other.
 
     Args:
-        frame: With the column `ORDER`, which stays.
-        keys: Its columns that tell rows apart.
+        frame: A frame with the column `ORDER`, which is kept.
+        keys: Its key columns.
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -83,12 +83,12 @@ def newest(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
 def key_ranges(
     frame: DataFrame, keys: Sequence[str], few: Sequence[str] = ()
 ) -> tuple[tuple[KeyRange, ...], bool]:
-    """What the key columns of a frame hold, and whether a key occurs twice; by one Spark job.
+    """Return the ranges of the key columns, and whether a key occurs twice; by one Spark job.
 
     Args:
         frame: The rows.
-        keys: Its columns that tell rows apart.
-        few: Those of them whose values are wanted one by one: the table's partitions.
+        keys: Its key columns.
+        few: Keys whose single values are needed: the table's partitions.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -138,7 +138,7 @@ def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> Dat
 
 
 def _url(url: str) -> str:
-    """A path as Spark takes it literally: `[`, `*` and the like would be patterns."""
+    """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
     from shared.storage import local_path  # noqa: PLC0415
 
     return url if local_path(url) is None else _escaped(url)
@@ -149,14 +149,14 @@ def _escaped(path: str) -> str:
 
 
 def _as_text(dtype: DataType) -> DataType:
-    """What a type is in Parquet parts, which hold some as text."""
+    """Return the type in Parquet parts, where some types are text."""
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
     return StringType() if isinstance(dtype, TEXT_ONLY) else dtype
 
 
 def _plain(column: Column, dtype: DataType) -> Column:
-    """A value as Python can always hold it: moments and days as numbers."""
+    """Return a value that Python can always hold: timestamps and dates as numbers."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 

@@ -1,4 +1,4 @@
-"""Where the parts of a lake's tables wait: folders that driver and executors share."""
+"""Folders for the parts of lake tables, shared by driver and executors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]:
-    """Gives folders for a table and a name of its own: beside the table, or below `staging.root`.
+    """Return a function that opens the folder of a table: beside it, or below `staging.root`.
 
-    Those of dead runs are removed.
+    It removes the folders of dead runs.
 
     Args:
         config: The settings.
@@ -46,17 +46,17 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
 
 
 def _root(config: TargetConfig) -> str:
-    """Folder for the parts of tables whose own folder only the catalog knows.
+    """Return the folder for parts of tables whose own folder only the catalog knows.
 
     Raises:
-        SettingsError: The executors would not find it.
+        SettingsError: The executors would not find the folder.
         DestinationError: The system's temporary folder cannot be written.
     """
     if config.staging.root is not None:
         return join(config.staging.root, "parts")
     if not executors_share_disk(config.spark):
         raise SettingsError(
-            "tables of a catalog need a folder that all executors share",
+            "is required with a catalog: a folder that all executors share",
             where=Where(setting="staging.root"),
         )
     # Private, as others use the temporary folder too. Staging removes those of killed runs.

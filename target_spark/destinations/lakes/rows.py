@@ -1,4 +1,4 @@
-"""How the rows of flushes go into a table: appended, merged by key, or in place of all others."""
+"""Rows of flushes for lake tables: appended, merged by key, or replacing all others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Planner = Callable[["StructType | None", TableRequest, Mapping[str, str]], Table
 
 
 def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFrame:
-    """All rows of a flush, as the table's columns."""
+    """Return all rows of a flush, projected to the table's columns."""
     return project(frame_of(spark, flush.parts, flush.write.struct), change.projection)
 
 
@@ -49,7 +49,7 @@ def upserted(
     change: TableChange,
     mark: Mark,
 ) -> None:
-    """Merges a flush into a table: of each key its newest row."""
+    """Merge a flush into a table: the newest row of each key."""
     targets = _targets(change)
     keys = [targets[key] for key in request.keys]
     frame = appended(spark, flush, change)
@@ -76,20 +76,20 @@ def upserted(
 def overwritten(
     spark: SparkSession, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
 ) -> tuple[DataFrame, TableChange, TableRequest]:
-    """The rows of a whole run for a table that is made anew.
+    """Return the rows of a whole run for a table to replace.
 
     Args:
         spark: The session.
-        flushes: All of the run, at least one.
+        flushes: All flushes of the run, at least one.
         plan: Plans the change from columns, request and known names.
-        names: Known from the table that was there.
+        names: Known names from the old table.
 
     Returns:
         The rows: with keys, the newest of each. The columns, as `change.create`. The request.
 
     Raises:
         DestinationError: The stream's columns have changed their types during the run, and the
-            settings do not say what becomes of such.
+            settings do not resolve that.
     """
     change = _whole([flush.request for flush in flushes], plan, names)
     request = replace(flushes[-1].request, struct=_stream_of(change))
@@ -113,7 +113,7 @@ def overwritten(
 def recast(
     spark: SparkSession, place: Place, now: LakeTable, change: TableChange
 ) -> tuple[DataFrame, TableChange]:
-    """All rows of a table with other types for some columns, and the change that makes it anew."""
+    """Return all rows of a table with new types for some columns, and the change to rewrite it."""
     types = dict(change.rewrite)
     items, columns = [], []
     for field in now.struct:
@@ -129,7 +129,7 @@ def recast(
 def _whole(
     requests: Sequence[TableRequest], plan: Planner, names: Mapping[str, str]
 ) -> TableChange:
-    """The change that makes a table for the rows of all requests; the last one describes it."""
+    """Return the change that creates a table for all requests; the last one describes it."""
     columns: dict[str, Column] = {}
     change = TableChange(mapping=names)
     for _, same in groupby(requests, key=lambda request: request.struct.json()):
@@ -142,14 +142,14 @@ def _whole(
 
 
 def _changed(column: Column, change: TableChange) -> Column:
-    """A column as it is after a change."""
+    """Return a column after a change."""
     types = {item.target: item.dtype for item in change.projection}
     nullable = column.nullable or column.name in change.nullable
     return replace(column, dtype=types.get(column.name, column.dtype), nullable=nullable)
 
 
 def _stream_of(change: TableChange) -> StructType:
-    """The columns that a stream would have whose table this is."""
+    """Return the columns of a stream that exactly fits the table."""
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     fields: dict[str, StructField] = {}
@@ -184,7 +184,7 @@ def _struct_of(columns: Iterable[Column]) -> StructType:
 
 
 def _targets(change: TableChange) -> dict[str, str]:
-    """Stream's name → table's name of every column that rows go to."""
+    """Return stream's name → table's name of every column that rows set."""
     return {item.source: item.target for item in change.projection if item.source is not None}
 
 

@@ -1,4 +1,4 @@
-"""A session for each table, since formats take a commit's mark from the session's configuration."""
+"""A session for each table, as formats read a commit's mark from its configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """A session with a configuration of its own; the given one where there is no other."""
+    """Return a session with its own configuration, or the given one if that is not possible."""
     try:
         own = spark.newSession()
     except (AttributeError, NotImplementedError):  # Spark Connect
@@ -27,7 +27,7 @@ def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 
 def storage_conf(config: TargetConfig) -> dict[str, str]:
-    """How Spark reaches tables by `path` on S3: by `storage_options`, where `spark.conf` is silent.
+    """Return Spark's configuration for S3 from `storage_options`; `spark.conf` has precedence.
 
     Args:
         config: The settings.
@@ -41,7 +41,7 @@ def storage_conf(config: TargetConfig) -> dict[str, str]:
 
 @contextmanager
 def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Sets the configuration of a session for a while."""
+    """Set the configuration of a session within the block."""
     before = {name: spark.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         spark.conf.set(name, value)

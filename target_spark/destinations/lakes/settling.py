@@ -1,4 +1,4 @@
-"""What a commit has written to a local disk, forced onto it: table formats leave that open."""
+"""Sync of a commit's files to a local disk, which table formats do not do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from functools import cache
 from shared.storage import local_path
 
 
-def settle(folder: str | None) -> None:
-    """Returns once the file system of a table's folder holds nothing back.
+def sync_to_disk(folder: str | None) -> None:
+    """Sync the file system of a table's folder.
 
-    Neither Spark nor delta-rs forces files to disk, and a commit is many of them; so the whole
-    file system is synced (`syncfs` on Linux, `sync` elsewhere). Object stores need nothing.
+    Neither Spark nor delta-rs syncs files, and a commit has many of them; so the whole file system
+    is synced (`syncfs` on Linux, `sync` elsewhere). Object stores do not need it.
 
     Args:
         folder: Path or URL; None for a table that only a catalog knows.

@@ -1,4 +1,4 @@
-"""One writer at a time for tables whose commits a local disk cannot tell apart."""
+"""One writer at a time for tables on a local disk, which cannot detect lost commits."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ def one_writer(
     longest: float = LONGEST_WAIT,
     pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[None]:
-    """Keeps other programs of this machine that ask, too, away from a table.
+    """Lock a table against other programs of this machine that lock it, too.
 
-    On a local disk a rename takes the place of a file that is there, so that of two versions of a
-    table made at the same moment one would be lost. Storages elsewhere, and file systems without
-    locks, go without.
+    On a local disk a rename replaces an existing file, so that one of two concurrent versions of a
+    table would be lost. Remote storages and file systems without locks are not locked.
 
     Args:
-        folder: The table's; None where only a catalog knows it.
-        longest: Seconds to wait for another.
-        pause: Waits so many seconds.
+        folder: Folder of the table; None if only a catalog knows it.
+        longest: Seconds to wait for another program.
+        pause: Sleeps for some seconds.
 
     Raises:
-        DestinationError: Another holds it all the time, or the folder cannot be written.
+        DestinationError: Another program holds the lock, or the folder cannot be written.
     """
     path = None if folder is None else local_path(folder)
     if path is None:
@@ -52,7 +51,7 @@ def one_writer(
 
 
 def _opened(table: Path) -> int:
-    """A hidden sibling of the table, since formats may remove what they do not know inside."""
+    """Return an open hidden sibling of the table: formats may remove unknown files inside."""
     try:
         table.parent.mkdir(parents=True, exist_ok=True)
         name = f".{table.name}.commit-lock"

@@ -1,4 +1,4 @@
-"""A view with a typed column for each property, over a table that keeps the record in one. Pure."""
+"""A view with a typed column for each property, over a table of whole records. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> str:
-    """The statement that makes the view `<table>_view`, or makes it anew.
+    """Return the statement that creates or replaces the view `<table>_view`.
 
     Args:
-        place: Of the table.
-        request: With the columns of the view.
+        place: Location of the table.
+        request: The request with the columns of the view.
         names: Stream's name → table's name of the table's columns.
 
     Raises:
@@ -29,7 +29,7 @@ def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> s
     """
     if place.folder is not None or not place.table.endswith("`"):
         raise SettingsError(
-            "a view needs a catalog to be kept in",
+            "a view needs a catalog",
             where=Where(stream=request.stream, setting="generate_view"),
             hint="set `catalog` instead of `path`, or `generate_view` to false",
         )
@@ -54,7 +54,7 @@ def _struct(request: TableRequest) -> StructType:
 
 
 def _value(document: str, name: str, dtype: DataType) -> str:
-    """One property of the record: null where it is not of its type."""
+    """Return one property of the record; null if it is not of its type."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     path = text_literal(f"$[{_in_brackets(name)}]")
@@ -71,5 +71,5 @@ def _value(document: str, name: str, dtype: DataType) -> str:
 
 
 def _in_brackets(name: str) -> str:
-    """A key in a variant's path, which knows two quotes and no way to escape them."""
+    """Return a key in a variant's path, which has two kinds of quotes and cannot escape them."""
     return f'"{name}"' if '"' not in name else f"'{name}'"
