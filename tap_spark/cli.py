@@ -12,6 +12,7 @@ import click
 
 from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
 from tap_spark.config import PROGRAM, TapConfig, tap_config
+from tap_spark.sources.registry import check_sources
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def command(
 ) -> None:
     """Do what the options ask for."""
     if about:
+        check_sources()
         print_about(PROGRAM, about_format)
         return
     if discover and test:

@@ -24,7 +24,7 @@ from shared.batch_types import (
     TimeWindow,
 )
 from shared.settings_check import Problem, complete_settings
-from shared.spark_packages import with_needs
+from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import (
     SparkSettings,
     spark_problems,
@@ -40,7 +40,6 @@ from shared.transforms.settings import (
 )
 from target_spark.table_settings import (
     FORMATS,
-    LAKE_FORMATS,
     NAME,
     PROPERTIES,
     JdbcSettings,
@@ -310,8 +309,8 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     )
 
 
-def _lakes(name: str) -> tuple[str, ...]:
-    return (name,) if name in LAKE_FORMATS else ()
+def _lakes(name: str) -> tuple[Need, ...]:
+    return (LAKES[name],) if name in LAKES else ()
 
 
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
