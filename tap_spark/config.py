@@ -11,6 +11,7 @@ from typing import Any
 from shared.about import Program
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.batch_types import BatchConfig
+from shared.encoding_registry import check_encodings
 from shared.settings_check import Problem, complete_settings
 from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
@@ -148,7 +149,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
-    check_sources()
+    check_extensions()
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     given = {key: value for key, value in complete.items() if is_batch_key(key)}
     batch = validate(given, "tap").check()
@@ -173,6 +174,16 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         batch=batch.batch_config,
         transforms=transform_settings(complete),
     )
+
+
+def check_extensions() -> None:
+    """Refuse to go on while an installed source or encoding cannot be used.
+
+    Raises:
+        InvalidSettingsError: With every problem.
+    """
+    check_sources()
+    check_encodings()
 
 
 def _needs(

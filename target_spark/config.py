@@ -23,6 +23,7 @@ from shared.batch_types import (
     Strategy,
     TimeWindow,
 )
+from shared.encoding_registry import check_encodings
 from shared.settings_check import Problem, complete_settings
 from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import (
@@ -275,6 +276,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
+    check_encodings()
     values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     batch = validate({key: values.pop(key) for key in tuple(values) if is_batch_key(key)}, "target")
     for text in batch.check().warnings:
