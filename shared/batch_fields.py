@@ -20,7 +20,7 @@ from shared.batch_kinds import (
     Word,
 )
 from shared.batch_types import POLICIES, STRATEGIES, Side
-from shared.encoding_registry import batch_formats
+from shared.encoding_registry import added_text, batch_formats
 from shared.settings_check import Json
 
 COMPRESSIONS = {name: form.compressions for name, form in batch_formats().items()}
@@ -121,7 +121,7 @@ FORMAT = _config(
     "encoding.format",
     Choice(tuple(COMPRESSIONS)),
     "format",
-    "Format of the batch files.",
+    f"Format of the batch files.{added_text()}",
     default="jsonl",
 )
 COMPRESSION = _config(

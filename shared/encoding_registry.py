@@ -46,6 +46,14 @@ def batch_formats() -> dict[str, EncodingFormat]:
     return {name: form for name, form in FORMATS.items() if form.batch_compression is not None}
 
 
+def added_text() -> str:
+    """Name the encodings of installed packages in a sentence; empty if there are none."""
+    packages = _declared().packages
+    names = (f"`{name}` ({packages[name]})" for name in batch_formats() if name in packages)
+    text = ", ".join(names)
+    return f" Of installed packages: {text}." if text else ""
+
+
 def check_encodings() -> None:
     """Refuse to go on while an installed encoding cannot be used.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -15,6 +16,8 @@ _logger = logging.getLogger(__name__)
 SOURCES = "singer_spark.sources"
 ENCODINGS = "singer_spark.encodings"
 OURS = "singer-spark"
+SWITCH = "SINGER_SPARK_EXTENSIONS"
+"""Environment variable that leaves installed packages out if it is `off`."""
 
 
 class Declaration(Protocol):
@@ -133,7 +136,7 @@ def _check_name(
 
 def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:
     """Yield entry points with the package each is of, in the same order on every machine."""
-    if _ignored():
+    if os.environ.get(SWITCH) == "off":
         return
     found = []
     for point in metadata.entry_points(group=group):
@@ -142,15 +145,3 @@ def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:
         found.append((package, point.name, point))
     for package, _, point in sorted(found, key=lambda one: one[:2]):
         yield point, package
-
-
-_state = {"ignored": False}
-
-
-def ignore_installed() -> None:
-    """Leave installed packages out, so that generated pages are the same on every machine."""
-    _state["ignored"] = True
-
-
-def _ignored() -> bool:
-    return _state["ignored"]

@@ -39,6 +39,8 @@ def _clash(
     known: dict[str, SourceFormat],
     found: extensions.Declared[SourceFormat],
 ) -> str | None:
+    if is_python_source(form.name):
+        return "it looks like package.module.Class"
     for other in known.values():
         for name in form.settings.keys() & other.settings.keys():
             if form.settings[name] != other.settings[name]:
