@@ -135,7 +135,7 @@ class JsonSource(FileSource):
         return self._records_path().split(".") if self._records_path() else []
 
     def _records_path(self) -> str:
-        return str(self.stream.own.get("records_path", ""))
+        return str(self.stream.own.get("records_path") or "")
 
     def _record_type(self, dtype: DataType) -> DataType:
         """The type of one record inside the type of a document."""
