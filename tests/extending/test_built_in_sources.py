@@ -20,7 +20,7 @@ from tap_spark.testing import Bad, Sample, SourceSuite
 pytestmark = pytest.mark.spark
 
 Row = Mapping[str, Any]
-NO_FILE = Bad({"path": "/nowhere/at-all"}, "/nowhere/at-all")
+NOWHERE = "/nowhere/at-all"
 FIRST: Sequence[Row] = (
     {"id": 1, "name": "Zoë", "amount": Decimal("1.50"), "day": "2026-01-02"},
     {"id": 2, "name": None, "amount": Decimal("-3.25"), "day": "2026-01-03"},
@@ -61,7 +61,8 @@ def files(
         return SECOND
 
     given = {"path": str(place), "key_properties": ["id"], **(settings or {})}
-    return Sample(given, FIRST, TYPES, replication_key="id", grow=grow, bad=[NO_FILE])
+    wrong = Bad({**given, "path": NOWHERE}, NOWHERE)
+    return Sample(given, FIRST, TYPES, replication_key="id", grow=grow, bad=[wrong])
 
 
 def csv_line(row: Row) -> str:
@@ -109,12 +110,9 @@ class TestOrc(SourceSuite):
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("lake_spark")
 class TestAvro(SourceSuite):
     form = BUILT_IN["avro"]
-
-    @pytest.fixture
-    def spark(self, lake_spark: SparkSession) -> SparkSession:
-        return lake_spark
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -157,7 +155,7 @@ class TestText(SourceSuite):
             return [{"value": "three"}]
 
         rows = [{"value": "one"}, {"value": "zwölf"}]
-        return Sample({"path": str(path)}, rows, grow=grow, bad=[NO_FILE])
+        return Sample({"path": str(path)}, rows, grow=grow, bad=[Bad({"path": NOWHERE}, NOWHERE)])
 
 
 class TestFixedWidth(SourceSuite):
@@ -212,10 +210,6 @@ class TestTable(SourceSuite):
 class LakeSuite(SourceSuite):
     """Tables with a log of changes, by their path or name."""
 
-    @pytest.fixture
-    def spark(self, lake_spark: SparkSession) -> SparkSession:
-        return lake_spark
-
     def table(self, folder: Path) -> tuple[str, str, dict[str, Any]]:
         """The table as SQL names it, the rest of its DDL, and the stream's settings."""
         raise NotImplementedError
@@ -237,11 +231,12 @@ class LakeSuite(SourceSuite):
             TYPES,
             replication_key="id",
             grow=lambda: insert(SECOND),
-            bad=[NO_FILE],
+            bad=[Bad({"path": NOWHERE}, NOWHERE)],
         )
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("lake_spark")
 class TestDelta(LakeSuite):
     form = BUILT_IN["delta"]
 
@@ -251,6 +246,7 @@ class TestDelta(LakeSuite):
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("lake_spark")
 class TestIceberg(LakeSuite):
     form = BUILT_IN["iceberg"]
 
@@ -262,12 +258,9 @@ class TestIceberg(LakeSuite):
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("lake_spark")
 class TestJdbc(SourceSuite):
     form = BUILT_IN["jdbc"]
-
-    @pytest.fixture
-    def spark(self, lake_spark: SparkSession) -> SparkSession:
-        return lake_spark
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         database = folder / "rows.db"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from extension_packages import install_examples
 from pipe_programs import Programs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "extending"))
-from extension_packages import install_examples
 
 pytestmark = pytest.mark.pipe
 STREAM = {"name": "days", "format": "calendar", "first_day": "2025-12-30", "last_day": "2026-01-02"}

@@ -7,6 +7,7 @@ import pytest
 from shared.jdbc_drivers import DRIVERS, driver_of
 from shared.spark_packages import EXTENSIONS, LAKES, with_needs
 from shared.spark_settings import SparkSettings
+from tap_spark.config import tap_config
 from tap_spark.sources.registry import BUILT_IN
 
 PLAIN = SparkSettings()
@@ -94,3 +95,15 @@ def test_every_driver_is_complete(driver: object) -> None:
 
 def test_no_driver() -> None:
     assert driver_of("jdbc:db2://h/d") is None
+
+
+def test_what_a_stream_reads_decides() -> None:
+    streams = [
+        {"name": str(number), "format": name, "path": "x"}
+        for number, name in enumerate(("avro", "csv", "delta", "avro"))
+    ]
+    found = tap_config({"streams": streams}).spark
+    avro = BUILT_IN["avro"].needs
+    assert avro is not None
+    assert found.packages == (DELTA.package, avro.package)
+    assert found.conf[EXTENSIONS] == DELTA.extensions

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "sample_configs" / "extending"
+EXAMPLES = Path(__file__).resolve().parents[1] / "sample_configs" / "extending"
 
 
 def install(folder: Path, name: str, points: Mapping[str, Mapping[str, str]]) -> None:
