@@ -239,3 +239,24 @@ def test_an_encoding_whose_package_is_missing(tmp_path: Path) -> None:
     )
     with pytest.raises(OSError, match="no_such_module: pip install 'mine\\[all\\]'"):
         list(lacks.read(str(tmp_path / "x")))
+
+
+def test_an_alias_stands_for_its_format(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(
+        SOURCE.format(name="mine", module="good", more="aliases=('ours',), places=('path',)")
+    )
+    install(tmp_path, "good", {extensions.SOURCES: {"mine": "good:SOURCE"}})
+    script = (
+        "from tap_spark.config import tap_config\n"
+        "stream = {'name': 's', 'format': 'ours', 'path': 'x'}\n"
+        "print(tap_config({'streams': [stream]}).streams[0].format)"
+    )
+    assert python(tmp_path, "-c", script).stdout == "mine\n"
+
+
+def test_installed_packages_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_examples(tmp_path)
+    monkeypatch.setenv(extensions.SWITCH, "off")
+    assert "calendar" not in run(tmp_path, "tap_spark", "--about").stdout
