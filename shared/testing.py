@@ -1,6 +1,7 @@
 """A suite of tests for encodings of files: what each of them promises.
 
-Needs pytest. Subclass `EncodingSuite` in a test module, and let pytest find `Test...`:
+Needs pytest, and in `conftest.py` the line `pytest_plugins = ["shared.testing"]`, so that failures
+say what they saw. Subclass `EncodingSuite` in a test module, and let pytest find `Test...`:
 
     from shared.testing import EncodingSuite
 

@@ -1,10 +1,9 @@
 """A suite of tests for sources: what every format of tap-spark promises.
 
-Needs pytest. Subclass `SourceSuite` in a test module, and let pytest find `Test...`:
+Needs pytest, and in `conftest.py` the line `pytest_plugins = ["tap_spark.testing"]`, which brings
+the fixture `spark`. Subclass `SourceSuite` in a test module, and let pytest find `Test...`:
 
     from tap_spark.testing import Sample, SourceSuite
-
-    pytest_plugins = ["tap_spark.testing"]  # the fixture `spark`
 
     class TestCalendar(SourceSuite):
         form = SOURCE

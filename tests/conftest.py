@@ -43,6 +43,8 @@ TEST_SETTINGS = SparkSettings(
 # What the tests' session can read and write besides files.
 TEST_FORMATS = ("delta", "iceberg", "avro")
 TEST_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:sqlite:", "jdbc:duckdb:")
+pytest.register_assert_rewrite("shared.testing", "tap_spark.testing")
+
 ICEBERG_CATALOG = "ice"
 _databases = itertools.count(1)
 # Files whose tests start both programs, or other things that keep every core busy.

@@ -14,8 +14,6 @@ from tap_spark.testing import Bad, Sample, SourceSuite
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tap_spark.testing"]  # the fixture `spark`
-
 
 class TestCalendar(SourceSuite):
     form = calendar_source.SOURCE
