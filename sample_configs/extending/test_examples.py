@@ -24,7 +24,7 @@ class TestCalendar(SourceSuite):
             {"day": "2025-12-31", "year": 2025, "weekday": 3},
             {"day": "2026-01-01", "year": 2026, "weekday": 4},
         ]
-        types = {"day": {"type": ["string", "null"], "format": "date"}}
+        types = {"day": {"type": "string", "format": "date"}}
         wrong = [
             Bad({**days, "last_day": "2025-01-01"}, "must not be before 'first_day'"),
             Bad({**days, "last_day": "2026-02-31"}, "2026-02-31"),
