@@ -61,7 +61,7 @@ def laid_out(piece: Slice, form: str, key: str | None) -> DataFrame:
     """
     if FORMATS[form].text:
         return line_frame(piece, key)
-    return typed_frame(piece, key, flat=form == "csv")
+    return typed_frame(piece, key, flat=FORMATS[form].flat)
 
 
 def file_schema(laid: T.StructType, piece: Slice, form: str, key: str | None) -> pa.Schema:

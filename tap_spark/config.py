@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from shared.about import Program
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.batch_types import BatchConfig
+from shared.encoding_registry import check_encodings
 from shared.settings_check import Problem, complete_settings
-from shared.spark_packages import with_needs
+from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
 from shared.transforms.settings import PROPERTIES as TRANSFORMS
 from shared.transforms.settings import (
@@ -26,8 +27,10 @@ from tap_spark.connection_config import (
     connection_config,
     connection_problems,
 )
-from tap_spark.stream_config import STREAM_SCHEMA, StreamConfig, stream_config
+from tap_spark.sources.registry import check_sources, source_format
+from tap_spark.stream_config import StreamConfig
 from tap_spark.stream_rules import stream_problems
+from tap_spark.stream_settings import STREAM_SCHEMA, stream_config
 
 MIB = 1024 * 1024
 
@@ -146,6 +149,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
+    check_extensions()
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     given = {key: value for key, value in complete.items() if is_batch_key(key)}
     batch = validate(given, "tap").check()
@@ -154,11 +158,9 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     spool = complete["spool"]
     connections = tuple(map(connection_config, complete["connections"]))
     streams = tuple(stream_config(stream, connections) for stream in complete["streams"])
-    formats = [stream.format for stream in streams]
-    formats += ["delta", "iceberg"] if any(item.path for item in connections) else []
     spark = with_needs(
         spark_settings(complete["spark"]),
-        formats,
+        _needs(streams, connections),
         [(item.url, item.package) for item in connections if item.url is not None],
     )
     return TapConfig(
@@ -172,6 +174,27 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         batch=batch.batch_config,
         transforms=transform_settings(complete),
     )
+
+
+def check_extensions() -> None:
+    """Refuse to go on while an installed source or encoding cannot be used.
+
+    Raises:
+        InvalidSettingsError: With every problem.
+    """
+    check_sources()
+    check_encodings()
+
+
+def _needs(
+    streams: Sequence[StreamConfig], connections: Sequence[ConnectionConfig]
+) -> Iterator[Need]:
+    # What lies in a folder is known only when its tables are listed.
+    yield from LAKES.values() if any(item.path for item in connections) else ()
+    for stream in streams:
+        form = source_format(stream.format)
+        if form is not None and form.needs is not None:
+            yield form.needs
 
 
 def start_date_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from tap_spark.bookmarks import (
     normal_key,
 )
 from tap_spark.plans import Method, Resume, StreamPlan
-from tap_spark.stream_config import FILE_FORMATS, LOG_FORMATS
+from tap_spark.sources.registry import FILE_FORMATS, LOG_FORMATS
 from tap_spark.table_entries import stream_of
 
 if TYPE_CHECKING:

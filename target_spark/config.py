@@ -23,6 +23,7 @@ from shared.batch_types import (
     Strategy,
     TimeWindow,
 )
+from shared.encoding_registry import check_encodings
 from shared.settings_check import Problem, complete_settings
 from shared.spark_packages import with_needs
 from shared.spark_settings import (
@@ -283,6 +284,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
+    check_encodings()
     values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     batch = validate({key: values.pop(key) for key in tuple(values) if is_batch_key(key)}, "target")
     for text in batch.check().warnings:
@@ -311,9 +313,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
             "partition_by": tuple(values["partition_by"]),
             "cluster_by": tuple(values["cluster_by"]),
             "table_properties": text_values(values["table_properties"]),
-            "spark": with_needs(
-                spark_settings(values["spark"]), declared.needs, packages=declared.packages
-            ),
+            "spark": with_needs(spark_settings(values["spark"]), declared.needs),
             "batch_config": batch.batch_config,
             "strategy": batch.strategy,
             "failure": batch.failure,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shared.encodings import FORMATS
 from shared.errors import DestinationError, Where
 from shared.spark_errors import explain
 from shared.transforms.record_metadata import RecordMetadata, record_schema
@@ -111,7 +112,7 @@ class Converter:
         )
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
-            self._slow.tell(batch.source, read.schema, files=form not in {"singer", "jsonl"})
+            self._slow.tell(batch.source, read.schema, files=not FORMATS[form].text)
         numbers = _numbers(self._spark(), len(tasks))
         if making is not None:
             return mapped_frames.job(numbers, read, write, making)

@@ -1,12 +1,16 @@
-"""Where streams are read from: one module per kind, found by the stream's `format`."""
+"""Where streams are read from, found by the stream's `format`.
+
+A format is declared by one module of `declared` (`csv.py`), which needs no Spark, and read by the
+class that the declaration names. Packages of others declare theirs alike: `docs/extending.md`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, cast
 
 from shared.errors import SettingsError, Where
+from shared.extensions import imported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,27 +18,6 @@ if TYPE_CHECKING:
 
     from tap_spark.plans import Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
-
-FORMATS = {
-    "csv": "csv_files:CsvSource",
-    "json": "json_files:JsonSource",
-    "text": "columnar_files:TextSource",
-    "parquet": "columnar_files:ParquetSource",
-    "orc": "columnar_files:OrcSource",
-    "avro": "avro_files:AvroSource",
-    "xml": "xml_files:XmlSource",
-    "fixed_width": "fixed_width:FixedWidthSource",
-    "table": "tables:TableSource",
-    "sql": "sql:SqlSource",
-    "jdbc": "jdbc:JdbcSource",
-    "rows": "rows:RowsSource",
-    "delta": "delta:DeltaSource",
-    "iceberg": "iceberg:IcebergSource",
-}
-"""Module and class of each format; a new source is one line here."""
-
-PYTHON = "python_sources:PythonSource"
-"""Of formats that name a class."""
 
 
 class Source(Protocol):
@@ -70,13 +53,15 @@ def source_for(stream: StreamConfig) -> Source:
         SettingsError: There is no such format.
         SourceError: Its files do not exist.
     """
-    place = PYTHON if stream.is_python_source else FORMATS.get(stream.format)
-    if place is None:
+    # Formats of installed packages import this package, so it does not import them at its top.
+    from tap_spark.sources.registry import FORMATS, source_format  # noqa: PLC0415
+
+    form = source_format(stream.format)
+    if form is None:
         raise SettingsError(
             f"unknown format '{stream.format}'",
             where=Where(stream=stream.name),
             hint=f"one of {', '.join(FORMATS)}",
         )
-    module, name = place.split(":")
-    source: Source = getattr(import_module(f"tap_spark.sources.{module}"), name)(stream)
-    return source
+    make = cast("Callable[[StreamConfig], Source]", imported(form.implementation))
+    return make(stream)

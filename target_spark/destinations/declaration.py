@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shared.spark_packages import Need
     from target_spark.config import TargetConfig
     from target_spark.destinations.contract import Destination, Tools
 
@@ -66,8 +67,7 @@ class Declaration:
         typed: Turns the block into what `TargetConfig.block` holds; is given defaults, too.
         uses: Which of `TABLE_SETTINGS` have an effect.
         ignores: Which of them are accepted without an effect; the rest are rejected.
-        needs: Names in `shared.spark_packages.NEEDS` of what the session needs.
-        packages: Maven coordinates of further packages.
+        needs: What the Spark session needs: packages, and settings that go with them.
         notes: Name in `supports` → what limits it, for the documentation.
     """
 
@@ -80,6 +80,5 @@ class Declaration:
     typed: Callable[[Mapping[str, Any]], Any] = dict
     uses: frozenset[str] = frozenset()
     ignores: frozenset[str] = frozenset()
-    needs: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)

@@ -62,7 +62,7 @@ def test_incremental_without_key_resumes_files():
 
 
 def test_incremental_rows_need_a_key():
-    stream = StreamConfig(name="s", format="rows", row_count=1, replication_method="INCREMENTAL")
+    stream = StreamConfig(name="s", format="rows", replication_method="INCREMENTAL")
     with pytest.raises(SourceError, match="needs a replication key"):
         plan(stream)
 

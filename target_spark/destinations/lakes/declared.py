@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shared.spark_packages import LAKES
 from target_spark.destinations.declaration import TABLE_SETTINGS, Declaration, Supports
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ DELTA, ICEBERG = (
         places=("path", "catalog"),
         supports=_SUPPORTS,
         uses=frozenset(TABLE_SETTINGS),
-        needs=(name,),
+        needs=(LAKES[name],),
         notes={"views": "in a `catalog`"},
     )
     for name, title, opened in (("delta", "Delta", _delta), ("iceberg", "Iceberg", _iceberg))
