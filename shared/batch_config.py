@@ -10,24 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from shared.batch_fields import (
-    BATCH,
-    BATCH_CONFIG,
-    BLOCKS,
-    COMPRESSION,
-    DOTTED_KEYS,
-    ENABLE,
-    FAILURE,
-    PREFIXES,
-)
-from shared.batch_kinds import redacted
-from shared.batch_reading import Reading, read_document, split_prefix
+from shared.batch_reading import Reading, read_document
 from shared.batch_rules import (
     compression,
     cost_warnings,
@@ -37,6 +26,14 @@ from shared.batch_rules import (
 )
 from shared.batch_schema import json_schema, settings_properties
 from shared.batch_types import (
+    BATCH,
+    BATCH_CONFIG,
+    BLOCKS,
+    COMPRESSION,
+    DOTTED_KEYS,
+    ENABLE,
+    FAILURE,
+    PREFIXES,
     STRATEGIES,
     AdaptiveSize,
     BatchConfig,
@@ -45,14 +42,13 @@ from shared.batch_types import (
     LowLatency,
     MegaBatch,
     MemoryBased,
-    Problem,
-    Side,
     Strategy,
     TimeWindow,
     Validated,
+    split_prefix,
 )
-from shared.settings_check import INVALID, Json, place
-from shared.settings_check import Problem as SettingProblem
+from shared.settings_check import INVALID, Json, Problem, Rule, place, redacted
+from shared.settings_kinds import Side
 
 __all__ = [
     "DOTTED_KEYS",
@@ -121,13 +117,12 @@ def is_batch_key(name: str) -> bool:
     return name in BLOCKS or name in DOTTED_KEYS or is_dotted
 
 
-def settings_rule(side: Side) -> Callable[[Mapping[str, Any]], Iterator[SettingProblem]]:
+def settings_rule(side: Side) -> Rule:
     """Build the rule by which a program's settings check includes `validate`."""
 
-    def rule(settings: Mapping[str, Any]) -> Iterator[SettingProblem]:
+    def rule(settings: Mapping[str, Any]) -> tuple[Problem, ...]:
         config = {key: item for key, item in settings.items() if is_batch_key(key)}
-        for problem in validate(without_invalid(config), side).problems:
-            yield SettingProblem(problem.path, problem.text)
+        return validate(without_invalid(config), side).problems
 
     return rule
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shared.batch_fields import (
-    BATCH,
+from shared.batch_reading import Reading
+from shared.batch_types import (
     BATCH_CONFIG,
     COMPRESSION,
     COMPRESSIONS,
@@ -17,25 +17,24 @@ from shared.batch_fields import (
     EXCLUDE,
     FORMAT,
     INCLUDE,
+    MAX_SIZE,
+    MIN_SIZE,
     ORDERED_POLICIES,
+    PARALLEL,
     POLICY,
+    REUSE_BUFFER,
     ROOT,
     STRATEGY,
-    Field,
-)
-from shared.batch_reading import Reading
-from shared.batch_types import (
     AdaptiveSize,
     FixedSize,
     KeyPath,
     LowLatency,
     MegaBatch,
     MemoryBased,
-    Problem,
     Strategy,
     TimeWindow,
 )
-from shared.settings_check import nearest, place
+from shared.settings_check import ALLOWED, Problem, nearest, place
 from shared.units import size_text
 
 ROWS_PER_SECOND = 10_000
@@ -44,16 +43,6 @@ BYTES_PER_SECOND = 10 * 1024 * 1024
 
 COMMITS_PER_WAIT = 2
 """A wait shorter than this many commits gets a warning: commits then take most of the time."""
-
-
-def _strategy_field(strategy: str, key: str) -> Field:
-    return next(field for field in BATCH.variants[strategy] if field.key == key)
-
-
-MIN_SIZE = _strategy_field("adaptive_size", "min_size")
-MAX_SIZE = _strategy_field("adaptive_size", "max_size")
-PARALLEL = _strategy_field("mega_batch", "parallel")
-REUSE_BUFFER = _strategy_field("mega_batch", "reuse_buffer")
 
 
 def rule_problems(reading: Reading) -> Iterator[Problem]:
@@ -75,7 +64,7 @@ def _root_problems(reading: Reading) -> Iterator[Problem]:
         return
     # A document for either program that has keys only the target knows is the target's.
     if not any(field.side == "target" for field in reading.seen & set(BATCH_CONFIG)):
-        yield Problem(ROOT.path, "is required", allowed=ROOT.kind.allowed)
+        yield Problem(ROOT.path, "is required", allowed=ROOT.schema[ALLOWED])
 
 
 def compression(reading: Reading) -> str:
@@ -110,7 +99,7 @@ def _pattern_problems(reading: Reading) -> Iterator[Problem]:
 def _strategy_problems(reading: Reading) -> Iterator[Problem]:
     is_on = reading.value(ENABLE) if reading.is_known(ENABLE) else True
     if "batch" in reading.blocks and STRATEGY not in reading.seen and is_on:
-        yield Problem(STRATEGY.path, "is required", allowed=STRATEGY.kind.allowed)
+        yield Problem(STRATEGY.path, "is required", allowed=STRATEGY.schema[ALLOWED])
 
 
 def _size_problems(reading: Reading) -> Iterator[Problem]:
@@ -134,7 +123,7 @@ def _dead_letter_problems(reading: Reading) -> Iterator[Problem]:
     is_needed = reading.choices["failure"] == DEAD_LETTER_PATH.owner
     if is_needed and DEAD_LETTER_PATH not in reading.seen:
         message = "is required by policy 'SendToDLQ'"
-        yield Problem(DEAD_LETTER_PATH.path, message, allowed=DEAD_LETTER_PATH.kind.allowed)
+        yield Problem(DEAD_LETTER_PATH.path, message, allowed=DEAD_LETTER_PATH.schema[ALLOWED])
 
 
 def needs_order(reading: Reading) -> bool:

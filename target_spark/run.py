@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.batch_fields import BATCH
 from shared.batch_rules import cost_warnings
-from shared.batch_types import FixedSize, KeyPath, MegaBatch, MemoryBased
+from shared.batch_types import BATCH, FixedSize, KeyPath, MegaBatch, MemoryBased
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.logs import Progress
 from shared.metrics import JOB_DURATION, Timer

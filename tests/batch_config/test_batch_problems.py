@@ -7,8 +7,9 @@ from batch_documents import calm, damaged, documents
 from hypothesis import given
 
 from shared.batch_config import validate
-from shared.batch_types import Problem, Validated
+from shared.batch_types import Validated
 from shared.errors import SettingsError
+from shared.settings_check import Problem
 
 STRATEGY_NAMES = (
     "'fixed_size', 'time_window', 'memory_based', 'adaptive_size', 'low_latency', 'mega_batch'"

@@ -10,8 +10,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.batch_config import DOTTED_KEYS, is_batch_key, validate
-from shared.batch_fields import DOTTED
-from shared.batch_types import AdaptiveSize, FailurePolicy, FixedSize, LowLatency, MegaBatch
+from shared.batch_types import (
+    DOTTED,
+    AdaptiveSize,
+    FailurePolicy,
+    FixedSize,
+    LowLatency,
+    MegaBatch,
+)
 
 DESIGN_NAMES = [
     "batch.strategy",

@@ -78,7 +78,7 @@ def stream(**fields: Any) -> dict[str, Any]:
     ("settings", "line"),
     [
         ({}, "config: 'streams' is a required property"),
-        ({"streams": []}, "config['streams']: an array must have at least 1 item(s)"),
+        ({"streams": []}, "config['streams']: a list must have at least 1 item(s)"),
         ({"streams": {}}, "config['streams']: an object is not of type 'array'"),
         ({"streams": ["x"]}, "config['streams'][0]: 'x' is not of type 'object'"),
         ({"streams": [{}]}, "config['streams'][0]: 'name' is a required property"),
@@ -105,7 +105,7 @@ def stream(**fields: Any) -> dict[str, Any]:
         ),
         (
             stream(keys=["a", "a"]),
-            "config['streams'][0]['keys']: an array must not hold the same item twice",
+            "config['streams'][0]['keys']: a list must not hold the same item twice",
         ),
         (stream(keys=[1]), "config['streams'][0]['keys'][0]: 1 is not of type 'string'"),
         ({**GOOD, "wait": 0}, "config['wait']: 0 must be greater than 0"),
@@ -115,7 +115,7 @@ def stream(**fields: Any) -> dict[str, Any]:
         ({**GOOD, "even": 3}, "config['even']: 3 breaks the rule 'multipleOf'"),
         (
             {**GOOD, "spark": {"conf": {"a": []}}},
-            "config['spark']['conf']['a']: an array is not of type 'string', 'number'",
+            "config['spark']['conf']['a']: a list is not of type 'string', 'number'",
         ),
     ],
 )
