@@ -197,7 +197,11 @@ def schema_problems(
         value: What the user gave.
         path: Where it stands.
         unknown: Describes an unknown key, or returns None to ignore it.
+
+    Raises:
+        ValueError: The schema has a keyword by which nothing is checked here.
     """
+    _refuse_unknown_keywords(schema)
     unknown = unknown or partial(_unknown_setting, schema)
     fault = _fault(schema, path, value)
     if fault is not None:
@@ -308,9 +312,20 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
 }
 """Keyword → the type it is for, its test, and what is said of a value that fails it."""
 
-KNOWN_KEYWORDS = frozenset({"type", "anyOf", "items", "properties", "required", *_KEYWORDS})
-KNOWN_KEYWORDS |= {"additionalProperties", *ENGINE_KEYWORDS}
-"""Every keyword by which values are checked."""
+_CHECKED = frozenset({"type", "anyOf", "items", "properties", "required", *_KEYWORDS})
+_CHECKED |= {"additionalProperties"}
+_ANNOTATIONS = frozenset({"$schema", "title", "description", "default", "examples", "format"})
+_ANNOTATIONS |= {"secret"}
+
+
+def _refuse_unknown_keywords(schema: Schema) -> None:
+    unknown = sorted(
+        key for key in schema.keys() - _CHECKED - _ANNOTATIONS if not key.startswith("x-")
+    )
+    if unknown:
+        raise ValueError(
+            f"settings cannot be checked by the keyword {unknown[0]!r} in their schema"
+        )
 
 
 def _broken(schema: Schema, value: Json) -> str | None:

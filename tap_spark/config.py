@@ -11,7 +11,8 @@ from typing import Any
 from shared.about import Program
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.batch_types import BatchConfig
-from shared.settings_check import Problem, complete_settings
+from shared.settings_check import Problem, complete_settings, read
+from shared.settings_kinds import TEXT, at_least, schema_of, setting
 from shared.spark_packages import with_needs
 from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
 from shared.transforms.settings import PROPERTIES as TRANSFORMS
@@ -36,15 +37,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpoolSettings:
-    """Where lines wait on disk between the executors and standard output.
+    """Where lines wait on disk between the executors and standard output."""
 
-    Attributes:
-        root: Folder; None for the system's temporary folder.
-        bytes: How much may wait there.
-    """
-
-    root: str | None = None
-    bytes: int = 256 * MIB
+    root: str | None = setting(TEXT, "Folder; the system's temporary folder where not set.")
+    bytes: int = setting(at_least(MIB), "How many bytes may wait there.", default=256 * MIB)
 
 
 @dataclass(frozen=True)
@@ -113,24 +109,9 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "default": 10,
             "description": "Time between STATE messages inside a stream whose order allows them.",
         },
-        "spool": {
-            "type": "object",
-            "additionalProperties": False,
-            "description": "Disk space for lines on their way from Spark to standard output.",
-            "properties": {
-                "root": {
-                    "type": "string",
-                    "minLength": 1,
-                    "description": "Folder; the system's temporary folder where not set.",
-                },
-                "bytes": {
-                    "type": "integer",
-                    "minimum": MIB,
-                    "default": 256 * MIB,
-                    "description": "How many bytes may wait there.",
-                },
-            },
-        },
+        "spool": schema_of(
+            SpoolSettings, "Disk space for lines on their way from Spark to standard output."
+        ),
         **TRANSFORMS,
         **settings_properties("tap"),
     },
@@ -151,7 +132,6 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     batch = validate(given, "tap").check()
     for text in batch.warnings:
         _logger.warning(text)
-    spool = complete["spool"]
     connections = tuple(map(connection_config, complete["connections"]))
     streams = tuple(stream_config(stream, connections) for stream in complete["streams"])
     formats = [stream.format for stream in streams]
@@ -168,7 +148,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         start_date=complete.get("start_date"),
         spark=spark,
         state_interval_seconds=float(complete["state_interval_seconds"]),
-        spool=SpoolSettings(root=spool.get("root"), bytes=int(spool["bytes"])),
+        spool=SpoolSettings(**read(schema_of(SpoolSettings), complete["spool"])),
         batch=batch.batch_config,
         transforms=transform_settings(complete),
     )

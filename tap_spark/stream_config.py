@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.spark_settings import text_values
+from shared.settings_check import text_values
 from tap_spark.connection_config import ConnectionConfig
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "fixed_width")

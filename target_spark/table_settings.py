@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from shared.settings_check import Problem
-from shared.spark_settings import text_values
+from shared.settings_check import Problem, text_values
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc")
 LAKE_FORMATS = ("delta", "iceberg")
