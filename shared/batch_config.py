@@ -47,6 +47,7 @@ from shared.batch_types import (
     Validated,
     split_prefix,
 )
+from shared.settings import json_object
 from shared.settings_check import INVALID, Json, Problem, Rule, place, redacted
 from shared.settings_kinds import Side
 
@@ -203,32 +204,9 @@ def _read(name: str) -> dict[str, Any]:
     """
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        value = json.loads(data, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ValueError("not valid JSON: not Unicode text") from None
-    except RecursionError:
-        raise ValueError("not valid JSON: nested too deeply") from None
-    except json.JSONDecodeError as error:
-        at = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"not valid JSON: {error.msg} at {at}") from None
-    if not isinstance(value, dict):
-        raise ValueError("must hold one JSON object")
-    return value
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in result:
-            raise ValueError(f"the key {key!r} is given twice in one object")
-        result[key] = item
-    return result
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"not valid JSON: {name} is no JSON value")
+    return json_object(data, unique_keys=True)
 
 
 def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:

@@ -15,11 +15,19 @@ from shared.batch_types import (
     GROUPS,
     PREFIXES,
     VARIANT_BLOCKS,
-    KeyPath,
     VariantBlock,
     split_prefix,
 )
-from shared.settings_check import Json, Problem, nearest, place, read, schema_problems, shown
+from shared.settings_check import (
+    Json,
+    Location,
+    Problem,
+    nearest,
+    place,
+    read,
+    schema_problems,
+    shown,
+)
 from shared.settings_kinds import Field, Schema, Side, block, in_properties, object_of
 
 _MISSING: Any = object()
@@ -42,7 +50,7 @@ class Reading:
     side: Side
     is_shared: bool
     seen: set[Field] = field(default_factory=set)
-    found: dict[Field, tuple[KeyPath, Json]] = field(default_factory=dict)
+    found: dict[Field, tuple[Location, Json]] = field(default_factory=dict)
     choices: dict[str, str | None] = field(default_factory=dict)
     blocks: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
@@ -57,11 +65,11 @@ class Reading:
         """Tell whether `value` says what the user meant: given and right, or not given."""
         return setting in self.found or setting not in self.seen
 
-    def path(self, setting: Field) -> KeyPath:
+    def path(self, setting: Field) -> Location:
         """Return where the setting stands, or would stand."""
         return self.found[setting][0] if setting in self.found else setting.path
 
-    def take(self, setting: Field, path: KeyPath, schema: Schema, given: Json) -> None:
+    def take(self, setting: Field, path: Location, schema: Schema, given: Json) -> None:
         """Keep a right value, unless another spelling has given another one."""
         value = read(schema, given)
         first, known = self.found.setdefault(setting, (path, value))
@@ -122,7 +130,7 @@ def _holds_anything(value: Json) -> bool:
     )
 
 
-def _unknown_key(reading: Reading, _: Schema, path: KeyPath, value: Json) -> Problem | None:
+def _unknown_key(reading: Reading, _: Schema, path: Location, value: Json) -> Problem | None:
     name, key = str(path[0]), str(path[-1])
     named = [setting for setting in FIELDS if setting.path == path]
     if name in VARIANT_BLOCKS:
@@ -143,7 +151,7 @@ def _unknown_key(reading: Reading, _: Schema, path: KeyPath, value: Json) -> Pro
     return None
 
 
-def _unknown_config_key(path: KeyPath) -> Problem:
+def _unknown_config_key(path: Location) -> Problem:
     paths = [setting.path for setting in BATCH_CONFIG]
     depth = len(path)
     siblings = sorted({p[depth - 1] for p in paths if p[: depth - 1] == path[:-1]})
@@ -166,7 +174,7 @@ def _choice(reading: Reading, block: VariantBlock, config: Mapping[str, Any]) ->
 
 
 def _foreign_key(
-    reading: Reading, block: VariantBlock, path: KeyPath, name: str, value: Json
+    reading: Reading, block: VariantBlock, path: Location, name: str, value: Json
 ) -> Problem:
     """Say whose a setting is that the choice does not have; `name` is its key in its spelling."""
     chosen = reading.choices[block.name]

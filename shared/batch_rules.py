@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from shared.batch_reading import Reading
 from shared.batch_types import (
+    BATCH,
     BATCH_CONFIG,
     COMPRESSION,
     COMPRESSIONS,
@@ -25,16 +25,11 @@ from shared.batch_types import (
     REUSE_BUFFER,
     ROOT,
     STRATEGY,
-    AdaptiveSize,
-    FixedSize,
-    KeyPath,
-    LowLatency,
-    MegaBatch,
-    MemoryBased,
+    TARGET_LATENCY,
     Strategy,
-    TimeWindow,
 )
-from shared.settings_check import ALLOWED, Problem, nearest, place
+from shared.settings_check import ALLOWED, UNIT, Json, Location, Problem, nearest, place
+from shared.settings_kinds import Field
 from shared.units import size_text
 
 ROWS_PER_SECOND = 10_000
@@ -139,34 +134,6 @@ def _order_problems(reading: Reading) -> Iterator[Problem]:
         yield Problem(reading.path(PARALLEL), message, "true", "false, or another policy")
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """What makes a strategy flush: a number of rows or bytes, or a wait."""
-
-    setting: str
-    rows: int | None = None
-    size: int | None = None
-    seconds: float | None = None
-
-
-def _bounds(strategy: Strategy) -> tuple[_Bound, ...]:
-    match strategy:
-        case FixedSize():
-            wait = _Bound("timeout", seconds=strategy.timeout_seconds)
-            return (_Bound("size", rows=strategy.size), wait)
-        case TimeWindow():
-            return (_Bound("window", seconds=strategy.window_seconds),)
-        case MemoryBased():
-            return (_Bound("memory_size", size=strategy.memory_bytes),)
-        case AdaptiveSize():
-            return (_Bound("max_size", rows=strategy.max_size),)
-        case LowLatency():
-            wait = _Bound("max_wait", seconds=strategy.max_wait_seconds)
-            return (_Bound("max_size", rows=strategy.max_size), wait)
-        case MegaBatch():
-            return (_Bound("size", rows=strategy.size),)
-
-
 def effect_warnings(reading: Reading) -> Iterator[str]:
     """Yield a line for each setting that is given and changes nothing here."""
     if REUSE_BUFFER in reading.found and reading.side == "target":
@@ -177,7 +144,7 @@ def effect_warnings(reading: Reading) -> Iterator[str]:
 
 
 def cost_warnings(
-    strategy: Strategy, commit_seconds: float, paths: Mapping[str, KeyPath]
+    strategy: Strategy, commit_seconds: float, paths: Mapping[str, Location]
 ) -> Iterator[str]:
     """Yield a line for each setting that makes flushes too small for Spark.
 
@@ -186,30 +153,31 @@ def cost_warnings(
         commit_seconds: What one commit was measured to cost.
         paths: Where each of its settings stands.
     """
-    for bound in _bounds(strategy):
-        text = _cost(bound, commit_seconds)
+    for field in BATCH.variants[strategy.name]:
+        text = _cost(field, getattr(strategy, field.attribute), commit_seconds)
         if text:
-            yield f"{place(paths[bound.setting])}: {text}"
-    if isinstance(strategy, AdaptiveSize) and strategy.target_latency_seconds < commit_seconds:
-        yield (
-            f"{place(paths['target_latency'])}: {strategy.target_latency_seconds:g} s cannot "
-            f"be reached, as a commit takes about {commit_seconds:g} s however few its rows are"
-        )
+            yield f"{place(paths[field.key])}: {text}"
 
 
-def _cost(bound: _Bound, commit_seconds: float) -> str | None:
+def _cost(field: Field, value: Json, commit_seconds: float) -> str | None:
+    """Say what a value of one setting costs, if it makes flushes too small."""
     cost = f"a commit takes about {commit_seconds:g} s"
-    if bound.rows is not None and bound.rows < ROWS_PER_SECOND * commit_seconds:
-        most = max(1, round(bound.rows / commit_seconds))
-        enough = round(ROWS_PER_SECOND * commit_seconds)
-        return (
-            f"{bound.rows} rows a flush load at most {most} rows/s, as {cost}; use {enough} or more"
-        )
-    if bound.size is not None and bound.size < BYTES_PER_SECOND * commit_seconds:
-        rate = size_text(max(1, round(bound.size / commit_seconds / 1024)) * 1024)
-        enough_text = size_text(math.ceil(BYTES_PER_SECOND * commit_seconds / 2**20) * 2**20)
-        return f"flushes this small load at most {rate}/s, as {cost}; use {enough_text} or more"
-    if bound.seconds is not None and bound.seconds < COMMITS_PER_WAIT * commit_seconds:
-        least = COMMITS_PER_WAIT * commit_seconds
-        return f"{bound.seconds:g} s is shorter than needed, as {cost}; use {least:g} s or more"
+    unit = field.schema.get(UNIT) or field.schema["type"]
+    if field is TARGET_LATENCY:
+        if value < commit_seconds:
+            return f"{value:g} s cannot be reached, as {cost} however few its rows are"
+    elif unit == "integer" and field is not MIN_SIZE:
+        if value < ROWS_PER_SECOND * commit_seconds:
+            most = max(1, round(value / commit_seconds))
+            enough = round(ROWS_PER_SECOND * commit_seconds)
+            return (
+                f"{value} rows a flush load at most {most} rows/s, as {cost}; use {enough} or more"
+            )
+    elif unit == "bytes" and value < BYTES_PER_SECOND * commit_seconds:
+        rate = size_text(max(1, round(value / commit_seconds / 1024)) * 1024)
+        least = size_text(math.ceil(BYTES_PER_SECOND * commit_seconds / 2**20) * 2**20)
+        return f"flushes this small load at most {rate}/s, as {cost}; use {least} or more"
+    elif unit == "ms" and value < COMMITS_PER_WAIT * commit_seconds:
+        wait = f"{COMMITS_PER_WAIT * commit_seconds:g} s"
+        return f"{value:g} s is shorter than needed, as {cost}; use {wait} or more"
     return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
-from shared.settings_check import InvalidSettingsError, Location, Problem
+from shared.settings_check import InvalidSettingsError, Problem
 from shared.settings_kinds import (
     DURATION,
     FLAG,
@@ -28,8 +28,6 @@ from shared.settings_kinds import (
     listing,
     setting,
 )
-
-KeyPath = Location
 
 COMPRESSIONS: dict[str, tuple[str, ...]] = {
     "jsonl": ("none", "gzip", "zstd", "bzip2"),
@@ -316,7 +314,7 @@ BATCH = VariantBlock(
     {name: _declared("batch", kind, name) for name, kind in STRATEGIES.items()},
 )
 STRATEGY, ENABLE = BATCH.common
-MIN_SIZE, MAX_SIZE = BATCH.variants["adaptive_size"][:2]
+MIN_SIZE, MAX_SIZE, TARGET_LATENCY = BATCH.variants["adaptive_size"]
 PARALLEL, REUSE_BUFFER = BATCH.variants["mega_batch"][1:]
 
 _FAILURE = _declared("failure", FailurePolicy)

@@ -173,19 +173,45 @@ def read_json_object(path: Path) -> dict[str, Any]:
         ValueError: With what is wrong, in words that fit behind the file's name.
     """
     try:
-        value = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        return json_object(path.read_bytes())
     except FileNotFoundError:
         raise ValueError("the file does not exist") from None
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from None
+
+
+def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
+    """Read text that is one JSON object.
+
+    Args:
+        data: The text, in an encoding of Unicode.
+        unique_keys: Reject an object that gives a key twice; otherwise the last one counts.
+
+    Raises:
+        ValueError: With what is wrong, in one line.
+    """
+    pairs = _without_doubles if unique_keys else None
+    try:
+        value = json.loads(data, object_pairs_hook=pairs, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
-        raise ValueError("not valid JSON: not UTF-8 text") from None
+        raise ValueError("not valid JSON: not Unicode text") from None
+    except RecursionError:
+        raise ValueError("not valid JSON: nested too deeply") from None
     except json.JSONDecodeError as error:
         at = f"at line {error.lineno}, column {error.colno}"
         raise ValueError(f"not valid JSON: {error.msg} {at}") from None
     if not isinstance(value, dict):
         raise ValueError("must hold one JSON object")
     return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} is given twice in one object")
+        result[key] = item
+    return result
 
 
 def _refuse_constant(name: str) -> None:

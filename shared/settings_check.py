@@ -323,9 +323,7 @@ def _refuse_unknown_keywords(schema: Schema) -> None:
         key for key in schema.keys() - _CHECKED - _ANNOTATIONS if not key.startswith("x-")
     )
     if unknown:
-        raise ValueError(
-            f"settings cannot be checked by the keyword {unknown[0]!r} in their schema"
-        )
+        raise ValueError(f"the keyword {unknown[0]!r} is not supported in a schema of settings")
 
 
 def _broken(schema: Schema, value: Json) -> str | None:

@@ -209,7 +209,7 @@ class TestFiles:
             (b"[1]", "must hold one JSON object"),
             (b"", "not valid JSON"),
             (b'{"a": NaN}', "NaN is no JSON value"),
-            (b'{"a": "\xff"}', "not UTF-8"),
+            (b'{"a": "\xff"}', "not Unicode"),
         ],
     )
     def test_unreadable_content(self, tmp_path: Path, content: bytes, text: str) -> None:
