@@ -81,14 +81,14 @@ _NEAR_TOP_LEVEL = 0.85
 def validate(
     config: Mapping[str, Any], side: Side | None = None, *, commit_seconds: float | None = None
 ) -> Validated:
-    """Check the batch settings of a document; other settings are passed over.
+    """Check the batch settings of a document; ignore other settings.
 
     Args:
-        config: The settings, nested or dotted. An empty block counts as not given.
-        side: The program that reads them. None for a document that may be for either: it is
-            checked for both, and the values are those that target-spark reads.
-        commit_seconds: What one commit was measured to cost, for warnings of strategies that are
-            too fine for it; None for no such warnings.
+        config: The settings, nested or dotted. An empty block means the same as none.
+        side: The program that reads them. None checks for both programs, with the values that
+            target-spark reads.
+        commit_seconds: Measured duration of a commit, to warn of strategies with flushes that are
+            too small; None for no such warnings.
 
     Returns:
         The values, or all problems; `check()` raises them.
@@ -129,7 +129,7 @@ def settings_rule(side: Side) -> Rule:
 
 
 def without_invalid(value: Json) -> Json:
-    """Leave out what the JSON Schema has refused already, so that it is not reported twice."""
+    """Remove what the JSON Schema has rejected, so that it is not reported twice."""
     if isinstance(value, Mapping):
         kept = {key: item for key, item in value.items() if item is not INVALID}
         return {key: without_invalid(item) for key, item in kept.items()}
@@ -145,7 +145,7 @@ def _problems(reading: Reading) -> list[Problem]:
 def _shared_warnings(config: Mapping[str, Any]) -> Iterator[str]:
     for key in map(str, config):
         if PREFIXES.get(split_prefix(key)[0]) == "tap" and key in DOTTED_KEYS:
-            yield f"{place((key,))} counts for tap-spark only; shown is what target-spark reads"
+            yield f"{place((key,))} applies to tap-spark only; shown are the values of target-spark"
 
 
 def _batch_config(reading: Reading) -> BatchConfig | None:
@@ -210,11 +210,12 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:
-    """Warn of top-level keys that look like a mistyped block, as no program checks them here."""
+    """Warn of top-level keys that look like a mistyped block; only a program can check them."""
     for key in config:
         near = () if is_batch_key(key) else get_close_matches(key, BLOCKS, 1, _NEAR_TOP_LEVEL)
         for block in near:
-            yield f"{place((key,))} is no batch setting, so not checked; did you mean {block!r}?"
+            text = f"is not a batch setting, so it is not checked; did you mean {block!r}?"
+            yield f"{place((key,))} {text}"
 
 
 def _arguments(args: Sequence[str]) -> argparse.Namespace:
@@ -233,8 +234,8 @@ def main(args: Sequence[str]) -> int:
     """Run the command line.
 
     Returns:
-        0 where the settings are right (`ok` and the values on standard output), 2 where they are
-        not (a line for each problem on standard error).
+        0 if the settings are valid (`ok` and the values on standard output), 2 if they are not (a
+        line for each problem on standard error).
     """
     arguments = _arguments(args)
     if arguments.schema:

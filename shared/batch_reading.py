@@ -40,9 +40,9 @@ class Reading:
     Attributes:
         side: The program.
         is_shared: The document may be for either program.
-        seen: Settings that are given, right or wrong.
-        found: Those of them that are right: where they stand, and their values.
-        choices: The strategy and the policy; None if it is missing or wrong.
+        seen: Settings that are given, valid or not.
+        found: Those of them that are valid: their paths and values.
+        choices: The strategy and the policy; None if it is missing or invalid.
         blocks: Blocks that hold anything, known or not.
         problems: What is wrong so far.
     """
@@ -62,15 +62,15 @@ class Reading:
         return None if setting.default is None else read(setting.schema, setting.default)
 
     def is_known(self, setting: Field) -> bool:
-        """Tell whether `value` says what the user meant: given and right, or not given."""
+        """Tell whether `value` says what the user meant: given and valid, or not given."""
         return setting in self.found or setting not in self.seen
 
     def path(self, setting: Field) -> Location:
-        """Return where the setting stands, or would stand."""
+        """Return the path of the setting in the document, or the nested one if it is not given."""
         return self.found[setting][0] if setting in self.found else setting.path
 
     def take(self, setting: Field, path: Location, schema: Schema, given: Json) -> None:
-        """Keep a right value, unless another spelling has given another one."""
+        """Keep a valid value; report it if another spelling gave a different one."""
         value = read(schema, given)
         first, known = self.found.setdefault(setting, (path, value))
         if known != value:
@@ -83,9 +83,9 @@ def read_document(config: Mapping[str, Any], side: Side, *, is_shared: bool = Fa
     """Read every batch setting of a document.
 
     Args:
-        config: The settings; keys that are no batch settings are ignored.
+        config: The settings; other keys are ignored.
         side: The program to read it for.
-        is_shared: Settings that only the other program has are no problem.
+        is_shared: Accept settings that only the other program has.
     """
     reading = Reading(side, is_shared)
     for variants in VARIANT_BLOCKS.values():
@@ -162,7 +162,7 @@ def _unknown_config_key(path: Location) -> Problem:
 
 
 def _choice(reading: Reading, block: VariantBlock, config: Mapping[str, Any]) -> str | None:
-    """Return the one choice that is given and right; the default if none is given."""
+    """Return the one valid choice that is given; the default if none is given."""
     values = [config[key] for key, found in _counting(reading, config) if found is block.chooser]
     nested = _at(config.get(block.name), [block.chooser.key])
     values += [] if nested is _MISSING else [nested]
@@ -176,7 +176,7 @@ def _choice(reading: Reading, block: VariantBlock, config: Mapping[str, Any]) ->
 def _foreign_key(
     reading: Reading, block: VariantBlock, path: Location, name: str, value: Json
 ) -> Problem:
-    """Say whose a setting is that the choice does not have; `name` is its key in its spelling."""
+    """Report a setting of another choice; `name` is its key in its spelling."""
     chosen = reading.choices[block.name]
     is_dotted = len(path) == 1
     names = {other: (other.dotted if is_dotted else other.key) or "" for other in block.fields}
@@ -184,7 +184,7 @@ def _foreign_key(
     owners = [other.owner for other in block.fields if names[other] == name]
     message = f"belongs to {block.noun} {' and '.join(map(repr, owners))}, not to {chosen!r}"
     if block.chooser not in reading.seen:
-        message += f" (the {block.noun} where none is given)"
+        message += f" (the {block.noun} if none is given)"
     available = block.available(chosen)
     twin = next((names[other] for other in available if other.key == mine.key), None)
     allowed = _listed(names[other] for other in available)
@@ -213,7 +213,7 @@ def _read_dotted(reading: Reading, config: Mapping[str, Any]) -> None:
 
 
 def _counting(reading: Reading, config: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
-    """Yield the dotted keys that count for the program of the reading."""
+    """Yield the dotted keys that the program reads."""
     for key in map(str, config):
         prefix, name = split_prefix(key)
         if name in DOTTED and PREFIXES.get(prefix, reading.side) == reading.side:

@@ -1,4 +1,4 @@
-"""Rules between batch settings, and warnings about what Spark is too slow for."""
+"""Rules between batch settings, and warnings about flushes that are too small for Spark."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from shared.units import size_text
 
 ROWS_PER_SECOND = 10_000
 BYTES_PER_SECOND = 10 * 1024 * 1024
-"""A strategy that cannot load this fast, because of its commits alone, gets a warning."""
+"""A strategy that cannot load this fast because of its commits gets a warning."""
 
 COMMITS_PER_WAIT = 2
 """A wait shorter than this many commits gets a warning: commits then take most of the time."""
 
 
 def rule_problems(reading: Reading) -> Iterator[Problem]:
-    """Yield what is wrong between settings that are right by themselves."""
+    """Yield what is wrong between settings that are valid by themselves."""
     for rule in (
         _root_problems,
         _compression_problems,
@@ -63,7 +63,7 @@ def _root_problems(reading: Reading) -> Iterator[Problem]:
 
 
 def compression(reading: Reading) -> str:
-    """Return the compression of the batch files: the one given, else the format's default."""
+    """Return the compression of the batch files: the given one, or the default of the format."""
     if COMPRESSION in reading.found:
         return str(reading.value(COMPRESSION))
     return DEFAULT_COMPRESSION[reading.value(FORMAT)]
@@ -75,7 +75,7 @@ def _compression_problems(reading: Reading) -> Iterator[Problem]:
     file_format, given = reading.value(FORMAT), reading.value(COMPRESSION)
     known = COMPRESSIONS[file_format]
     if given not in known:
-        message = f"{given!r} is no compression of format {file_format!r}"
+        message = f"{given!r} is not a compression of format {file_format!r}"
         allowed = ", ".join(map(repr, known))
         path = reading.path(COMPRESSION)
         yield Problem(path, message, repr(given), allowed, nearest(given, known))
@@ -87,7 +87,7 @@ def _pattern_problems(reading: Reading) -> Iterator[Problem]:
     included = reading.value(INCLUDE)
     for index, pattern in enumerate(reading.value(EXCLUDE)):
         if pattern in included:
-            message = f"{pattern!r} stands in 'include_streams' too; give it in one of them"
+            message = f"{pattern!r} is also in 'include_streams'; give it in one of them"
             yield Problem((*reading.path(EXCLUDE), index), message, repr(pattern))
 
 
@@ -130,12 +130,12 @@ def _order_problems(reading: Reading) -> Iterator[Problem]:
     is_parallel = PARALLEL in reading.found and reading.value(PARALLEL)
     if is_parallel and needs_order(reading):
         policy = reading.value(POLICY)
-        message = f"true does not go with policy {policy!r}, which keeps the order of batches"
+        message = f"true conflicts with policy {policy!r}, which keeps the order of batches"
         yield Problem(reading.path(PARALLEL), message, "true", "false, or another policy")
 
 
 def effect_warnings(reading: Reading) -> Iterator[str]:
-    """Yield a line for each setting that is given and changes nothing here."""
+    """Yield a warning for each setting that is given and has no effect."""
     if REUSE_BUFFER in reading.found and reading.side == "target":
         yield (
             f"{place(reading.path(REUSE_BUFFER))}: has no effect, as no flush has a buffer of its "
@@ -146,12 +146,12 @@ def effect_warnings(reading: Reading) -> Iterator[str]:
 def cost_warnings(
     strategy: Strategy, commit_seconds: float, paths: Mapping[str, Location]
 ) -> Iterator[str]:
-    """Yield a line for each setting that makes flushes too small for Spark.
+    """Yield a warning for each setting that makes flushes too small for Spark.
 
     Args:
         strategy: A strategy.
-        commit_seconds: What one commit was measured to cost.
-        paths: Where each of its settings stands.
+        commit_seconds: Measured duration of a commit.
+        paths: Path of each of its settings.
     """
     for field in BATCH.variants[strategy.name]:
         text = _cost(field, getattr(strategy, field.attribute), commit_seconds)

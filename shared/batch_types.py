@@ -63,7 +63,7 @@ class BatchConfig:
     )
     compression: str = setting(
         choice(_ALL_COMPRESSIONS),
-        "Compression of the batch files; which there are depends on the format.",
+        "Compression of the batch files; the choices depend on the format.",
         unset="gzip",
         key="encoding.compression",
     )
@@ -71,7 +71,7 @@ class BatchConfig:
         LOCATION, "Folder or URL of the batch files. Required in tap-spark.", key="storage.root"
     )
     prefix: str = setting(
-        PREFIX, "Put before the name of every file.", default="", key="storage.prefix"
+        PREFIX, "Prefix of the name of every file.", default="", key="storage.prefix"
     )
     options: Mapping[str, Any] = setting(
         OPTIONS,
@@ -82,26 +82,26 @@ class BatchConfig:
     )
     batch_size: int | None = setting(
         count(),
-        "Exact rows of a file; the last one holds the rest. Bounded by bytes where not set.",
+        "Exact rows of a file; the last one holds the rest. Bounded by bytes if not set.",
     )
     include_streams: tuple[str, ...] = setting(
         _PATTERNS,
-        "Patterns (`*`, `?`, `[...]`) of the streams sent as BATCH; all where the list is empty.",
+        "Patterns (`*`, `?`, `[...]`) of the streams sent as BATCH; all if the list is empty.",
         default=[],
     )
     exclude_streams: tuple[str, ...] = setting(
         _PATTERNS,
-        "Patterns of the streams sent as RECORD; wins over `include_streams`.",
+        "Patterns of the streams sent as RECORD; overrides `include_streams`.",
         default=[],
     )
     allowed_roots: tuple[str, ...] | None = setting(
         _ROOTS,
-        "The only folders and URLs that files of a manifest may lie in; anywhere where not set.",
+        "The only folders and URLs that files of a manifest may be in; anywhere if not set.",
         side="target",
     )
     cleanup: bool = setting(
         FLAG,
-        "Delete consumed batch files after their commit, where they lie in `allowed_roots` or "
+        "Delete consumed batch files after their commit, if they are in `allowed_roots` or "
         "`storage.root`.",
         default=False,
         side="target",
@@ -153,7 +153,7 @@ class AdaptiveSize:
     )
     target_latency_seconds: float = setting(
         DURATION,
-        "Time a commit is steered to, by the number of its rows.",
+        "Time that a commit should take; the number of rows follows from it.",
         default="100ms",
         key="target_latency",
     )
@@ -176,7 +176,7 @@ class LowLatency:
     )
     eager: bool = setting(
         FLAG,
-        "Flush as soon as nothing more waits on the input.",
+        "Flush as soon as no more input is waiting.",
         default=True,
         dotted="batch.eager_processing",
     )
@@ -196,7 +196,7 @@ class MegaBatch:
         default=True,
     )
     reuse_buffer: bool = setting(
-        FLAG, "Accepted, without effect: no flush has a buffer of its own.", default=True
+        FLAG, "Accepted and ignored: a flush has no buffer of its own.", default=True
     )
 
 
@@ -228,13 +228,13 @@ class FailurePolicy:
 
     policy: str = setting(
         choice(POLICIES),
-        "What happens to records and commits that fail.",
+        "How to handle records and commits that fail.",
         default="FailBatch",
         dotted="failure_strategy",
     )
     max_retries: int = setting(
         count(MOST_RETRIES),
-        "How often a failed commit is tried again.",
+        "How often to retry a failed commit.",
         default=3,
         unset=0,
         owner="RetryWithBackoff",
@@ -242,7 +242,7 @@ class FailurePolicy:
     )
     backoff_seconds: float = setting(
         DURATION,
-        "Pause before the first retry; later ones are longer.",
+        "Pause before the first retry; later pauses are longer.",
         default="1s",
         unset=0.0,
         key="retry_backoff",
@@ -331,19 +331,19 @@ POLICY = FAILURE.chooser
 VARIANT_BLOCKS = {block.name: block for block in (BATCH, FAILURE)}
 FIELDS = (*BATCH_CONFIG, *BATCH.fields, *FAILURE.fields)
 BLOCKS: dict[str, str] = {
-    "batch_config": "Batch files: their encoding, where they lie, which streams use them.",
+    "batch_config": "Batch files: their encoding, their storage, and the streams that use them.",
     "batch": "When a stream is flushed.",
-    "failure": "What happens to records and commits that fail.",
+    "failure": "How to handle records and commits that fail.",
 }
 """The blocks, with their descriptions."""
 GROUPS: dict[str, str] = {
     "encoding": "Format and compression of the batch files.",
-    "storage": "Where the batch files lie.",
+    "storage": "Where to store the batch files.",
 }
 """The blocks within `batch_config`."""
 
 PREFIXES: dict[str, Side] = {"source.": "tap", "sink.": "target"}
-"""What may stand before a dotted key, and the program it then counts for."""
+"""Prefix of a dotted key → the program that then reads it."""
 
 DOTTED: dict[str, Field] = {
     field.dotted: field
@@ -354,7 +354,7 @@ DOTTED: dict[str, Field] = {
 """Every dotted key, without `source.` and `sink.`."""
 
 DOTTED_KEYS: tuple[str, ...] = tuple(prefix + name for prefix in ("", *PREFIXES) for name in DOTTED)
-"""Every dotted key, with and without what may stand before it."""
+"""Every dotted key, with and without a prefix."""
 
 
 def split_prefix(key: str) -> tuple[str, str]:
@@ -373,7 +373,7 @@ class Validated:
         strategy: None if the `batch` block is not given, or `enable` is false.
         failure: The default policy if the block is not given.
         problems: All of them.
-        warnings: Settings that are allowed and hardly meant.
+        warnings: Settings that are allowed but probably not intended.
     """
 
     side: Side | None = None

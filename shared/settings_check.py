@@ -193,15 +193,15 @@ def schema_problems(
     """Yield everything in which a value differs from its schema.
 
     Args:
-        schema: JSON Schema, of the keywords that the settings use.
+        schema: JSON Schema of the value.
         value: What the user gave.
-        path: Where it stands.
+        path: Its path from the top.
         unknown: Describes an unknown key, or returns None to ignore it.
 
     Raises:
-        ValueError: The schema has a keyword by which nothing is checked here.
+        ValueError: The schema has a keyword that this check does not know.
     """
-    _refuse_unknown_keywords(schema)
+    _reject_unknown_keywords(schema)
     unknown = unknown or partial(_unknown_setting, schema)
     fault = _fault(schema, path, value)
     if fault is not None:
@@ -282,6 +282,8 @@ _TYPES: Mapping[str, Callable[[Json], bool]] = {
     "integer": is_whole,
     "number": is_number,
     "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "any": lambda _: True,
 }
 
 
@@ -296,7 +298,7 @@ def _all_differ(items: Sequence[Json], _: bool) -> bool:
 
 
 _KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
-    "enum": ("string", lambda value, limit: value in limit, "is not one of {choices}"),
+    "enum": ("any", lambda value, limit: value in limit, "is not one of {choices}"),
     "minimum": ("number", operator.ge, "is less than the minimum of {limit}"),
     "exclusiveMinimum": ("number", operator.gt, "must be greater than {limit}"),
     "maximum": ("number", operator.le, "is greater than the maximum of {limit}"),
@@ -310,18 +312,17 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
     ),
     "uniqueItems": ("array", _all_differ, "must not hold the same item twice"),
 }
-"""Keyword → the type it is for, its test, and what is said of a value that fails it."""
+"""Keyword → the type it applies to, its test, and the error of a value that fails it."""
 
-_CHECKED = frozenset({"type", "anyOf", "items", "properties", "required", *_KEYWORDS})
-_CHECKED |= {"additionalProperties"}
-_ANNOTATIONS = frozenset({"$schema", "title", "description", "default", "examples", "format"})
-_ANNOTATIONS |= {"secret"}
+_SUPPORTED = frozenset(_KEYWORDS) | {
+    *("type", "items", "properties", "additionalProperties", "required", "secret"),
+    *("$schema", "title", "description", "default", "examples", "format"),
+}
 
 
-def _refuse_unknown_keywords(schema: Schema) -> None:
-    unknown = sorted(
-        key for key in schema.keys() - _CHECKED - _ANNOTATIONS if not key.startswith("x-")
-    )
+def _reject_unknown_keywords(schema: Schema) -> None:
+    supported = _SUPPORTED | {"anyOf"} if UNIT in schema else _SUPPORTED
+    unknown = sorted(key for key in schema.keys() - supported if not key.startswith("x-"))
     if unknown:
         raise ValueError(f"the keyword {unknown[0]!r} is not supported in a schema of settings")
 

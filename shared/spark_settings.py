@@ -38,7 +38,7 @@ class SparkSettings:
     jars: tuple[str, ...] = setting(TEXTS, "Jar files to put on the classpath.", default=[])
     conf: Mapping[str, str] = setting(
         SECRET_VALUES,
-        "Spark configuration, passed through as is.",
+        "Spark configuration, passed on unchanged.",
         default={},
         examples=[{"spark.driver.memory": "4g"}],
     )
@@ -59,7 +59,7 @@ def spark_settings(block: Mapping[str, Any]) -> SparkSettings:
 
 
 def spark_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of the `spark` block."""
+    """Check the rules between settings of the `spark` block."""
     block = settings.get("spark")
     if isinstance(block, Mapping) and "master" in block and "remote" in block:
-        yield Problem(("spark",), "'master' and 'remote' exclude each other; give one of them")
+        yield Problem(("spark",), "'master' and 'remote' exclude each other; set one of them")

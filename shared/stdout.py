@@ -128,6 +128,6 @@ def claim_stdout() -> MessageOutput:
 
 def _closed_pipe() -> ClosedPipeError:
     return ClosedPipeError(
-        "whoever was reading standard output has gone away",
+        "the reader of standard output has gone away",
         hint="see the log of the program that comes next in the pipe",
     )

@@ -37,10 +37,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpoolSettings:
-    """Where lines wait on disk between the executors and standard output."""
+    """Lines on disk, between the executors and standard output."""
 
-    root: str | None = setting(TEXT, "Folder; the system's temporary folder where not set.")
-    bytes: int = setting(at_least(MIB), "How many bytes may wait there.", default=256 * MIB)
+    root: str | None = setting(TEXT, "Folder; the system's temporary folder if not set.")
+    bytes: int = setting(at_least(MIB), "Largest number of bytes to keep there.", default=256 * MIB)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TapConfig:
         spark: How to start or reach Spark.
         state_interval_seconds: Time between STATE messages inside a stream.
         spool: Lines on their way to standard output.
-        batch: Which streams go as BATCH, and how; None where all go as RECORD.
+        batch: Which streams to send as BATCH, and how; None if all go as RECORD.
         transforms: What happens to records before they are written.
     """
 
@@ -80,7 +80,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "array",
             "items": STREAM_SCHEMA,
             "default": [],
-            "description": "What to read, each as a stream of its own.",
+            "description": "Streams to read.",
         },
         "connections": {
             "type": "array",
@@ -93,13 +93,13 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "integer",
             "minimum": 1,
             "default": 1,
-            "description": "How many streams are read at the same time.",
+            "description": "How many streams to read at the same time.",
         },
         "start_date": {
             "type": "string",
             "format": "date-time",
-            "description": "Where date and timestamp replication keys start without a bookmark "
-            "(inclusive; UTC where no offset is given).",
+            "description": "Lower bound of date and timestamp replication keys without a bookmark "
+            "(inclusive; UTC if it has no offset).",
             "examples": ["2026-01-01T00:00:00Z"],
         },
         "spark": spark_schema("tap-spark"),
@@ -107,7 +107,8 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "number",
             "exclusiveMinimum": 0,
             "default": 10,
-            "description": "Time between STATE messages inside a stream whose order allows them.",
+            "description": "Seconds between STATE messages inside a stream, if its order allows "
+            "them.",
         },
         "spool": schema_of(
             SpoolSettings, "Disk space for lines on their way from Spark to standard output."
@@ -119,7 +120,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
 
 
 def tap_config(settings: Mapping[str, Any]) -> TapConfig:
-    """Validate settings and turn them into their typed form.
+    """Check settings and turn them into their typed form.
 
     Args:
         settings: As `shared.settings.load_settings` gives them, or written by hand.

@@ -20,7 +20,7 @@ from shared.settings_kinds import (
 from tap_spark.jdbc.urls import property_problems
 
 KINDS = ("url", "catalog", "path")
-"""What a connection may lead to, exactly one of which is needed."""
+"""Kinds of connections; an item has exactly one of these settings."""
 ONLY_FOR_URL = (
     "user",
     "password",
@@ -46,15 +46,15 @@ class ConnectionConfig:
         secret=True,
         examples=["jdbc:postgresql://db.example.com/shop"],
     )
-    user: str | None = setting(TEXT, "Who logs in.")
+    user: str | None = setting(TEXT, "User name.")
     password: str | None = setting(ANY_TEXT, "Password of the user.", secret=True)
     driver: str | None = setting(
-        TEXT, "Java class of the JDBC driver, where the url does not tell it."
+        TEXT, "Java class of the JDBC driver, if the url does not determine it."
     )
     package: str | None = setting(
         TEXT,
-        "Maven coordinates of the JDBC driver, where the url does not tell them, or another "
-        "version is wanted.",
+        "Maven coordinates of the JDBC driver, if the url does not determine them, or for another "
+        "version.",
         examples=["org.postgresql:postgresql:42.7.14"],
     )
     properties: Mapping[str, str] = setting(
@@ -65,8 +65,8 @@ class ConnectionConfig:
     )
     allow_properties: tuple[str, ...] = setting(
         NAMES,
-        "Names of driver properties that may be set although they can load classes, read files "
-        "or switch off security.",
+        "Names of driver properties to allow, although they can load classes, read files or turn "
+        "off security.",
         default=[],
     )
     catalog: str | None = setting(
@@ -76,7 +76,7 @@ class ConnectionConfig:
     )
     path: str | None = setting(
         TEXT,
-        "Folder or URL below which Delta and Iceberg tables lie.",
+        "Folder or URL with Delta and Iceberg tables below it.",
         examples=["/lake", "s3a://bucket/lake"],
     )
     include: tuple[str, ...] = setting(
@@ -86,29 +86,28 @@ class ConnectionConfig:
         examples=[["public.*", "sales.order_*"]],
     )
     exclude: tuple[str, ...] = setting(
-        NAMES, "Globs of `schema.table` to leave out all the same.", default=[]
+        NAMES, "Globs of `schema.table` to exclude, even if included.", default=[]
     )
-    views: bool = setting(SWITCH, "Whether views are listed.", default=True)
+    views: bool = setting(SWITCH, "Whether to list views.", default=True)
     stream_prefix: str = setting(
-        ANY_TEXT, "Put before the name of every stream of the connection.", default=""
+        ANY_TEXT, "Prefix of the name of every stream of the connection.", default=""
     )
     snapshot: bool = setting(
         SWITCH,
-        "Read all parts of a table as of one moment, where the database can (see "
-        "docs/databases.md).",
+        "Read all parts of a table in one snapshot, if the database can (see docs/databases.md).",
         default=True,
     )
     partitions: int | None = setting(
         at_least(1),
-        "Parts of a table that are read in parallel; chosen by the table's statistics where not "
+        "Number of parts of a table to read in parallel; chosen from the table's statistics if not "
         "set.",
     )
     fetch_size: int = setting(
-        at_least(1), "Rows the JDBC driver asks for at a time.", default=10_000
+        at_least(1), "Rows the JDBC driver fetches at a time.", default=10_000
     )
     retries: int = setting(
         at_least(0),
-        "How often a connection that failed for a passing reason is tried again.",
+        "How often to retry after a temporary failure, such as a lost connection.",
         default=3,
     )
 

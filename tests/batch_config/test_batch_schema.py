@@ -25,7 +25,7 @@ def beyond_schema(problem):
     measured = (
         is_text and problem.allowed is not None and problem.allowed.startswith(("a time", "a size"))
     )
-    compared = ("is above", "is below", "stands in 'include_streams'")
+    compared = ("is above", "is below", "is also in 'include_streams'")
     return measured or any(words in problem.message for words in compared)
 
 

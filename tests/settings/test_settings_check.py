@@ -333,9 +333,15 @@ def test_numbers_that_json_does_not_have_are_wrong(value: float) -> None:
     assert problems({**GOOD, "wait": value}) == [f"config['wait']: {value} is not of type 'number'"]
 
 
-def test_a_keyword_that_is_not_checked_is_refused() -> None:
-    with pytest.raises(ValueError, match="'oneOf'"):
-        list(schema_problems({"type": "object", "oneOf": []}, {}))
+@pytest.mark.parametrize("keyword", ["oneOf", "anyOf", "const", "maxLength"])
+def test_a_keyword_that_is_not_checked_is_rejected(keyword: str) -> None:
+    with pytest.raises(ValueError, match=f"keyword '{keyword}' is not supported"):
+        list(schema_problems({"type": "object", keyword: []}, {}))
+
+
+@pytest.mark.parametrize(("value", "count"), [(1, 0), ("a", 0), (None, 0), (2, 1), ("b", 1)])
+def test_a_choice_may_be_of_any_type(value: object, count: int) -> None:
+    assert len(list(schema_problems({"enum": [1, "a", None]}, value))) == count
 
 
 def test_values_are_read_into_one_type_each() -> None:
