@@ -357,12 +357,13 @@ def _text(keyword: str, schema: Schema, shown_value: str) -> str:
     return text if keyword == "minLength" else f"{shown_value} {text}"
 
 
-def _nearest_choice(value: Json, choices: Sequence[str]) -> str | None:
+def _nearest_choice(value: Json, choices: Sequence[Json]) -> str | None:
     if not isinstance(value, str) or not value:
         return None
+    words = [word for word in choices if isinstance(word, str)]
     # Short forms (`gz`) are too far from the word for a measure of likeness.
-    longer = (word for word in choices if word.startswith(value.lower()))
-    return nearest(value, choices) or next(longer, None)
+    longer = (word for word in words if word.startswith(value.lower()))
+    return nearest(value, words) or next(longer, None)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
