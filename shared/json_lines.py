@@ -1,7 +1,7 @@
 """JSON lines to Arrow: RECORD messages or bare records, with the stream's schema.
 
 Blocks go through Arrow's own JSON reader. Where that refuses a block, or could have read it in
-another way than JSON means it, the block is cut into small pieces and the pieces that are refused
+another way than JSON means it, the block is cut into small pieces and the pieces that are rejected
 again go through `shared/exact_json.py`, so that each record gets a verdict of its own. Both ways
 give the same values.
 """
@@ -20,7 +20,7 @@ from shared.fast_json import BlockRefused, FastReader, rows_without_columns
 from shared.schema_nodes import JsonText, is_free_form, schema_columns
 
 PIECE_BYTES = 128 * 1024
-"""Size of the pieces into which a refused block is cut."""
+"""Size of the pieces of a rejected block."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _INSTANT = pa.timestamp("us", "UTC")
@@ -36,7 +36,7 @@ class LinesRead:
             message has none or it is no time.
         versions: `version` of each accepted record (envelopes only).
         rows_read: Lines that are not blank, accepted or not.
-        rejects: 0-based line within the data, and the reason, for each refused record.
+        rejects: 0-based line within the data, and the reason, for each rejected record.
         unexpected: False where a reader that was asked has seen that no object has a property
             that its schema does not name.
     """

@@ -1,4 +1,4 @@
-"""Jars that Maven coordinates came to, kept from one start of Spark to the next.
+"""The jars of Maven coordinates, kept from one start of Spark to the next.
 
 Spark resolves `spark.jars.packages` anew at every start, which takes seconds, and two processes
 that fill its cache at the same time get in each other's way: both programs of a pipe do so. Here
@@ -34,7 +34,7 @@ Remember = Callable[[str], None]
 def resolved(
     conf: Mapping[str, str], environ: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, str], Remember]]:
-    """Replace packages by their jars where these are known; else let nobody else resolve them.
+    """Replace packages by their jars if these are known; else hold a lock while Spark resolves.
 
     Args:
         conf: The whole Spark configuration.
@@ -77,7 +77,7 @@ def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
 
 
 def _known(place: Path) -> list[str] | None:
-    """The jars, if they are all still there and nobody else can have named them."""
+    """Return the jars, if they all still exist and only we can have named them."""
     if not (is_trusted(place.parent) and is_trusted(place)):
         return None
     try:
@@ -112,7 +112,7 @@ def _split(text: str) -> list[str]:
 
 
 def _forget(_: str) -> None:
-    """Nothing is to be remembered."""
+    """Remember nothing."""
 
 
 @contextmanager

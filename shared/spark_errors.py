@@ -1,4 +1,4 @@
-"""What Spark failed with, as one error a user can act on; for both programs.
+"""Turn failures of Spark into one error that a user can act on.
 
 Works on texts alone: the same failure has other classes in classic Spark and Spark Connect, and
 nothing here needs pyspark.
@@ -37,7 +37,7 @@ _OUR_ERRORS = {kind.__name__: kind for kind in errors.EXIT_CODES}
 
 @dataclass(frozen=True)
 class Cause:
-    """A kind of failure: told by any of some texts, explained by one error.
+    """A kind of failure: recognised by any of some texts, explained by one error.
 
     Attributes:
         signs: Texts, any of which tells it.
@@ -130,7 +130,7 @@ def explain(
 
     Args:
         error: What PySpark, Py4J or Spark Connect raised.
-        where: What it was about; fills in what the error does not know itself.
+        where: What it was about; completes the place of the error.
         default: What an unknown failure becomes.
 
     Returns:
@@ -156,7 +156,7 @@ def explain(
 def explain_environment(
     error: BaseException, where: Where | None = None
 ) -> SingerSparkError | None:
-    """Explain a failure of the machine or the cluster; None where it is about data or code.
+    """Explain a failure of the machine or the cluster; None if it is about data or code.
 
     Args:
         error: What PySpark, Py4J or Spark Connect raised.
@@ -170,7 +170,7 @@ def explain_environment(
 
 
 def plain_path(url: str) -> str:
-    """Write a `file:` URL as the path a user knows it by."""
+    """Write a `file:` URL as a plain path."""
     return re.sub(r"^file:/+", "/", url)
 
 
@@ -179,7 +179,7 @@ def _first(causes: Sequence[Cause], text: str) -> Cause | None:
 
 
 def _merge(one: Where, other: Where) -> Where:
-    """Fill in what the first does not know."""
+    """Complete the first place from the second."""
     return Where(
         stream=one.stream if one.stream is not None else other.stream,
         file=one.file if one.file is not None else other.file,
@@ -215,7 +215,7 @@ def _os_error(number: int, message: str, where: Where) -> SingerSparkError:
 
 
 def _reason(error: BaseException, text: str) -> tuple[str, str]:
-    """Find Spark's most telling sentence, and the name of the error condition it belongs to."""
+    """Return the sentence of Spark that explains most, and the name of its error condition."""
     conditions = _CONDITION.findall(text)
     told = [(_short(message), name) for name, message in conditions if _short(message)]
     if told:

@@ -1,4 +1,4 @@
-"""The client of web servers, which goes where the settings allow, wherever a server points."""
+"""The client of web servers, which follows redirects only to places that the settings allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GuardedClient:
 
     Attributes:
         reach: Hosts that get what the session sends with each request; None for any.
-        bound: Folders that files must lie in; None for any.
+        bound: Folders that files must be in; None for any.
     """
 
     reach: Roots | None
