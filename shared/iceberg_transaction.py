@@ -42,7 +42,7 @@ class NewColumn:
 
 
 @dataclass(frozen=True)
-class Transform:
+class PartitionTransform:
     """What a table is partitioned by: `identity`, `bucket`, `truncate`, `years`, `days`, …"""
 
     name: str
@@ -134,7 +134,7 @@ class IcebergTransaction:
                 update.removeField(field.name())
         update.commit()
 
-    def partitioned(self, parts: Sequence[Transform]) -> None:
+    def partitioned(self, parts: Sequence[PartitionTransform]) -> None:
         """Partition a table without partitions; call it after `columns`."""
         update = self._transaction.updateSpec()
         terms = self._iceberg.expressions.Expressions

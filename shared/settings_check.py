@@ -390,8 +390,8 @@ def _unknown_setting(root: Schema, schema: Schema, path: Location, _: Json) -> P
         # The key may be right and only its place wrong (`master` for `spark.master`).
         elsewhere = {re.split(r"[.\]]+", name)[-1]: name for name, _ in declared_names(root)}
         match = elsewhere.get(nearest(key, elsewhere) or "")
-    known = "" if match else f"; known are {', '.join(map(repr, siblings))}"
-    return Problem(path, f"unknown setting{known}", nearest=match)
+    known = f"unknown setting; known are {', '.join(map(repr, siblings))}"
+    return Problem(path, "unknown setting" if match else known, nearest=match)
 
 
 def _mark_invalid(settings: Mapping[str, Any], problems: Iterable[Problem]) -> dict[str, Any]:
