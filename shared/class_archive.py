@@ -78,7 +78,7 @@ def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str])
     base = base_archive(path)
     used = [path.parent, path, *([base] if base.is_file() else [])]
     if not all(map(is_trusted, used)):
-        _log.warning("%s is not used, as others may have written it", path)
+        _log.warning("ignoring %s: other users may have written it", path)
         return []
     files = f"{base}{os.pathsep}{path}" if base.is_file() else str(path)
     return ["-Xshare:auto", f"-XX:SharedArchiveFile={files}"]
@@ -134,7 +134,7 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
         if not made.is_file():
             return None
         if base_archive(made).is_file():
-            # The upper archive fits only the very file it was made upon: both names, base first.
+            # The upper archive fits only the base file it was made with: rename both, base first.
             base_archive(made).replace(base_archive(path))
         made.replace(path)
     _prune(path)

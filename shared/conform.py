@@ -8,7 +8,7 @@ import pyarrow as pa
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns, order and types of `schema`.
 
-    Columns it lacks become null, at any depth; columns that `schema` lacks are left out.
+    Columns it lacks become null, at any depth; columns that `schema` lacks are dropped.
 
     Raises:
         pyarrow.ArrowInvalid: A value does not fit the wider type.

@@ -191,7 +191,7 @@ def rows_without_columns(count: int) -> pa.Table:
 
 
 def _framed_lines(data: bytes) -> int:
-    """Count the lines, each of which has to go from a brace to a brace."""
+    """Count the lines, each of which must begin and end with a brace."""
     last, lines, find = len(data) - 1, 0, data.find
     if not data.startswith(b"{"):
         raise BlockRefused

@@ -51,7 +51,7 @@ class PartitionTransform:
 
 
 class IcebergTransaction:
-    """Changes of a table that nobody sees before `commit`, and that are none if it fails.
+    """Changes of a table that become visible by `commit`, or not at all if it fails.
 
     They rest on the table as it is when this is made: any commit of others after that, be it rows
     or columns, makes `commit` fail with Iceberg's CommitFailedException. (Iceberg tries again
@@ -95,8 +95,8 @@ class IcebergTransaction:
     def columns(self, columns: Sequence[NewColumn], keys: Sequence[str]) -> None:
         """Set the columns of the table, in this order; drop all others.
 
-        Columns that are kept keep their identity, others get a new one, also where there has been
-        one of that name: files of others never hold values of another type for it.
+        Kept columns keep their identity. Others get a new one, even if a column of that name
+        existed: files of other writers never hold values of another type for it.
 
         Args:
             columns: At least one; the rows must be written by `rows` then.
@@ -255,7 +255,7 @@ def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTr
         catalog: Name of its catalog.
 
     Returns:
-        None over Spark Connect, whose server cannot be asked for one.
+        None over Spark Connect, which cannot open one.
 
     Raises:
         Py4JJavaError: The table does not exist.

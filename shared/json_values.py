@@ -1,6 +1,6 @@
 """Convert one JSON value to one Arrow-ready Python value, exactly, or give the reason why not.
 
-The slow but exact half of the reader: `shared/json_lines.py` uses it only where Arrow's own JSON
+The slow but exact half of the reader: `shared/json_lines.py` uses it only if Arrow's own JSON
 reader rejects a block, and for the few types that reader does not support.
 """
 

@@ -197,14 +197,14 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         The process, and the file its gateway's address will appear in.
 
     Raises:
-        SparkStartError: There is no Java to start, it cannot be executed, or there is no
+        SparkStartError: Java was not found or cannot be executed, or there is no
             temporary folder.
     """
     try:
         owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)
     except OSError as error:
         raise SparkStartError(
-            f"no temporary folder can be made: {error}",
+            f"cannot create a temporary folder: {error}",
             hint="free some space, or set TMPDIR to a folder that can be written",
         ) from error
     connection_file = owned.path / "gateway"

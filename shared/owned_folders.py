@@ -1,7 +1,7 @@
 """Private folders on local disk that end with their process, and the owners of files.
 
-A lock held on a file in an owned folder tells others that its owner lives: the system lets go of it
-when the owner ends, also by SIGKILL. Whoever makes a folder next removes those nobody owns.
+A lock on a file in an owned folder shows that its owner is alive: the system releases it when the
+owner ends, even by SIGKILL. The next process that makes a folder removes those without an owner.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class OwnedFolder:
 
 
 def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
-    """Remove folders of our own user on this machine whose owner is gone (a killed run).
+    """Remove folders of our user on this machine whose owner has ended (a killed run).
 
     Args:
         root: Folder that holds owned folders.

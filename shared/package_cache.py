@@ -38,8 +38,8 @@ def resolved(
 
     Args:
         conf: The whole Spark configuration.
-        environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME say where things
-            are kept).
+        environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME set the
+            folder).
 
     Yields:
         The configuration to start Spark with, and a function that takes what `spark.jars` is
@@ -71,7 +71,7 @@ def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
     packages = conf.get(PACKAGES, "")
     if folder is None or not packages or "SNAPSHOT" in packages:
         return None
-    # Whoever sets another home for Spark's own cache means another set of files.
+    # Another home for Spark's own cache means another set of files.
     decides = json.dumps([[conf.get(name, "") for name in _DECIDE], environ.get("HOME", "")])
     return folder / f"packages-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.json"
 

@@ -44,7 +44,7 @@ _DEEP = "it is nested too deeply"
 def check_reads(sql: str, dialect: str, where: Where) -> None:
     """Reject everything that is not exactly one statement that reads.
 
-    What functions do that the query calls cannot be seen in its text.
+    The text does not show what functions do that the query calls.
 
     Args:
         sql: The statement; a semicolon and comments may follow it.
@@ -52,7 +52,7 @@ def check_reads(sql: str, dialect: str, where: Where) -> None:
         where: Its stream and setting.
 
     Raises:
-        SettingsError: It is none, several, changes something, or cannot be understood.
+        SettingsError: It is not one statement, changes something, or cannot be understood.
     """
     problem = _problem(sql, PARSERS.get(dialect, ""))
     if problem:
@@ -86,7 +86,7 @@ def _problem(sql: str, parser: str) -> str | None:
         return _DEEP
     statements = [item for item in found if item is not None and item.key != "semicolon"]
     if len(statements) != 1:
-        return f"it holds {len(statements) or 'no'} statements"
+        return f"it has {len(statements) or 'no'} statements"
     return _problem_of_tree(statements[0])
 
 
@@ -109,9 +109,9 @@ def _problem_of_words(tokens: list[Token]) -> str | None:
     if not words or words[0] not in _FIRST:
         return "it does not begin with SELECT, WITH, VALUES or TABLE"
     if ";" in words:
-        return "it holds several statements"
+        return "it has several statements"
     bad = next((word for word in words if _WORDS.fullmatch(word)), None)
-    return f"the word {bad} has no place in a read" if bad else None
+    return f"the word {bad} is not allowed in a read" if bad else None
 
 
 def _word(token: Token) -> str:

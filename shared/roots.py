@@ -1,8 +1,8 @@
 """Tell which files are below a folder or URL, however their names are written.
 
-Servers read a URL each in their own way: some decode it twice, take a backslash for a slash, or
-leave parameters of a path segment out. A file counts as below a root only where it is so in every
-one of these readings.
+Servers read URLs differently: some decode a URL twice, treat a backslash as a slash, or ignore
+parameters of a path segment. A file counts as below a root only if it is below it in every one of
+these readings.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 PACKAGE = "org.apache.hadoop:hadoop-aws:3.4.2"
-"""Maven coordinates of the version that Spark 4.1's Hadoop goes with; brings Amazon's SDK."""
+"""Maven coordinates of the version for Spark 4.1's Hadoop; includes Amazon's SDK."""
 
 SCHEMES = ("s3://", "s3a://")
 

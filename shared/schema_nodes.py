@@ -194,7 +194,7 @@ def _has(kinds: Sequence[T.DataType], text: T.DataType) -> bool:
 
 
 def _fold(node: Node, part: Node) -> Node:
-    """Add what `part` says to `node`, which keeps its own words."""
+    """Add the keywords of `part` to `node`, which keeps its own."""
     folded = {**part, **node}
     if isinstance(part.get("properties"), Mapping) and isinstance(node.get("properties"), Mapping):
         folded["properties"] = {**node["properties"], **part["properties"], **node["properties"]}

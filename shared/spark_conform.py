@@ -99,12 +99,12 @@ def widens(have: T.DataType, want: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Fitting:
-    """How values of one type become values of another, at any depth.
+    """How to convert values of one type to another, at any depth.
 
     Attributes:
-        names: What the wanted fields are called in the values there are.
-        leaf: Makes the wanted value where both are no struct, array or map alike; the arguments
-            are the value, the type it has, the wanted one, and the path.
+        names: Names of the wanted fields in the existing values.
+        leaf: Converts a value unless both types are structs, arrays or maps; the arguments are
+            the value, its type, the wanted type, and the path.
     """
 
     names: Names

@@ -40,7 +40,7 @@ class Cause:
     """A kind of failure: recognised by any of some texts, explained by one error.
 
     Attributes:
-        signs: Texts, any of which tells it.
+        signs: Texts, any of which identifies it.
         error: What it becomes.
         message: Said in place of Spark's own words; empty to keep those.
         hint: What the user can do.
@@ -114,7 +114,7 @@ DATA: Sequence[Cause] = (
         ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA"),
         SourceError,
         "",
-        "the file is damaged, or not of the format and schema that are set",
+        "the file is damaged, or does not have the configured format and schema",
     ),
     Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
     Cause(s3a.NOT_THERE, DestinationError, "Spark knows no way to S3", s3a.HINT),

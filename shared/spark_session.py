@@ -71,11 +71,11 @@ class SessionStarter:
     def stop(self, orderly_seconds: float | None = None) -> None:
         """End the session and its Java process, even during the start or a job.
 
-        A local session has nothing to say goodbye to: its process is killed, which is immediate.
+        The process of a local session is killed, which is immediate.
 
         Args:
-            orderly_seconds: Let Java run its shutdown hooks for so long; by default only where
-                a cluster, an event log or a listener needs to hear of the end.
+            orderly_seconds: Let Java run its shutdown hooks for so long; by default only if a
+                cluster, an event log or a listener must learn of the end.
         """
         with self._lock:
             already, self._stopped = self._stopped, True
@@ -85,7 +85,7 @@ class SessionStarter:
             return
         if orderly_seconds is None and self._needs_orderly_end():
             orderly_seconds = ORDERLY_SECONDS
-        # Left alone, a Connect client would go on trying to reach its server.
+        # Otherwise a Connect client keeps trying to reach its server.
         if session is not None and (self._settings.remote or orderly_seconds):
             _within(orderly_seconds or ORDERLY_SECONDS, session.stop)
         if jvm is not None:
@@ -160,7 +160,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
         settings: How to start or reach Spark.
 
     Raises:
-        SparkStartError: It could not be started or reached; says why in one line.
+        SparkStartError: It could not be started or reached; the error says why in one line.
     """
     starter = SessionStarter(settings)
     starter.start()
@@ -259,7 +259,7 @@ def hold_connection(
         properties: Those of the connection, with user and password.
 
     Returns:
-        None over Spark Connect, whose server cannot be asked for one.
+        None over Spark Connect, which cannot open one.
 
     Raises:
         Py4JJavaError: The database cannot be reached, or rejects the connection.
@@ -268,7 +268,7 @@ def hold_connection(
     if not hasattr(session, "_jvm"):
         return None
     java = session._jvm
-    # DriverManager alone does not see classes that came after the start of Java.
+    # DriverManager alone does not see classes that were added after the start of Java.
     java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
     given = java.java.util.Properties()
     for name, value in properties.items():
@@ -372,7 +372,7 @@ def _expect_end() -> None:
     if server is not None:
         server.handle_error = lambda *_: None
         server.server_shutdown = True
-        # Takes up to a second, which nobody needs to wait for.
+        # It takes up to a second, so it runs in the background.
         threading.Thread(target=_quietly, args=(server.shutdown,), daemon=True).start()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 

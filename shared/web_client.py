@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class RedirectRefusedError(OSError):
-    """A server points to a place that its answer must not come from."""
+    """A server redirects to a place that the settings do not allow."""
 
 
 @dataclass(frozen=True)
 class GuardedClient:
-    """Makes the session of an fsspec file system. Its `repr` tells file systems apart.
+    """Makes the session of an fsspec file system; file systems differ by its `repr`.
 
     Attributes:
         reach: Hosts that get what the session sends with each request; None for any.
