@@ -47,7 +47,6 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings_docs --check
-	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.batch_docs --check
 
 soak: install
 	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)

@@ -1,1 +1,1 @@
-"""What tap-spark and target-spark have in common: messages, settings, types, encodings, Spark."""
+"""Common parts of tap-spark and target-spark: messages, settings, types, encodings, Spark."""

@@ -1,4 +1,4 @@
-"""What a program says about itself: `--about` and `--version`."""
+"""The description of a program: `--about` and `--version`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Program:
         name: Command name, e.g. `tap-spark`.
         description: One sentence.
         schema: JSON Schema of its settings.
-        rules: Cross-field checks of its settings.
+        rules: Checks between its settings.
         capabilities: Words of the Meltano SDK.
     """
 
@@ -34,7 +34,7 @@ class Program:
 
     @property
     def env_prefix(self) -> str:
-        """What the names of its environment variables start with."""
+        """Prefix of the names of its environment variables."""
         return self.name.upper().replace("-", "_") + "_"
 
 
@@ -45,10 +45,10 @@ class Setting:
     Attributes:
         name: Dotted; `[]` stands for the items of an array.
         types: E.g. `string or array`.
-        required: Whether it must be given (within its parent).
+        required: Whether it is required (within its parent).
         default: As JSON, or empty.
         description: What it does, with its choices.
-        variable: Environment variable; empty for settings inside array items.
+        variable: Environment variable; empty for settings inside items of an array.
         schema: Its JSON Schema.
     """
 

@@ -1,4 +1,4 @@
-"""How each Spark type is stored in Arrow, and so in the files that pyarrow writes."""
+"""The Arrow type of each Spark type, and so the types in files that pyarrow writes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NEEDS_FOOTER = (
 
 
 def spark_to_arrow(data_type: T.DataType) -> pa.DataType:
-    """Give the storage type: intervals as microseconds or months, variants as JSON text."""
+    """Return the storage type: intervals as microseconds or months, variants as JSON text."""
     if isinstance(data_type, T.DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     if isinstance(data_type, T.ArrayType):
@@ -63,7 +63,7 @@ def spark_to_arrow(data_type: T.DataType) -> pa.DataType:
 
 
 def struct_to_arrow(struct: T.StructType) -> pa.Schema:
-    """Give the Arrow schema of files that Spark reads back as `struct`.
+    """Return the Arrow schema of files that Spark reads back as `struct`.
 
     Types that Arrow and Parquet cannot name (intervals, time, void) are named in the
     schema's metadata under Spark's own footer key, which pyarrow writes along. Variants are JSON
@@ -76,7 +76,7 @@ def struct_to_arrow(struct: T.StructType) -> pa.Schema:
 
 
 def as_nullable(data_type: T.DataType) -> Any:
-    """Give the same type with null allowed at every depth (map keys stay as they are)."""
+    """Return the same type with null allowed at every depth (map keys stay as they are)."""
     if isinstance(data_type, T.StructType):
         fields = [T.StructField(f.name, as_nullable(f.dataType), True) for f in data_type.fields]
         return T.StructType(fields)
@@ -88,7 +88,7 @@ def as_nullable(data_type: T.DataType) -> Any:
 
 
 def mapped(data_type: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
-    """Give the type with a change applied to everything in it that is not nested.
+    """Return the type with a change applied to everything in it that is not nested.
 
     Null is allowed at every depth of what comes out.
     """

@@ -10,24 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from shared.batch_fields import (
-    BATCH,
-    BATCH_CONFIG,
-    BLOCKS,
-    COMPRESSION,
-    DOTTED_KEYS,
-    ENABLE,
-    FAILURE,
-    PREFIXES,
-)
-from shared.batch_kinds import redacted
-from shared.batch_reading import Reading, read_document, split_prefix
+from shared.batch_reading import Reading, read_document
 from shared.batch_rules import (
     compression,
     cost_warnings,
@@ -37,6 +26,14 @@ from shared.batch_rules import (
 )
 from shared.batch_schema import json_schema, settings_properties
 from shared.batch_types import (
+    BATCH,
+    BATCH_CONFIG,
+    BLOCKS,
+    COMPRESSION,
+    DOTTED_KEYS,
+    ENABLE,
+    FAILURE,
+    PREFIXES,
     STRATEGIES,
     AdaptiveSize,
     BatchConfig,
@@ -45,14 +42,14 @@ from shared.batch_types import (
     LowLatency,
     MegaBatch,
     MemoryBased,
-    Problem,
-    Side,
     Strategy,
     TimeWindow,
     Validated,
+    split_prefix,
 )
-from shared.settings_check import INVALID, Json, place
-from shared.settings_check import Problem as SettingProblem
+from shared.settings import json_object
+from shared.settings_check import INVALID, Json, Problem, Rule, place, redacted
+from shared.settings_kinds import Side
 
 __all__ = [
     "DOTTED_KEYS",
@@ -84,14 +81,14 @@ _NEAR_TOP_LEVEL = 0.85
 def validate(
     config: Mapping[str, Any], side: Side | None = None, *, commit_seconds: float | None = None
 ) -> Validated:
-    """Check the batch settings of a document; other settings are passed over.
+    """Check the batch settings of a document; ignore other settings.
 
     Args:
-        config: The settings, nested or dotted. An empty block counts as not given.
-        side: The program that reads them. None for a document that may be for either: it is
-            checked for both, and the values are those that target-spark reads.
-        commit_seconds: What one commit was measured to cost, for warnings of strategies that are
-            too fine for it; None for no such warnings.
+        config: The settings, nested or dotted. An empty block means the same as none.
+        side: The program that reads them. None checks for both programs, with the values that
+            target-spark reads.
+        commit_seconds: Measured duration of a commit, to warn of strategies with flushes that are
+            too small; None for no such warnings.
 
     Returns:
         The values, or all problems; `check()` raises them.
@@ -121,19 +118,18 @@ def is_batch_key(name: str) -> bool:
     return name in BLOCKS or name in DOTTED_KEYS or is_dotted
 
 
-def settings_rule(side: Side) -> Callable[[Mapping[str, Any]], Iterator[SettingProblem]]:
+def settings_rule(side: Side) -> Rule:
     """Build the rule by which a program's settings check includes `validate`."""
 
-    def rule(settings: Mapping[str, Any]) -> Iterator[SettingProblem]:
+    def rule(settings: Mapping[str, Any]) -> tuple[Problem, ...]:
         config = {key: item for key, item in settings.items() if is_batch_key(key)}
-        for problem in validate(without_invalid(config), side).problems:
-            yield SettingProblem(problem.path, problem.text)
+        return validate(without_invalid(config), side).problems
 
     return rule
 
 
 def without_invalid(value: Json) -> Json:
-    """Leave out what the JSON Schema has refused already, so that it is not reported twice."""
+    """Remove what the JSON Schema has rejected, so that it is not reported twice."""
     if isinstance(value, Mapping):
         kept = {key: item for key, item in value.items() if item is not INVALID}
         return {key: without_invalid(item) for key, item in kept.items()}
@@ -149,7 +145,7 @@ def _problems(reading: Reading) -> list[Problem]:
 def _shared_warnings(config: Mapping[str, Any]) -> Iterator[str]:
     for key in map(str, config):
         if PREFIXES.get(split_prefix(key)[0]) == "tap" and key in DOTTED_KEYS:
-            yield f"{place((key,))} counts for tap-spark only; shown is what target-spark reads"
+            yield f"{place((key,))} applies to tap-spark only; shown are the values of target-spark"
 
 
 def _batch_config(reading: Reading) -> BatchConfig | None:
@@ -208,40 +204,18 @@ def _read(name: str) -> dict[str, Any]:
     """
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        value = json.loads(data, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ValueError("not valid JSON: not Unicode text") from None
-    except RecursionError:
-        raise ValueError("not valid JSON: nested too deeply") from None
-    except json.JSONDecodeError as error:
-        at = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"not valid JSON: {error.msg} at {at}") from None
-    if not isinstance(value, dict):
-        raise ValueError("must hold one JSON object")
-    return value
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in result:
-            raise ValueError(f"the key {key!r} is given twice in one object")
-        result[key] = item
-    return result
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"not valid JSON: {name} is no JSON value")
+    return json_object(data, unique_keys=True)
 
 
 def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:
-    """Warn of top-level keys that look like a mistyped block, as no program checks them here."""
+    """Warn of top-level keys that look like a mistyped block; only a program can check them."""
     for key in config:
         near = () if is_batch_key(key) else get_close_matches(key, BLOCKS, 1, _NEAR_TOP_LEVEL)
         for block in near:
-            yield f"{place((key,))} is no batch setting, so not checked; did you mean {block!r}?"
+            text = f"is not a batch setting, so it is not checked; did you mean {block!r}?"
+            yield f"{place((key,))} {text}"
 
 
 def _arguments(args: Sequence[str]) -> argparse.Namespace:
@@ -260,8 +234,8 @@ def main(args: Sequence[str]) -> int:
     """Run the command line.
 
     Returns:
-        0 where the settings are right (`ok` and the values on standard output), 2 where they are
-        not (a line for each problem on standard error).
+        0 if the settings are valid (`ok` and the values on standard output), 2 if they are not (a
+        line for each problem on standard error).
     """
     arguments = _arguments(args)
     if arguments.schema:

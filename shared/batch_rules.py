@@ -1,12 +1,12 @@
-"""Rules between batch settings, and warnings about what Spark is too slow for."""
+"""Rules between batch settings, and warnings about flushes that are too small for Spark."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from shared.batch_fields import (
+from shared.batch_reading import Reading
+from shared.batch_types import (
     BATCH,
     BATCH_CONFIG,
     COMPRESSION,
@@ -17,47 +17,31 @@ from shared.batch_fields import (
     EXCLUDE,
     FORMAT,
     INCLUDE,
+    MAX_SIZE,
+    MIN_SIZE,
     ORDERED_POLICIES,
+    PARALLEL,
     POLICY,
+    REUSE_BUFFER,
     ROOT,
     STRATEGY,
-    Field,
-)
-from shared.batch_reading import Reading
-from shared.batch_types import (
-    AdaptiveSize,
-    FixedSize,
-    KeyPath,
-    LowLatency,
-    MegaBatch,
-    MemoryBased,
-    Problem,
+    TARGET_LATENCY,
     Strategy,
-    TimeWindow,
 )
-from shared.settings_check import nearest, place
+from shared.settings_check import ALLOWED, UNIT, Json, Location, Problem, nearest, place
+from shared.settings_kinds import Field
 from shared.units import size_text
 
 ROWS_PER_SECOND = 10_000
 BYTES_PER_SECOND = 10 * 1024 * 1024
-"""A strategy that cannot load this fast, because of its commits alone, gets a warning."""
+"""A strategy that cannot load this fast because of its commits gets a warning."""
 
 COMMITS_PER_WAIT = 2
 """A wait shorter than this many commits gets a warning: commits then take most of the time."""
 
 
-def _strategy_field(strategy: str, key: str) -> Field:
-    return next(field for field in BATCH.variants[strategy] if field.key == key)
-
-
-MIN_SIZE = _strategy_field("adaptive_size", "min_size")
-MAX_SIZE = _strategy_field("adaptive_size", "max_size")
-PARALLEL = _strategy_field("mega_batch", "parallel")
-REUSE_BUFFER = _strategy_field("mega_batch", "reuse_buffer")
-
-
 def rule_problems(reading: Reading) -> Iterator[Problem]:
-    """Yield what is wrong between settings that are right by themselves."""
+    """Yield what is wrong between settings that are valid by themselves."""
     for rule in (
         _root_problems,
         _compression_problems,
@@ -75,11 +59,11 @@ def _root_problems(reading: Reading) -> Iterator[Problem]:
         return
     # A document for either program that has keys only the target knows is the target's.
     if not any(field.side == "target" for field in reading.seen & set(BATCH_CONFIG)):
-        yield Problem(ROOT.path, "is required", allowed=ROOT.kind.allowed)
+        yield Problem(ROOT.path, "is required", allowed=ROOT.schema[ALLOWED])
 
 
 def compression(reading: Reading) -> str:
-    """Return the compression of the batch files: the one given, else the format's default."""
+    """Return the compression of the batch files: the given one, or the default of the format."""
     if COMPRESSION in reading.found:
         return str(reading.value(COMPRESSION))
     return DEFAULT_COMPRESSION[reading.value(FORMAT)]
@@ -91,7 +75,7 @@ def _compression_problems(reading: Reading) -> Iterator[Problem]:
     file_format, given = reading.value(FORMAT), reading.value(COMPRESSION)
     known = COMPRESSIONS[file_format]
     if given not in known:
-        message = f"{given!r} is no compression of format {file_format!r}"
+        message = f"{given!r} is not a compression of format {file_format!r}"
         allowed = ", ".join(map(repr, known))
         path = reading.path(COMPRESSION)
         yield Problem(path, message, repr(given), allowed, nearest(given, known))
@@ -103,14 +87,14 @@ def _pattern_problems(reading: Reading) -> Iterator[Problem]:
     included = reading.value(INCLUDE)
     for index, pattern in enumerate(reading.value(EXCLUDE)):
         if pattern in included:
-            message = f"{pattern!r} stands in 'include_streams' too; give it in one of them"
+            message = f"{pattern!r} is also in 'include_streams'; give it in one of them"
             yield Problem((*reading.path(EXCLUDE), index), message, repr(pattern))
 
 
 def _strategy_problems(reading: Reading) -> Iterator[Problem]:
     is_on = reading.value(ENABLE) if reading.is_known(ENABLE) else True
     if "batch" in reading.blocks and STRATEGY not in reading.seen and is_on:
-        yield Problem(STRATEGY.path, "is required", allowed=STRATEGY.kind.allowed)
+        yield Problem(STRATEGY.path, "is required", allowed=STRATEGY.schema[ALLOWED])
 
 
 def _size_problems(reading: Reading) -> Iterator[Problem]:
@@ -134,7 +118,7 @@ def _dead_letter_problems(reading: Reading) -> Iterator[Problem]:
     is_needed = reading.choices["failure"] == DEAD_LETTER_PATH.owner
     if is_needed and DEAD_LETTER_PATH not in reading.seen:
         message = "is required by policy 'SendToDLQ'"
-        yield Problem(DEAD_LETTER_PATH.path, message, allowed=DEAD_LETTER_PATH.kind.allowed)
+        yield Problem(DEAD_LETTER_PATH.path, message, allowed=DEAD_LETTER_PATH.schema[ALLOWED])
 
 
 def needs_order(reading: Reading) -> bool:
@@ -146,40 +130,12 @@ def _order_problems(reading: Reading) -> Iterator[Problem]:
     is_parallel = PARALLEL in reading.found and reading.value(PARALLEL)
     if is_parallel and needs_order(reading):
         policy = reading.value(POLICY)
-        message = f"true does not go with policy {policy!r}, which keeps the order of batches"
+        message = f"true conflicts with policy {policy!r}, which keeps the order of batches"
         yield Problem(reading.path(PARALLEL), message, "true", "false, or another policy")
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """What makes a strategy flush: a number of rows or bytes, or a wait."""
-
-    setting: str
-    rows: int | None = None
-    size: int | None = None
-    seconds: float | None = None
-
-
-def _bounds(strategy: Strategy) -> tuple[_Bound, ...]:
-    match strategy:
-        case FixedSize():
-            wait = _Bound("timeout", seconds=strategy.timeout_seconds)
-            return (_Bound("size", rows=strategy.size), wait)
-        case TimeWindow():
-            return (_Bound("window", seconds=strategy.window_seconds),)
-        case MemoryBased():
-            return (_Bound("memory_size", size=strategy.memory_bytes),)
-        case AdaptiveSize():
-            return (_Bound("max_size", rows=strategy.max_size),)
-        case LowLatency():
-            wait = _Bound("max_wait", seconds=strategy.max_wait_seconds)
-            return (_Bound("max_size", rows=strategy.max_size), wait)
-        case MegaBatch():
-            return (_Bound("size", rows=strategy.size),)
-
-
 def effect_warnings(reading: Reading) -> Iterator[str]:
-    """Yield a line for each setting that is given and changes nothing here."""
+    """Yield a warning for each setting that is given and has no effect."""
     if REUSE_BUFFER in reading.found and reading.side == "target":
         yield (
             f"{place(reading.path(REUSE_BUFFER))}: has no effect, as no flush has a buffer of its "
@@ -188,39 +144,40 @@ def effect_warnings(reading: Reading) -> Iterator[str]:
 
 
 def cost_warnings(
-    strategy: Strategy, commit_seconds: float, paths: Mapping[str, KeyPath]
+    strategy: Strategy, commit_seconds: float, paths: Mapping[str, Location]
 ) -> Iterator[str]:
-    """Yield a line for each setting that makes flushes too small for Spark.
+    """Yield a warning for each setting that makes flushes too small for Spark.
 
     Args:
         strategy: A strategy.
-        commit_seconds: What one commit was measured to cost.
-        paths: Where each of its settings stands.
+        commit_seconds: Measured duration of a commit.
+        paths: Path of each of its settings.
     """
-    for bound in _bounds(strategy):
-        text = _cost(bound, commit_seconds)
+    for field in BATCH.variants[strategy.name]:
+        text = _cost(field, getattr(strategy, field.attribute), commit_seconds)
         if text:
-            yield f"{place(paths[bound.setting])}: {text}"
-    if isinstance(strategy, AdaptiveSize) and strategy.target_latency_seconds < commit_seconds:
-        yield (
-            f"{place(paths['target_latency'])}: {strategy.target_latency_seconds:g} s cannot "
-            f"be reached, as a commit takes about {commit_seconds:g} s however few its rows are"
-        )
+            yield f"{place(paths[field.key])}: {text}"
 
 
-def _cost(bound: _Bound, commit_seconds: float) -> str | None:
+def _cost(field: Field, value: Json, commit_seconds: float) -> str | None:
+    """Say what a value of one setting costs, if it makes flushes too small."""
     cost = f"a commit takes about {commit_seconds:g} s"
-    if bound.rows is not None and bound.rows < ROWS_PER_SECOND * commit_seconds:
-        most = max(1, round(bound.rows / commit_seconds))
-        enough = round(ROWS_PER_SECOND * commit_seconds)
-        return (
-            f"{bound.rows} rows a flush load at most {most} rows/s, as {cost}; use {enough} or more"
-        )
-    if bound.size is not None and bound.size < BYTES_PER_SECOND * commit_seconds:
-        rate = size_text(max(1, round(bound.size / commit_seconds / 1024)) * 1024)
-        enough_text = size_text(math.ceil(BYTES_PER_SECOND * commit_seconds / 2**20) * 2**20)
-        return f"flushes this small load at most {rate}/s, as {cost}; use {enough_text} or more"
-    if bound.seconds is not None and bound.seconds < COMMITS_PER_WAIT * commit_seconds:
-        least = COMMITS_PER_WAIT * commit_seconds
-        return f"{bound.seconds:g} s is shorter than needed, as {cost}; use {least:g} s or more"
+    unit = field.schema.get(UNIT) or field.schema["type"]
+    if field is TARGET_LATENCY:
+        if value < commit_seconds:
+            return f"{value:g} s cannot be reached, as {cost} however few its rows are"
+    elif unit == "integer" and field is not MIN_SIZE:
+        if value < ROWS_PER_SECOND * commit_seconds:
+            most = max(1, round(value / commit_seconds))
+            enough = round(ROWS_PER_SECOND * commit_seconds)
+            return (
+                f"{value} rows a flush load at most {most} rows/s, as {cost}; use {enough} or more"
+            )
+    elif unit == "bytes" and value < BYTES_PER_SECOND * commit_seconds:
+        rate = size_text(max(1, round(value / commit_seconds / 1024)) * 1024)
+        least = size_text(math.ceil(BYTES_PER_SECOND * commit_seconds / 2**20) * 2**20)
+        return f"flushes this small load at most {rate}/s, as {cost}; use {least} or more"
+    elif unit == "ms" and value < COMMITS_PER_WAIT * commit_seconds:
+        wait = f"{COMMITS_PER_WAIT * commit_seconds:g} s"
+        return f"{value:g} s is shorter than needed, as {cost}; use {wait} or more"
     return None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from shared.batch_fields import (
+from shared.batch_types import (
     BATCH,
     BATCH_CONFIG,
     BLOCKS,
@@ -14,28 +12,19 @@ from shared.batch_fields import (
     DOTTED,
     DOTTED_KEYS,
     FAILURE,
+    FIELDS,
+    GROUPS,
     ORDERED_POLICIES,
     PREFIXES,
     ROOT,
     VARIANT_BLOCKS,
-    Field,
     VariantBlock,
+    split_prefix,
 )
-from shared.batch_kinds import in_properties
-from shared.batch_types import Side
-from shared.settings_check import OTHER_SPELLING
-
-Schema = dict[str, Any]
+from shared.settings_check import HIDDEN, OTHER_SPELLING
+from shared.settings_kinds import Field, Schema, Side, exported, in_properties, object_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_BLOCK_TEXTS = {
-    "batch_config": "Batch files: their encoding, where they lie, which streams use them.",
-    "batch": "When a stream is flushed.",
-    "failure": "What happens to records and commits that fail.",
-    "encoding": "Format and compression of the batch files.",
-    "storage": "Where the batch files lie.",
-}
-_SECRETS = ("options",)
 
 
 def json_schema(side: Side | None = None) -> Schema:
@@ -53,8 +42,8 @@ def json_schema(side: Side | None = None) -> Schema:
         "type": "object",
         "properties": {
             "batch_config": _config_block(side),
-            **{block.name: _variant_block(block) for block in VARIANT_BLOCKS},
-            **_dotted_properties(),
+            **{name: _variant_block(block) for name, block in VARIANT_BLOCKS.items()},
+            **{key: _property(_target(key), dotted=True) for key in DOTTED_KEYS},
         },
         "propertyNames": _top_level_names(),
         "not": _parallel_with_order(),
@@ -64,15 +53,14 @@ def json_schema(side: Side | None = None) -> Schema:
 def settings_properties(side: Side) -> dict[str, Schema]:
     """Build what a program's own settings schema declares of batch settings.
 
-    Names, types and descriptions only: values, defaults and rules are left to `validate`, so
-    that nothing is reported twice and no default hides what was given.
+    Names, types and descriptions only: `validate` has the values, defaults and rules. So nothing
+    is reported twice, and no default hides what was given.
     """
-    fields = [*BATCH_CONFIG, *(field for block in VARIANT_BLOCKS for field in block.fields)]
-    root: Schema = {"properties": {}}
-    for field in fields:
+    root: dict[str, Schema] = {}
+    for field in FIELDS:
         if field.side in (None, side):
-            _declare(root["properties"], field)
-    return dict(root["properties"]) | {
+            _declare(root, field)
+    return root | {
         key: {
             "description": f"Another spelling of `{'.'.join(_target(key).path)}`.",
             OTHER_SPELLING: True,
@@ -82,79 +70,48 @@ def settings_properties(side: Side) -> dict[str, Schema]:
 
 
 def _target(dotted: str) -> Field:
-    prefix = next((prefix for prefix in PREFIXES if dotted.startswith(prefix)), "")
-    return DOTTED[dotted[len(prefix) :]]
+    return DOTTED[split_prefix(dotted)[1]]
 
 
 def _declare(properties: dict[str, Schema], field: Field) -> None:
     for name in field.path[:-1]:
-        block = properties.setdefault(name, {"type": "object", "properties": {}})
-        block["description"] = _BLOCK_TEXTS[name]
+        text = (BLOCKS | GROUPS)[name]
+        block = properties.setdefault(
+            name, {"type": "object", "properties": {}, "description": text}
+        )
         properties = block["properties"]
-    types = _types(field.kind.schema())
-    known = properties.setdefault(field.key, {"type": types, "description": described(field)})
-    if known["description"] != described(field):
-        known["description"] += f" {described(field)}"
-    if field.key in _SECRETS:
-        known["secret"] = True
+    options = field.schema.get("anyOf")
+    types = [option["type"] for option in options] if options else field.schema["type"]
+    text = field.description
+    known = properties.setdefault(field.key, {"type": types, "description": text})
+    if known["description"] != text:
+        known["description"] += f" {text}"
+    if field.schema.get(HIDDEN):
         # Not a schema: values keep their nesting, which fsspec's options need.
-        known["additionalProperties"] = True
-
-
-def _types(schema: Schema) -> str | list[str]:
-    if "anyOf" in schema:
-        return [str(item["type"]) for item in schema["anyOf"]]
-    return str(schema["type"])
-
-
-def described(field: Field) -> str:
-    """Return the description of a field, with the strategy or policy that has it."""
-    return f"({field.owner}) {field.description}" if field.owner else field.description
+        known |= {"secret": True, "additionalProperties": True}
 
 
 def _property(field: Field, *, dotted: bool = False) -> Schema:
-    kind = in_properties(field.kind) if dotted else field.kind
-    result = {"description": described(field), **kind.schema()}
-    if field.default is not None:
-        default = field.default
-        result["default"] = list(default) if isinstance(default, tuple) else default
-    return result
+    schema = {**field.schema, "description": field.description}
+    return exported(in_properties(schema) if dotted else schema)
 
 
 def _config_block(side: Side | None) -> Schema:
-    fields = {field.path[1:]: field for field in BATCH_CONFIG if side in (None, field.side or side)}
-    groups: dict[str, dict[str, Schema]] = {}
-    properties: dict[str, Schema] = {}
-    for path, field in fields.items():
-        into = groups.setdefault(path[0], {}) if len(path) > 1 else properties
-        into[path[-1]] = _property(field)
-    properties |= {name: _object(members) for name, members in groups.items()}
-    properties["encoding"]["allOf"] = [_format_rule(name) for name in COMPRESSIONS]
-    block = _object(properties)
-    block["description"] = _BLOCK_TEXTS["batch_config"]
-    own = [field.path[-1] for field in fields.values() if field.side == "target"]
+    fields = [field for field in BATCH_CONFIG if side in (None, field.side or side)]
+    block = object_of({field.path[1:]: _property(field) for field in fields})
+    encoding = block["properties"]["encoding"]
+    encoding["allOf"] = [_format_rule(name) for name in COMPRESSIONS]
+    block["description"] = BLOCKS["batch_config"]
     if side != "target":
-        excuses = [{"required": [name]} for name in own] if side is None else []
-        block["anyOf"] = [_root_given(), *excuses, _NOTHING_GIVEN]
+        own = [{"required": [field.key]} for field in fields if field.side == "target"]
+        _, group, name = ROOT.path
+        given = {"required": [group], "properties": {group: {"required": [name]}}}
+        nothing = {
+            "properties": {name: {"maxProperties": 0} for name in GROUPS},
+            "propertyNames": {"enum": list(GROUPS)},
+        }
+        block["anyOf"] = [given, *own, nothing]
     return block
-
-
-_NOTHING_GIVEN: Schema = {
-    "properties": {
-        "encoding": {"maxProperties": 0},
-        "storage": {"maxProperties": 0},
-    },
-    "propertyNames": {"enum": ["encoding", "storage"]},
-}
-
-
-def _root_given() -> Schema:
-    _, group, name = ROOT.path
-    return {"required": [group], "properties": {group: {"required": [name]}}}
-
-
-def _object(properties: dict[str, Schema]) -> Schema:
-    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _format_rule(name: str) -> Schema:
@@ -166,45 +123,41 @@ def _format_rule(name: str) -> Schema:
 
 
 def _variant_block(block: VariantBlock) -> Schema:
-    always = (block.chooser, *block.common)
-    keys = list(dict.fromkeys(field.key for field in block.fields))
     result: Schema = {
         "type": "object",
-        "description": _BLOCK_TEXTS[block.name],
-        "properties": {field.key: _property(field) for field in always},
-        "propertyNames": {"enum": keys},
-        "allOf": [_variant(block, name, always) for name in block.variants],
+        "description": BLOCKS[block.name],
+        "properties": {field.key: _property(field) for field in block.common},
+        "propertyNames": {"enum": list(dict.fromkeys(field.key for field in block.fields))},
+        "allOf": [_variant(block, name) for name in block.variants],
     }
     if block is BATCH:
         is_off: Schema = {"properties": {"enable": {"const": False}}, "required": ["enable"]}
         given: Schema = {"required": [block.chooser.key]}
         result["anyOf"] = [given, is_off, {"maxProperties": 0}]
         # Without a strategy the values of all strategies' keys are still checked.
-        result["allOf"].append({"if": {"not": given}, "then": {"properties": _any_owner(block)}})
+        owned = (field for field in block.fields if field.owner)
+        kinds = {field.key: _kind(field) for field in owned}
+        result["allOf"].append({"if": {"not": given}, "then": {"properties": kinds}})
     return result
 
 
-def _any_owner(block: VariantBlock) -> dict[str, Schema]:
-    owned = (field for fields in block.variants.values() for field in fields)
-    return {field.key: field.kind.schema() for field in owned}
+def _kind(field: Field) -> Schema:
+    about = ("description", "default")
+    return {key: item for key, item in exported(field.schema).items() if key not in about}
 
 
-def _variant(block: VariantBlock, name: str, always: tuple[Field, ...]) -> Schema:
+def _variant(block: VariantBlock, name: str) -> Schema:
     fields = block.variants[name]
     condition: Schema = {"properties": {block.chooser.key: {"const": name}}}
     if name != block.default:
         condition["required"] = [block.chooser.key]
     then: Schema = {
         "properties": {field.key: _property(field) for field in fields},
-        "propertyNames": {"enum": [field.key for field in (*always, *fields)]},
+        "propertyNames": {"enum": [field.key for field in (*block.common, *fields)]},
     }
     if DEAD_LETTER_PATH in fields:
         then["required"] = [DEAD_LETTER_PATH.key]
     return {"if": condition, "then": then}
-
-
-def _dotted_properties() -> dict[str, Schema]:
-    return {key: _property(_target(key), dotted=True) for key in DOTTED_KEYS}
 
 
 def _top_level_names() -> Schema:

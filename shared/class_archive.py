@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def archive_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where archives are kept, or None where they are switched off or there is no home."""
+    """Return the folder of archives; None if they are turned off or there is no home folder."""
     chosen = environ.get(SWITCH, "")
     if chosen.lower() in {"off", "0", "false", "no"}:
         return None
@@ -44,7 +44,7 @@ def archive_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def archive_path(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> Path | None:
-    """The archive for this Java and these jars, present or not."""
+    """Return the path of the archive for this Java and these jars; it may not exist yet."""
     folder = archive_folder(environ)
     if folder is None:
         return None
@@ -78,19 +78,19 @@ def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str])
     base = base_archive(path)
     used = [path.parent, path, *([base] if base.is_file() else [])]
     if not all(map(is_trusted, used)):
-        _log.warning("%s is not used, as others may have written it", path)
+        _log.warning("ignoring %s: other users may have written it", path)
         return []
     files = f"{base}{os.pathsep}{path}" if base.is_file() else str(path)
     return ["-Xshare:auto", f"-XX:SharedArchiveFile={files}"]
 
 
 def base_archive(path: Path) -> Path:
-    """Where the archive of Java's own classes lies, for a Java that came without one."""
+    """Return the archive of Java's own classes, for a Java that came without one."""
     return path.with_suffix(".base")
 
 
 def _make_base(java: Java, target: Path) -> None:
-    """The wheel's Java has no archive of its own classes, which ours must build upon."""
+    """Make the archive of Java's own classes, if Java lacks it; our archive needs it."""
     if any((java.home / "lib" / "server").glob("classes*.jsa")):
         return
     subprocess.run(
@@ -103,13 +103,13 @@ def _make_base(java: Java, target: Path) -> None:
 
 
 def build(environ: MutableMapping[str, str]) -> Path | None:
-    """Run a short Spark session and keep the classes it used; nothing is done where that exists.
+    """Run a short Spark session and keep the classes it used, unless the archive exists.
 
     Args:
         environ: The environment (changed while this runs).
 
     Returns:
-        The archive, or None where archives are off or Java wrote none.
+        The archive; None if archives are off or Java wrote none.
 
     Raises:
         SparkStartError: Spark cannot be started.
@@ -134,7 +134,7 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
         if not made.is_file():
             return None
         if base_archive(made).is_file():
-            # The upper archive fits only the very file it was made upon: both names, base first.
+            # The upper archive fits only the base file it was made with: rename both, base first.
             base_archive(made).replace(base_archive(path))
         made.replace(path)
     _prune(path)

@@ -1,4 +1,4 @@
-"""What both command lines share: options, and how a run ends."""
+"""Common parts of both command lines: options, and the end of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def common_options(program: Program) -> Callable[[Command], Command]:
-    """Add the options that both programs have."""
+    """Return a decorator that adds the options of both programs."""
 
     def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted:
@@ -46,10 +46,13 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             multiple=True,
             metavar="FILE|ENV",
             help="Settings file, or ENV for environment variables "
-            f"({program.env_prefix}*) and .env; repeatable, later files win, ENV wins over files.",
+            f"({program.env_prefix}*) and .env; repeatable: later files override earlier ones, and "
+            "ENV overrides files.",
         ),
         click.option(
-            "--validate-config", is_flag=True, help="Check the settings and exit; starts nothing."
+            "--validate-config",
+            is_flag=True,
+            help="Check the settings and exit, without starting Spark.",
         ),
         click.option("--about", is_flag=True, help="Describe the program and its settings."),
         click.option(
@@ -79,10 +82,10 @@ def common_options(program: Program) -> Callable[[Command], Command]:
 
 
 def read_settings(program: Program, sources: Sequence[str]) -> dict[str, Any]:
-    """Merge the settings the command line names.
+    """Read and merge the settings that the command line names.
 
     Raises:
-        SettingsError: There are none, or they cannot be read.
+        SettingsError: None are given, or they cannot be read.
     """
     if not sources:
         raise SettingsError("no settings given", hint="give --config FILE or --config ENV")
@@ -90,23 +93,23 @@ def read_settings(program: Program, sources: Sequence[str]) -> dict[str, Any]:
 
 
 def print_about(program: Program, about_format: str) -> None:
-    """Answer `--about`."""
+    """Print the answer to `--about`."""
     click.echo(ABOUT_FORMATS[about_format](program))
 
 
 def raise_on_sigterm() -> None:
-    """Make SIGTERM end the run by a `TerminatedRunError` in the main thread."""
+    """Make SIGTERM raise `TerminatedRunError` in the main thread."""
     signal.signal(signal.SIGTERM, _terminate)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     # A second SIGTERM during the clean-up must not interrupt it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise TerminatedRunError("terminated by SIGTERM; what was committed stays")
+    raise TerminatedRunError("terminated by SIGTERM; committed data stays")
 
 
 def run_main(program: Program, command: click.Command, args: Sequence[str] | None) -> int:
-    """Run a command and turn every way it can end into an exit code.
+    """Run a command and return its exit code, however it ends.
 
     Args:
         program: Names the log lines.
@@ -114,11 +117,11 @@ def run_main(program: Program, command: click.Command, args: Sequence[str] | Non
         args: Arguments; None for those of the process.
 
     Returns:
-        The exit code; whatever went wrong has been logged in one line per problem.
+        The exit code; errors have been logged, one line for each problem.
     """
     setup_logging(program.name, os.environ)
     try:
-        # Not `command.main`: it turns errors that are not the user's doing into Abort.
+        # Not `command.main`: it turns errors that the user did not cause into Abort.
         given = list(sys.argv[1:] if args is None else args)
         with command.make_context(program.name, given) as context:
             command.invoke(context)
@@ -133,11 +136,11 @@ def run_main(program: Program, command: click.Command, args: Sequence[str] | Non
 
 
 def report(error: BaseException, logger: logging.Logger) -> int:
-    """Log how a run ended and give its exit code.
+    """Log the error that ended a run and return its exit code.
 
     Args:
-        error: What ended it.
-        logger: Where the lines go, at ERROR; with a traceback at DEBUG.
+        error: The error.
+        logger: Receives the lines at ERROR, and the traceback at DEBUG.
     """
     known = known_error(error)
     if known is None:
@@ -153,11 +156,11 @@ def report(error: BaseException, logger: logging.Logger) -> int:
 
 
 def known_error(error: BaseException) -> SingerSparkError | None:
-    """Find the documented error that an exception stands for, if there is one."""
+    """Return the documented error for an exception; None for an unexpected one."""
     if isinstance(error, SingerSparkError):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return InterruptedRunError("interrupted; what was committed stays")
+        return InterruptedRunError("interrupted; committed data stays")
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return ClosedPipeError("the reader of standard output has gone away")
@@ -170,7 +173,7 @@ def known_error(error: BaseException) -> SingerSparkError | None:
 
 
 def _forget_stdout() -> None:
-    # Python would try to flush what is left at its exit, and complain.
+    # Otherwise Python flushes the rest at exit, and reports the error again.
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -1,4 +1,4 @@
-"""Arrow tables brought to the exact columns of a table that they are stored in."""
+"""Convert Arrow tables to the exact columns of the table that stores them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pyarrow as pa
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns, order and types of `schema`.
+    """Return the table with the columns, order and types of `schema`.
 
-    Columns it lacks become null, at any depth; columns that `schema` lacks are left out.
+    Columns it lacks become null, at any depth; columns that `schema` lacks are dropped.
 
     Raises:
         pyarrow.ArrowInvalid: A value does not fit the wider type.
@@ -29,7 +29,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def conform_column(
     column: pa.Array | pa.ChunkedArray, kind: pa.DataType
 ) -> pa.Array | pa.ChunkedArray:
-    """A column brought to a type; errors as `conform`."""
+    """Return a column converted to a type; errors as `conform`."""
     if column.type.equals(kind):
         return column
     if isinstance(column, pa.Array):

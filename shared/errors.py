@@ -1,7 +1,7 @@
-"""The errors a user can meet, each with its exit code, place and hint.
+"""The errors that end a run, each with its exit code, place and hint.
 
-Exit codes are the public contract of both programs; `docs/errors.md` is generated from
-`EXIT_CODES`. Every error that ends a run on purpose derives from `SingerSparkError`.
+Exit codes are part of the public API of both programs; `docs/errors.md` is generated from
+`EXIT_CODES`. Every expected error derives from `SingerSparkError`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What an OSError says where a disk, or the user's share of it, is full."""
+"""Error numbers of an OSError if a disk, or the user's quota, is full."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The place an error points to; only what is known is set."""
+    """The place of an error; unknown parts are None."""
 
     stream: str | None = None
     file: str | None = None
@@ -35,11 +35,11 @@ class Where:
 
 
 class SingerSparkError(Exception):
-    """Base of every error that ends a run with one clear line.
+    """Base of every expected error; a run ends with one line about it.
 
     Args:
         message: What is wrong, in one line.
-        where: The stream, file, line or setting it was found at.
+        where: The stream, file, line or setting with the error.
         hint: What the user can do about it, in one line.
     """
 
@@ -66,7 +66,7 @@ class SettingsError(SingerSparkError):
     exit_code = 2
     meaning = (
         "wrong usage or an invalid setting; nothing was read or written "
-        "(of the stream, where its map or its table does not fit)"
+        "(of the stream, if its map or its table does not fit)"
     )
 
 
@@ -92,7 +92,7 @@ class RecordError(SingerSparkError):
 
 
 class DestinationError(SingerSparkError):
-    """Staging or destination cannot be written, or a storage refuses or does not answer."""
+    """Staging or destination cannot be written, or a storage does not serve requests."""
 
     exit_code = 6
     meaning = (
@@ -111,7 +111,7 @@ class SparkStartError(SingerSparkError):
 
 
 class ClosedPipeError(SingerSparkError):
-    """Whoever read our output has gone away."""
+    """The reader of standard output has closed the pipe."""
 
     exit_code = 8
     meaning = "the reader of standard output has gone away (closed pipe)"
@@ -122,7 +122,7 @@ class InterruptedRunError(SingerSparkError):
     """Ctrl-C ended the run."""
 
     exit_code = 130
-    meaning = "interrupted (SIGINT); what was committed stays, its STATE went out"
+    meaning = "interrupted (SIGINT); committed data stays, and its STATE was written"
     retryable = True
 
 
@@ -130,7 +130,7 @@ class TerminatedRunError(SingerSparkError):
     """SIGTERM ended the run."""
 
     exit_code = 143
-    meaning = "terminated (SIGTERM); what was committed stays, its STATE went out"
+    meaning = "terminated (SIGTERM); committed data stays, and its STATE was written"
     retryable = True
 
 
@@ -150,11 +150,11 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
 
 
 def causes(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseException]:
-    """Walk from an error to what led to it, the error itself first.
+    """Yield an error and its causes, the error first.
 
     Args:
-        error: Where to begin.
-        suppressed: Also go where `raise ... from None` has hidden the way.
+        error: The first error.
+        suppressed: Include causes that `raise ... from None` hides.
     """
     seen: set[int] = set()
     cause: BaseException | None = error

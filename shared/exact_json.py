@@ -1,4 +1,4 @@
-"""JSON lines to Arrow columns record by record: exact, with a verdict on each record."""
+"""JSON lines to Arrow columns, record by record: exact, with a reason for each reject."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _QUOTED = (
 
 @dataclass
 class ExactRows:
-    """What was read from lines: one list per column, and the lines that were refused."""
+    """What was read from lines: one list per column, and the rejected lines."""
 
     columns: list[list[Value]]
     extracted: list[int | None] = field(default_factory=list)
@@ -49,7 +49,7 @@ class ExactReader:
         struct: The columns, text columns that take any JSON marked by `JsonText`.
         free_form: The only column takes the whole record.
         envelope: Lines are RECORD messages, not bare records.
-        strict: Refuse what is of another type, even where nothing would be lost.
+        strict: Reject values of another type, even if nothing would be lost.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ExactReader:
         self._convert = _whole if free_form else _fields(struct, strict)
 
     def read(self, lines: Iterator[tuple[int, bytes]]) -> ExactRows:
-        """Read numbered lines; blank ones are passed over."""
+        """Read numbered lines; ignore blank ones."""
         found = ExactRows([[] for _ in range(self.width)])
         for number, line in lines:
             if line.strip(b" \t\r\n"):
@@ -152,7 +152,7 @@ def _value(value: Value, name: str, convert: Convert, nullable: bool) -> Value:
 
 
 def converter(data_type: T.DataType, strict: bool) -> Convert:
-    """Give the function that turns a non-null JSON value into what Arrow takes."""
+    """Return the function that turns a non-null JSON value into what Arrow takes."""
     if isinstance(data_type, T.StructType):
         return _struct(data_type, strict)
     if isinstance(data_type, T.ArrayType):
@@ -222,7 +222,7 @@ def _map(data_type: T.MapType, strict: bool) -> Convert:
 
 
 def _key(data_type: T.DataType) -> Convert:
-    """Give the function that reads a map's key from the text it has in JSON."""
+    """Return the function that reads a map's key from the text it has in JSON."""
     convert = converter(data_type, True)
     if isinstance(data_type, _QUOTED):
         return convert

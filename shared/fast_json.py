@@ -1,7 +1,7 @@
 """JSON lines to Arrow columns by Arrow's own reader, a block at a time.
 
-A block is refused, not guessed at, where that reader would stop, or would accept what JSON or the
-schema does not mean (several objects on a line, bytes that are no UTF-8, numbers out of range).
+A block is rejected if that reader would stop, or would accept what JSON or the schema does not
+mean (several objects on a line, bytes that are not UTF-8, numbers out of range).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FastReader:
         free_form: The only column takes the whole record.
         envelope: Lines are RECORD messages, not bare records.
         strict: As for `ExactReader`.
-        closed: Tell whether there are properties that are no columns.
+        closed: Report whether there are properties without a column.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class FastReader:
         return replace(self._block(table, columns), unexpected=found is None)
 
     def _parse_closed(self, data: bytes) -> pa.Table | None:
-        """Parse where there is nothing but columns; None where there may be."""
+        """Parse a block of only known columns; return None if it may have others."""
         if self._closed_schema is None:
             return None
         try:
@@ -117,7 +117,7 @@ class FastReader:
             return None
 
     def _parse(self, data: bytes) -> tuple[pa.Table, int]:
-        """Parse; a second time with NaN and infinities as numbers where they stand as words."""
+        """Parse; if there are words for NaN and infinities, parse again with them as numbers."""
         try:
             return _read_json(data, self._read_schema), 0
         except pa.ArrowInvalid:
@@ -167,7 +167,7 @@ class FastReader:
         return {n: pa.chunked_array([pa.array(v, types[n])]) for n, v in values.items()}
 
     def _odd_value(self, field: T.StructField) -> Callable[[Value, bytes], Value]:
-        """Give a conversion of orjson's value; of the line itself where a fraction may suffer."""
+        """Return a conversion of orjson's value, or of the line if a fraction could change."""
         convert = converter(field.dataType, self.strict)
         take = _as_text if isinstance(field.dataType, T.VariantType | JsonText) else _as_decoded
         bare = isinstance(field.dataType, JsonText)
@@ -186,12 +186,12 @@ class FastReader:
 
 
 def rows_without_columns(count: int) -> pa.Table:
-    """Give a table of no columns that still knows how many rows it has."""
+    """Return a table without columns that keeps its number of rows."""
     return pa.table({"": pa.nulls(count)}).select([])
 
 
 def _framed_lines(data: bytes) -> int:
-    """Count the lines, each of which has to go from a brace to a brace."""
+    """Count the lines, each of which must begin and end with a brace."""
     last, lines, find = len(data) - 1, 0, data.find
     if not data.startswith(b"{"):
         raise BlockRefused
@@ -243,7 +243,7 @@ def _holds(data_type: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
 
 
 def _read_type(data_type: T.DataType) -> pa.DataType:
-    """Give the type Arrow's reader is asked for, which it has to know.
+    """Return the type to request from Arrow's reader, which must support it.
 
     It does not check digits again once it has scaled a decimal, and lets 128 bits overflow; 256
     bits hold any 38 digits scaled by up to 38 more.
@@ -302,7 +302,7 @@ def _non_finite(column: pa.ChunkedArray | pa.Array) -> int:
 def breaks_nullability(
     column: pa.ChunkedArray | pa.Array, data_type: T.DataType, nullable: bool, hidden: int = 0
 ) -> bool:
-    """Tell whether a value is null where its type forbids it; `hidden` are the parent's nulls."""
+    """Tell whether a value is null against its type; `hidden` are the parent's nulls."""
     nulls = column.null_count
     if not nullable and nulls > hidden:
         return True
@@ -334,7 +334,7 @@ def _as_decoded(value: Value, convert: Convert) -> Value:
 
 
 def _with_numbers(value: Value) -> Value:
-    """Give integers the form that the exact converters take (0 may have been written -0)."""
+    """Return integers in the form that the exact converters take (0 may have been written -0)."""
     if isinstance(value, dict):
         return {key: _with_numbers(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A transaction of Iceberg's own: columns, layout and rows of a table changed in one commit.
+"""A transaction of Iceberg: changes of columns, layout and rows of a table in one commit.
 
 SQL has no statement for it that fails when others have changed the table meanwhile: Iceberg
 validates the rows of an overwrite, but CREATE OR REPLACE discards what it has not seen.
@@ -42,7 +42,7 @@ class NewColumn:
 
 
 @dataclass(frozen=True)
-class Transform:
+class PartitionTransform:
     """What a table is partitioned by: `identity`, `bucket`, `truncate`, `years`, `days`, …"""
 
     name: str
@@ -51,11 +51,11 @@ class Transform:
 
 
 class IcebergTransaction:
-    """Changes of a table that nobody sees before `commit`, and that are none if it fails.
+    """Changes of a table that become visible by `commit`, or not at all if it fails.
 
     They rest on the table as it is when this is made: any commit of others after that, be it rows
     or columns, makes `commit` fail with Iceberg's CommitFailedException. (Iceberg tries again
-    by itself, but not where columns or partitions change, which `columns` sees to.)
+    by itself, but not if columns or partitions change, which `columns` handles.)
 
     Args:
         spark: The session, not of Spark Connect; see `open_transaction`.
@@ -76,7 +76,7 @@ class IcebergTransaction:
         self._transaction = self._table.newTransaction()
 
     def partition_columns(self) -> set[str]:
-        """Columns that the table is partitioned by, or has been.
+        """Return the columns that partition the table, or once did.
 
         They must be kept: Iceberg cannot read its lists of files that were removed otherwise.
         """
@@ -86,17 +86,17 @@ class IcebergTransaction:
         return {name for name in names if name is not None}
 
     def properties(self, values: Mapping[str, str]) -> None:
-        """Sets properties of the table."""
+        """Set properties of the table."""
         update = self._transaction.updateProperties()
         for name, value in values.items():
             update.set(name, value)
         update.commit()
 
     def columns(self, columns: Sequence[NewColumn], keys: Sequence[str]) -> None:
-        """Gives the table these columns in this order; all others go.
+        """Set the columns of the table, in this order; drop all others.
 
-        Columns that are kept keep their identity, others get a new one, also where there has been
-        one of that name: files of others never hold values of another type for it.
+        Kept columns keep their identity. Others get a new one, even if a column of that name
+        existed: files of other writers never hold values of another type for it.
 
         Args:
             columns: At least one; the rows must be written by `rows` then.
@@ -127,15 +127,15 @@ class IcebergTransaction:
             self._update(identifiers=keys)
 
     def unpartitioned(self) -> None:
-        """Takes its partitions from the table; to be called before `columns`."""
+        """Remove the partitions of the table; call it before `columns`."""
         update = self._transaction.updateSpec()
         for field in self._transaction.table().spec().fields():
             if not field.transform().isVoid():
                 update.removeField(field.name())
         update.commit()
 
-    def partitioned(self, parts: Sequence[Transform]) -> None:
-        """Partitions a table that has no partitions; to be called after `columns`."""
+    def partitioned(self, parts: Sequence[PartitionTransform]) -> None:
+        """Partition a table without partitions; call it after `columns`."""
         update = self._transaction.updateSpec()
         terms = self._iceberg.expressions.Expressions
         singular = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
@@ -149,7 +149,7 @@ class IcebergTransaction:
         update.commit()
 
     def sorted_by(self, names: Sequence[str]) -> None:
-        """Rows are kept sorted by these columns, nulls first."""
+        """Sort rows by these columns, nulls first."""
         update = self._transaction.replaceSortOrder()
         terms = self._iceberg.expressions.Expressions
         for name in names:
@@ -157,7 +157,7 @@ class IcebergTransaction:
         update.commit()
 
     def rows(self, frame: DataFrame) -> None:
-        """Writes rows, of exactly the columns, that take the place of all others."""
+        """Replace all rows by new ones, of exactly the columns."""
         source: Any = frame
         spark = self._java.org.apache.spark.sql
         logical = spark.catalyst.plans.logical
@@ -179,18 +179,19 @@ class IcebergTransaction:
             spark.classic.Dataset.ofRows(self._session, plan)
 
     def commit(self) -> None:
-        """Makes all of it seen at once.
+        """Commit all changes at once.
 
         Raises:
-            Py4JJavaError: CommitFailedException, where others have changed the table since; files
-                that were written are removed. CommitStateUnknownException, where nobody knows.
+            Py4JJavaError: CommitFailedException, if others have changed the table since; files
+                that were written are removed. CommitStateUnknownException, if the outcome is
+                unknown.
         """
-        # Known before: afterwards the transaction shows the table of whoever was faster.
+        # Read it now: after a conflict the transaction shows the table of the other writer.
         written = self._written()
         try:
             self._transaction.commitTransaction()
         except Exception as error:
-            # By its class: a commit whose outcome nobody knows may have this one as its cause.
+            # By its class: a commit with unknown outcome may have this one as its cause.
             java: Any = getattr(error, "java_exception", None)
             if java is not None and java.getClass().getSimpleName() == _LOST:
                 self._remove(written)
@@ -226,13 +227,13 @@ class IcebergTransaction:
         self._transaction.updateSchema().setIdentifierFields(names).commit()
 
     def _unsorted(self, gone: Sequence[str]) -> None:
-        """Lets go of a sort order by columns that go."""
+        """Remove a sort order by dropped columns."""
         schema, order = self._table.schema(), self._table.sortOrder()
         if any(schema.findColumnName(field.sourceId()) in gone for field in order.fields()):
             self._transaction.replaceSortOrder().commit()
 
     def _written(self) -> Any:
-        """The files that were written, as an iterable of Java's."""
+        """Return the written files as a Java iterable."""
         table = self._transaction.table()
         snapshot = table.currentSnapshot()
         if snapshot is None or str(snapshot.snapshotId()) == self._snapshot:
@@ -246,7 +247,7 @@ class IcebergTransaction:
 
 
 def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTransaction | None:
-    """Begins a transaction on a table as it is now.
+    """Begin a transaction on the current version of a table.
 
     Args:
         spark: The session.
@@ -254,10 +255,10 @@ def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTr
         catalog: Name of its catalog.
 
     Returns:
-        None over Spark Connect, whose server cannot be asked for one.
+        None over Spark Connect, which cannot open one.
 
     Raises:
-        Py4JJavaError: There is no such table.
+        Py4JJavaError: The table does not exist.
     """
     if not hasattr(spark, "_jvm"):
         return None

@@ -1,4 +1,4 @@
-"""Finding a Java that runs Spark: the machine's own, else the one that came as a Python wheel."""
+"""Find a Java that runs Spark: that of the machine, or the one of a Python wheel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Java:
 
     @property
     def binary(self) -> Path:
-        """The `java` program."""
+        """Return the path of the `java` program."""
         return self.home / "bin" / "java"
 
 
@@ -75,7 +75,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def java_version(home: Path) -> str | None:
-    """Version of the runtime in a Java home, or None where none works there."""
+    """Return the version of the runtime in a Java home; None if it has none that works."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None

@@ -1,4 +1,4 @@
-"""Which JDBC driver a URL asks for. Pure."""
+"""The JDBC driver for a URL. Pure."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ DRIVERS = (
 
 
 def driver_of(url: str) -> Driver | None:
-    """Find the driver of a JDBC URL; None where no known driver fits."""
+    """Find the driver for a JDBC URL; None if no known driver fits."""
     text = url.strip().lower()
     return next((driver for driver in DRIVERS if text.startswith(driver.prefixes)), None)

@@ -1,8 +1,8 @@
 """JSON lines to Arrow: RECORD messages or bare records, with the stream's schema.
 
-Blocks go through Arrow's own JSON reader. Where that refuses a block, or could have read it in
-another way than JSON means it, the block is cut into small pieces and the pieces that are refused
-again go through `shared/exact_json.py`, so that each record gets a verdict of its own. Both ways
+Blocks go through Arrow's own JSON reader. If it rejects a block, or could have read it in another
+way than JSON means it, the block is cut into small pieces. Pieces that are rejected again go
+through `shared/exact_json.py`, so that each record is accepted or rejected by itself. Both ways
 give the same values.
 """
 
@@ -20,7 +20,7 @@ from shared.fast_json import BlockRefused, FastReader, rows_without_columns
 from shared.schema_nodes import JsonText, is_free_form, schema_columns
 
 PIECE_BYTES = 128 * 1024
-"""Size of the pieces into which a refused block is cut."""
+"""Size of the pieces of a rejected block."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _INSTANT = pa.timestamp("us", "UTC")
@@ -32,13 +32,13 @@ class LinesRead:
 
     Attributes:
         table: The accepted records, columns in schema order.
-        extracted_at: `time_extracted` of each accepted record (envelopes only), null where the
-            message has none or it is no time.
+        extracted_at: `time_extracted` of each accepted record (envelopes only), null if the
+            message has none or it is not a time.
         versions: `version` of each accepted record (envelopes only).
         rows_read: Lines that are not blank, accepted or not.
-        rejects: 0-based line within the data, and the reason, for each refused record.
-        unexpected: False where a reader that was asked has seen that no object has a property
-            that its schema does not name.
+        rejects: 0-based line within the data, and the reason, for each rejected record.
+        unexpected: False if a reader that checks this found only properties that the schema
+            names.
     """
 
     table: pa.Table
@@ -52,15 +52,15 @@ class LinesRead:
 class LineReader:
     """Reads JSON lines into Arrow tables of one schema. Picklable, and safe to share.
 
-    Types, and the presence of what is required, are checked; other keywords (`pattern`, `enum`,
-    `minimum` ...) are not. Properties the schema does not name are dropped unread.
+    Types and required properties are checked; other keywords (`pattern`, `enum`,
+    `minimum` ...) are not. Properties that the schema does not name are discarded unread.
 
     Args:
         schema: The stream's JSON Schema.
         envelope: Lines are RECORD messages; otherwise they are the records themselves.
         strict: Refuse values of another type. Where false they are converted if nothing is lost
             ("1" for an integer, 1 for a string), null is allowed everywhere, and only what cannot
-            be converted is refused.
+            be converted is rejected.
         closed: Tell whether there are properties that the schema does not name.
     """
 

@@ -68,12 +68,12 @@ _HINTED: dict[type[T.DataType], dict[str, Any]] = {
 
 
 def spark_to_json_schema(struct: T.StructType) -> dict[str, Any]:
-    """Give the JSON Schema of a stream whose records are rows of `struct`."""
+    """Return the JSON Schema of a stream whose records are rows of `struct`."""
     return _object(struct)
 
 
 def spark_type_to_json_schema(data_type: T.DataType, nullable: bool = True) -> dict[str, Any]:
-    """Give the JSON Schema of one value.
+    """Return the JSON Schema of one value.
 
     Args:
         data_type: Any Spark SQL type.

@@ -1,7 +1,7 @@
-"""One JSON value to one Arrow-ready Python value, exactly, or a reason why not.
+"""Convert one JSON value to one Arrow-ready Python value, exactly, or give the reason why not.
 
-The slow but exact half of the reader: `shared/json_lines.py` uses it only where Arrow's own JSON
-reader refuses a block, and for the few types that reader does not know.
+The slow but exact half of the reader: `shared/json_lines.py` uses it only if Arrow's own JSON
+reader rejects a block, and for the few types that reader does not support.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Convert = Callable[[Value], Value]
 
 
 class Number(str):
-    """A JSON number as it was written, so that no digit is lost before its type is known."""
+    """A JSON number as it was written, so that every digit is there when its type is known."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class Refused(ValueError):  # noqa: N818 - a verdict, not a failure
         self.path = path
 
     def under(self, name: str) -> Refused:
-        """Give the same refusal seen from one level further out."""
+        """Return the same reject, with the name of the parent before its place."""
         return Refused(self.reason, (name, *self.path))
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ def _constant(value: float) -> str:
 
 
 def shown(value: Value) -> str:
-    """Give a value for an error message: JSON-like, short."""
+    """Return a value for an error message: JSON-like, short."""
     try:
         whole = f"'{value}'" if type(value) is str else json_text(value)
     except (Refused, RecursionError):
@@ -117,7 +117,7 @@ def shown(value: Value) -> str:
 
 
 def not_of_type(value: Value, name: str) -> Refused:
-    """Say that a value has another type."""
+    """Return the reject of a value of another type."""
     return Refused(f"{shown(value)} is not of type {name}")
 
 
@@ -132,7 +132,7 @@ def text(value: Value) -> str:
 
 
 def string(strict: bool, any_json: bool) -> Convert:
-    """Convert to text; where `any_json` or not strict, other values become their JSON text."""
+    """Convert to text; if `any_json` or not strict, convert other values to their JSON text."""
 
     def convert(value: Value) -> str:
         if type(value) is str:
@@ -192,7 +192,7 @@ def _integer(written: str) -> int | None:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """Convert to a decimal without losing a digit; strings that hold a number will do too."""
+    """Convert to a decimal without losing a digit; strings that hold a number are accepted."""
     step = Decimal(1).scaleb(-scale)
     name = f"decimal({precision},{scale})"
 
@@ -213,7 +213,7 @@ def decimal(precision: int, scale: int) -> Convert:
 
 
 def floating(single: bool, strict: bool) -> Convert:
-    """Convert to the nearest double or float; the words for NaN and infinities are taken."""
+    """Convert to the nearest double or float; the words for NaN and infinities are accepted."""
 
     def convert(value: Value) -> float:
         if isinstance(value, float):
@@ -235,7 +235,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _single(written: str) -> float:
-    """Round once, to single precision, where going by way of a double could round twice."""
+    """Round once, to single precision; the way through a double could round twice."""
     found: float = pa.scalar(str(written).lstrip("+")).cast(pa.float32()).as_py()
     return found
 
@@ -248,7 +248,7 @@ def binary(value: Value) -> bytes:
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Count days since 1970-01-01 in the proleptic Gregorian calendar; None for no such day."""
+    """Count days since 1970-01-01 in the proleptic Gregorian calendar; None for an invalid day."""
     if not 1 <= month <= 12 or not 1 <= day <= monthrange(year or 4, month)[1]:  # noqa: PLR2004
         return None
     shifted = year - (month <= 2)  # noqa: PLR2004
@@ -257,7 +257,7 @@ def _days(year: int, month: int, day: int) -> int | None:
 
 
 def date(strict: bool) -> Convert:
-    """Convert to days since 1970; where not strict, midnight of a day will do."""
+    """Convert to days since 1970; if not strict, accept midnight of a day."""
 
     def convert(value: Value) -> int:
         match = _DATE.match(value) if type(value) is str else None
@@ -273,7 +273,7 @@ def date(strict: bool) -> Convert:
 
 
 def instant(value: Value) -> int:
-    """Convert to microseconds since 1970 UTC; no zone means UTC, finer digits are cut off."""
+    """Convert to microseconds since 1970 UTC; without a zone it is UTC; truncate finer digits."""
     found = _instant(value) if type(value) is str else None
     if found is None:
         raise not_of_type(value, "date-time")
@@ -349,5 +349,5 @@ def _signed(sign: str, size: int, bits: int, value: Value) -> int:
 
 
 def nothing(value: Value) -> None:
-    """Refuse any value: the column only takes null."""
+    """Reject any value: the column takes only null."""
     raise not_of_type(value, "null")

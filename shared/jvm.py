@@ -1,4 +1,4 @@
-"""Spark's Java process: how it is started, what it says, and how it ends.
+"""Spark's Java process: its start, its output, and its end.
 
 It is started without Spark's launcher script, which runs a Java process of its own first, and
 with its classpath spelled out in a fixed order, so that a class archive fits (`class_archive`).
@@ -90,7 +90,7 @@ class Tracebacks:
         self._inside = False
 
     def __call__(self, line: str) -> bool:
-        """Whether a line is part of one; its last line is the first that is not indented."""
+        """Return whether a line is part of one; its last line is the first that is not indented."""
         was_inside = self._inside
         self._inside = line.startswith(_PYTHON_TRACE) or (was_inside and line[:1] in ("", " "))
         return was_inside or self._inside
@@ -147,18 +147,18 @@ class Jvm:
         self.port, length = struct.unpack("!ii", data[:8])
         self.secret = data[8 : 8 + length].decode()
         self._ready = True
-        # Read by now, and whoever kills us leaves the folder behind.
+        # It has been read; a killed run would leave the folder behind.
         (self.folder / PROPERTIES).unlink(missing_ok=True)
 
     def last_words(self) -> str:
-        """The line that tells best why the process ended."""
+        """Return the line that explains best why the process ended."""
         lines = [line for line in self._said if line.strip()]
         told = [line for line in lines if _TOLD.search(line)]
         line = (told or lines[-1:] or [f"exit code {self._process.returncode}"])[0].strip()
         return _THROWN.sub("", line)
 
     def _listen(self, stream: IO[bytes]) -> None:
-        """Pass on what the process prints; while it starts that is noise, kept for `last_words`."""
+        """Pass on the output of the process; during its start only keep it for `last_words`."""
         is_trace = Tracebacks()
         for raw in stream:
             line = raw.decode(errors="replace").rstrip()
@@ -197,14 +197,14 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         The process, and the file its gateway's address will appear in.
 
     Raises:
-        SparkStartError: There is no Java to start, it cannot be executed, or there is no
+        SparkStartError: Java was not found or cannot be executed, or there is no
             temporary folder.
     """
     try:
         owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)
     except OSError as error:
         raise SparkStartError(
-            f"no temporary folder can be made: {error}",
+            f"cannot create a temporary folder: {error}",
             hint="free some space, or set TMPDIR to a folder that can be written",
         ) from error
     connection_file = owned.path / "gateway"
@@ -233,7 +233,7 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
 
 
 def _write_properties(folder: Path, conf: Mapping[str, str]) -> Path:
-    """A file, as the arguments of a process are public on the machine and conf may hold secrets."""
+    """Write the conf to a file: it may hold secrets, and arguments of a process are public."""
     path = folder / PROPERTIES
     path.touch(0o600)
     lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items())
@@ -242,7 +242,7 @@ def _write_properties(folder: Path, conf: Mapping[str, str]) -> Path:
 
 
 def classpath(environ: Mapping[str, str]) -> list[str]:
-    """The jars of the installed pyspark, in an order that never changes."""
+    """Return the jars of the installed pyspark, always in the same order."""
     jars = sorted(str(jar) for jar in (pyspark_home(environ) / "jars").glob("*.jar"))
     return [*_present(environ, "SPARK_CONF_DIR"), *jars, *_present(environ, *_CONF_FOLDERS)]
 
@@ -255,7 +255,7 @@ def _present(environ: Mapping[str, str], *names: str) -> list[str]:
 
 
 def pyspark_home(environ: Mapping[str, str]) -> Path:
-    """SPARK_HOME where it is set, else the folder of the installed pyspark."""
+    """Return SPARK_HOME if it is set, else the folder of the installed pyspark."""
     if home := environ.get("SPARK_HOME"):
         return Path(home)
     spec = find_spec("pyspark")
@@ -338,7 +338,7 @@ def _environment(
 
 
 def _escape(text: str) -> str:
-    """Text in the syntax of java.util.Properties."""
+    """Write text in the syntax of java.util.Properties."""
     utf16 = text.encode("utf-16-be")
     units = (utf16[i] << 8 | utf16[i + 1] for i in range(0, len(utf16), 2))
     return "".join(

@@ -1,4 +1,4 @@
-"""What a line or a file may take of memory and disk, whoever wrote it."""
+"""How much memory and disk a line or a file may take, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def is_bomb(packed: int, plain: int) -> bool:
 
 
 def bomb_text() -> str:
-    """Say so of a file."""
+    """Return the reason for a file that is such a bomb."""
     return f"its content is more than {MAX_RATIO} times its size; unpack it first"
 
 
 def long_text(what: str) -> str:
-    """Say that a line or block is longer than `MAX_LINE_BYTES`."""
+    """Return the reason for a line or block longer than `MAX_LINE_BYTES`."""
     return f"{what} is longer than {MAX_LINE_BYTES >> 20} MiB"

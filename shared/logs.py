@@ -32,7 +32,7 @@ class Console:
     """Standard error, shared by log lines and one transient line.
 
     Args:
-        stream: A text stream; None for whatever `sys.stderr` is at the time of writing.
+        stream: A text stream; None for `sys.stderr` at the time of writing.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -47,7 +47,7 @@ class Console:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person sees the lines as they come."""
+        """Whether the stream is a terminal."""
         with contextlib.suppress(ValueError, AttributeError):
             return self.stream.isatty()
         return False
@@ -65,14 +65,14 @@ class Console:
             self._transient = True
 
     def clear(self) -> None:
-        """Take the transient line away."""
+        """Remove the transient line."""
         with self._lock:
             if self._transient:
                 self._write(_CLEAR_LINE)
                 self._transient = False
 
     def _write(self, text: str) -> None:
-        # Nobody is left to tell where stderr itself is gone.
+        # Without stderr there is nowhere to report it.
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(text)
             self.stream.flush()
@@ -170,7 +170,7 @@ def _exception_data(
 
 
 def source_name(program: str, logger_name: str) -> str:
-    """Name the program for its own loggers, and any other logger by its own name."""
+    """Return the program for its own loggers, and the name of any other logger."""
     return (
         program
         if logger_name.split(".", maxsplit=1)[0] in (*_OUR_PACKAGES, program)
@@ -182,7 +182,7 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     """Send all logs to stderr.
 
     `LOGLEVEL` (or, before it, `TAP_SPARK_LOGLEVEL`) sets the level; `LOG_FORMAT=json` writes JSON.
-    Meltano's `SINGER_SDK_LOG_CONFIG` gives both where they are not set.
+    Meltano's `SINGER_SDK_LOG_CONFIG` sets both if they are not set.
 
     Args:
         program: E.g. `tap-spark`.
@@ -221,14 +221,14 @@ def _meltano_logging(path: str | None) -> tuple[str, str]:
 
 
 def is_debug() -> bool:
-    """Whether tracebacks are wanted."""
+    """Return whether to log tracebacks."""
     return logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
 class Progress:
     """A line with rows, rows/s and MB that a terminal shows while a stream runs.
 
-    Safe for several threads; does nothing where stderr is no terminal.
+    Safe for several threads; does nothing if stderr is not a terminal.
 
     Args:
         label: What moves, e.g. the stream's name.
@@ -270,7 +270,7 @@ class Progress:
         return f"{self._label}: {self.rows:,} rows, {rate:,.0f} rows/s, {self.bytes / 1e6:,.1f} MB"
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._enabled:
             self._console.clear()
 

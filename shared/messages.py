@@ -25,7 +25,7 @@ def encode(value: Any) -> bytes:
         JSON without a newline.
 
     Raises:
-        TypeError: The value holds something JSON has no form for.
+        TypeError: The value holds something that JSON cannot represent.
     """
     try:
         return orjson.dumps(value, default=_plain)
@@ -36,7 +36,7 @@ def encode(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
@@ -55,7 +55,7 @@ def schema_line(
         stream: Name of the stream.
         schema: JSON Schema of its records.
         key_properties: Primary key; may be empty.
-        bookmark_properties: Columns its bookmark is taken from; left out where there are none.
+        bookmark_properties: Columns its bookmark is taken from; left out if there are none.
 
     Returns:
         The line, with its newline.
@@ -93,7 +93,7 @@ def batch_line(
         stream: Name of the stream.
         encoding: `format` and `compression` of the files.
         manifest: URLs of the files.
-        version: Table version; left out where None.
+        version: Table version; left out if None.
 
     Returns:
         The line, with its newline.
@@ -110,16 +110,16 @@ def batch_line(
 
 
 def record_head(stream: str) -> str:
-    """Write what stands before the record in a RECORD line of the stream."""
+    """Write the part of a RECORD line before the record."""
     return '{"type":"RECORD","stream":' + encode(stream).decode() + ',"record":'
 
 
 def record_tail(extracted_at: datetime, version: int | None = None) -> str:
-    """Write what stands after the record in a RECORD line.
+    """Write the part of a RECORD line after the record.
 
     Args:
         extracted_at: When reading of the record's slice began; must have a zone.
-        version: Table version; left out where None.
+        version: Table version; left out if None.
 
     Returns:
         The end of the line, with its newline.

@@ -41,7 +41,7 @@ class Point:
     tags: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The point in the order the SDK writes its keys."""
+        """Return the point in the order the SDK writes its keys."""
         return {
             "type": self.type,
             "metric": self.metric,
@@ -70,7 +70,7 @@ class Counter:
 
     Args:
         metric: E.g. `RECORD_COUNT`.
-        stream: Name of the stream, where the count belongs to one.
+        stream: Name of the stream, if the count belongs to one.
         clock: Seconds.
         interval: Seconds between lines.
         tags: More tags.
@@ -103,7 +103,7 @@ class Counter:
                 self._write()
 
     def close(self) -> None:
-        """Write what has not been written; a count of nothing is written once, as 0."""
+        """Write the rest of the count; write 0 once if nothing was counted."""
         with self._lock:
             if self._pending or not self.total:
                 self._write()
@@ -125,7 +125,7 @@ class Timer:
 
     Args:
         metric: E.g. `SYNC_DURATION`.
-        stream: Name of the stream, where the time belongs to one.
+        stream: Name of the stream, if the time belongs to one.
         clock: Seconds.
         tags: More tags.
     """

@@ -16,7 +16,7 @@ _HIDING = "._"
 
 
 def folder_name(name: str) -> str:
-    """A folder name for a stream, schema or table name.
+    """Return a folder name for a stream, schema or table name.
 
     Ordinary names stay as they are. Characters that separate paths, end names or are control
     characters become `%XX`, as does a leading `.` or `_` (readers such as Spark skip such
@@ -34,7 +34,7 @@ def folder_name(name: str) -> str:
 
 
 def case_collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Groups of names that differ by case only: one table for readers that ignore case."""
+    """Return groups of names that differ by case only: one table for readers that ignore case."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(name.casefold(), []).append(name)

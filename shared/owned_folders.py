@@ -1,7 +1,7 @@
-"""Private folders on local disk that go with the process that made them, and whose a file is.
+"""Private folders on local disk that end with their process, and the owners of files.
 
-A lock held on a file in an owned folder tells others that its owner lives: the system lets go of it
-when the owner ends, also by SIGKILL. Whoever makes a folder next removes those nobody owns.
+A lock on a file in an owned folder shows that its owner is alive: the system releases it when the
+owner ends, even by SIGKILL. The next process that makes a folder removes those without an owner.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OwnedFolder:
             (`pass_fds`) owns the folder as well.
 
     Raises:
-        OSError: The folder cannot be made, or the file system knows no locks.
+        OSError: The folder cannot be made, or the file system does not support locks.
     """
 
     def __init__(self, root: str | os.PathLike[str], prefix: str) -> None:
@@ -50,7 +50,7 @@ class OwnedFolder:
                 os.close(self.fd)
 
     def close(self) -> None:
-        """Remove the folder and let go of the lock; safe to call twice."""
+        """Remove the folder and release the lock; safe to call twice."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             gone = self.path.with_name(f"{self.path.name}.gone")
@@ -77,7 +77,7 @@ class OwnedFolder:
 
 
 def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
-    """Remove folders of our own user on this machine whose owner is gone (a killed run).
+    """Remove folders of our user on this machine whose owner has ended (a killed run).
 
     Args:
         root: Folder that holds owned folders.
@@ -90,7 +90,7 @@ def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
 
 
 def is_locked(lock: str | os.PathLike[str]) -> bool:
-    """Whether the owner of a folder lives.
+    """Return whether the owner of a folder is alive.
 
     Args:
         lock: `OwnedFolder.lock`, asked by any process of the same machine.
@@ -106,7 +106,7 @@ def is_locked(lock: str | os.PathLike[str]) -> bool:
 
 
 def is_trusted(path: str | os.PathLike[str]) -> bool:
-    """Whether only we (or the administrator) can have written a file: others may plant code.
+    """Return whether only we (or the administrator) can have written a file, and not an attacker.
 
     Args:
         path: A file or folder; a symbolic link is never trusted.

@@ -1,4 +1,4 @@
-"""Jars that Maven coordinates came to, kept from one start of Spark to the next.
+"""The jars of Maven coordinates, kept from one start of Spark to the next.
 
 Spark resolves `spark.jars.packages` anew at every start, which takes seconds, and two processes
 that fill its cache at the same time get in each other's way: both programs of a pipe do so. Here
@@ -34,12 +34,12 @@ Remember = Callable[[str], None]
 def resolved(
     conf: Mapping[str, str], environ: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, str], Remember]]:
-    """Replace packages by their jars where these are known; else let nobody else resolve them.
+    """Replace packages by their jars if these are known; else hold a lock while Spark resolves.
 
     Args:
         conf: The whole Spark configuration.
-        environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME say where things
-            are kept).
+        environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME set the
+            folder).
 
     Yields:
         The configuration to start Spark with, and a function that takes what `spark.jars` is
@@ -71,13 +71,13 @@ def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
     packages = conf.get(PACKAGES, "")
     if folder is None or not packages or "SNAPSHOT" in packages:
         return None
-    # Whoever sets another home for Spark's own cache means another set of files.
+    # Another home for Spark's own cache means another set of files.
     decides = json.dumps([[conf.get(name, "") for name in _DECIDE], environ.get("HOME", "")])
     return folder / f"packages-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.json"
 
 
 def _known(place: Path) -> list[str] | None:
-    """The jars, if they are all still there and nobody else can have named them."""
+    """Return the jars, if they all still exist and only we can have named them."""
     if not (is_trusted(place.parent) and is_trusted(place)):
         return None
     try:
@@ -112,7 +112,7 @@ def _split(text: str) -> list[str]:
 
 
 def _forget(_: str) -> None:
-    """Nothing is to be remembered."""
+    """Remember nothing."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Whether an SQL text is exactly one statement that reads."""
+"""Check that an SQL text is exactly one statement that reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARSERS = {
 }
 """Our names of dialects, and the parser's; any other is parsed as standard SQL."""
 HINT = "give one SELECT (or WITH ... SELECT, VALUES) that changes nothing"
-# What changes something although it lies inside a query, in the parser's names.
+# Parts of a query that change something, by the parser's names.
 _CHANGES = {
     "DML": "changes data",
     "DDL": "changes data",
@@ -32,7 +32,7 @@ _CHANGES = {
     "Lock": "locks rows (FOR UPDATE, FOR SHARE)",
     "QueryTransform": "TRANSFORM runs a program",
 }
-# What no query holds outside of quotes; for texts the parser does not know.
+# Words that a query never has outside of quotes; for texts that the parser cannot read.
 _WORDS = re.compile(
     "INSERT|UPDATE|DELETE|MERGE|REPLACE|UPSERT|CREATE|DROP|ALTER|TRUNCATE|GRANT|REVOKE|CALL|EXEC|"
     "EXECUTE|DO|COPY|INTO|SET|LOCK|BEGIN|COMMIT|ROLLBACK|ATTACH|PRAGMA|VACUUM|LOAD|OUTFILE|DUMPFILE"
@@ -42,17 +42,17 @@ _DEEP = "it is nested too deeply"
 
 
 def check_reads(sql: str, dialect: str, where: Where) -> None:
-    """Refuse whatever is not exactly one statement that reads.
+    """Reject everything that is not exactly one statement that reads.
 
-    What functions do that the query calls cannot be seen in its text.
+    The text does not show what functions do that the query calls.
 
     Args:
         sql: The statement; a semicolon and comments may follow it.
         dialect: A key of `PARSERS`, or any other name.
-        where: The stream and setting it comes from.
+        where: Its stream and setting.
 
     Raises:
-        SettingsError: It is none, several, changes something, or cannot be understood.
+        SettingsError: It is not one statement, changes something, or cannot be understood.
     """
     problem = _problem(sql, PARSERS.get(dialect, ""))
     if problem:
@@ -60,7 +60,7 @@ def check_reads(sql: str, dialect: str, where: Where) -> None:
 
 
 def as_subquery(sql: str, dialect: str) -> str:
-    """Put a checked statement into brackets, without the semicolon that ends it."""
+    """Put a checked statement into brackets, without its final semicolon."""
     ends = [token.start for token in _tokens(sql, PARSERS.get(dialect, "")) if _is_end(token)]
     # The line end closes a comment that would hide the bracket.
     return f"({sql[: ends[0]] if ends else sql}\n)"
@@ -70,7 +70,7 @@ def _problem(sql: str, parser: str) -> str | None:
     import sqlglot  # noqa: PLC0415
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
-    # It would warn of every statement that it does not know, which is refused anyway.
+    # It would warn of every unknown statement, which is rejected anyway.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
         tokens = _tokens(sql, parser)
@@ -86,7 +86,7 @@ def _problem(sql: str, parser: str) -> str | None:
         return _DEEP
     statements = [item for item in found if item is not None and item.key != "semicolon"]
     if len(statements) != 1:
-        return f"it holds {len(statements) or 'no'} statements"
+        return f"it has {len(statements) or 'no'} statements"
     return _problem_of_tree(statements[0])
 
 
@@ -102,16 +102,16 @@ def _problem_of_tree(statement: exp.Expr) -> str | None:
 
 
 def _problem_of_words(tokens: list[Token]) -> str | None:
-    """Look at the words alone: a parser does not know everything that a database can."""
+    """Check the words alone: a parser does not know everything that a database can do."""
     words = [_word(token) for token in tokens]
     if words and words[-1] == ";":
         words.pop()
     if not words or words[0] not in _FIRST:
         return "it does not begin with SELECT, WITH, VALUES or TABLE"
     if ";" in words:
-        return "it holds several statements"
+        return "it has several statements"
     bad = next((word for word in words if _WORDS.fullmatch(word)), None)
-    return f"the word {bad} has no place in a read" if bad else None
+    return f"the word {bad} is not allowed in a read" if bad else None
 
 
 def _word(token: Token) -> str:

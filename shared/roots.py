@@ -1,8 +1,8 @@
-"""Which files lie below a folder or URL, however their names are written.
+"""Tell which files are below a folder or URL, however their names are written.
 
-Servers read a URL each in their own way: some decode it twice, take a backslash for a slash, or
-leave parameters of a path segment out. A file counts as below a root only where it is so in every
-one of these readings.
+Servers read URLs differently: some decode a URL twice, treat a backslash as a slash, or ignore
+parameters of a path segment. A file counts as below a root only if it is below it in every one of
+these readings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARAMETERS = re.compile(r";[^/]*")
 
 
 def place(url: str) -> str:
-    """One text for each place: an absolute path without links, or a URL in its shortest form."""
+    """Return one text for each place: an absolute path without links, or the shortest URL."""
     path = _real_path(url)
     if path is not None:
         return path
@@ -50,7 +50,7 @@ class Roots:
         return f"Roots({', '.join(place(url) for url in self._urls)})"
 
     def hold(self, url: str) -> bool:
-        """Whether a file lies in one of them, however the storage reads its URL."""
+        """Return whether a file lies in one of them, however the storage reads its URL."""
         if is_chained(url):
             return False
         path = _real_path(url)
@@ -64,12 +64,12 @@ class Roots:
         return bool(found) and all(any(_is_below(one, root) for root in roots) for one in found)
 
     def reach(self, url: str) -> bool:
-        """Whether a URL names the host, or bucket, of one of them."""
+        """Return whether a URL names the host, or bucket, of one of them."""
         return not is_chained(url) and _parts(url)[0] in {host for host, _ in self._remote}
 
 
 def is_chained(url: str) -> bool:
-    """Whether a URL reaches one file system through another, as fsspec writes it."""
+    """Return whether a URL reaches one file system through another, as fsspec writes it."""
     return "::" in url
 
 
@@ -83,7 +83,7 @@ def _real_path(url: str) -> str | None:
 
 
 def _parts(url: str) -> tuple[str, str]:
-    """Scheme and host, or bucket, in one spelling; and the rest as it is written."""
+    """Return scheme and host, or bucket, in one spelling; and the rest unchanged."""
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
@@ -94,7 +94,7 @@ def _parts(url: str) -> tuple[str, str]:
 
 
 def _readings(path: str) -> Iterator[str]:
-    """What servers may take a path for; nothing where it means no place."""
+    """Return what servers may read a path as; nothing if it is not a place."""
     found: list[str] = []
     for _ in range(_MOST_DECODINGS):
         if _NOT_TEXT.search(path):

@@ -1,4 +1,4 @@
-"""Values of columnar and CSV files as JSON values, so that one set of converters judges all."""
+"""Values of columnar and CSV files as JSON values, for one set of converters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number)
 
 
 def as_json_value(value: Any) -> Value:
-    """A Python value, as `plain_values` gives it, as the decoder of JSON lines would."""
+    """Return a value of `plain_values` as the decoder of JSON lines would return it."""
     if isinstance(value, Mapping):
         return {_key(key): as_json_value(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -49,24 +49,24 @@ def _scalar(value: Any) -> Value:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows as Python values, maps as dictionaries."""
+    """Return rows as Python values, maps as dictionaries."""
     found: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
     return found
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values as Python values, maps as dictionaries."""
+    """Return values as Python values, maps as dictionaries."""
     found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     return found
 
 
 def row_text(row: Mapping[str, Any]) -> bytes:
-    """A row as one JSON object: numbers exact, binary as base64, times as ISO 8601."""
+    """Return a row as one JSON object: numbers exact, binary as base64, times as ISO 8601."""
     return json_text(as_json_value(row)).encode()
 
 
 def row_converter(data_type: T.DataType, strict: bool, texts: bool) -> Convert:
-    """What turns a non-null value of a file into what Arrow takes for a column.
+    """Return the function that converts a non-null value of a file for an Arrow column.
 
     Args:
         data_type: Of the column.
@@ -85,7 +85,7 @@ def row_converter(data_type: T.DataType, strict: bool, texts: bool) -> Convert:
 
 
 def _from_text(data_type: T.DataType, convert: Convert) -> Convert:
-    """Texts of CSV stand for values of any type."""
+    """Convert text of CSV, which can be a value of any type."""
     if isinstance(data_type, _NESTED):
         return lambda text: convert(_decoded(text))
     if isinstance(data_type, T.VariantType):

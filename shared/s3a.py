@@ -1,4 +1,4 @@
-"""Spark's own way to S3, S3A: which class and package it is, and how it finds what SDKs find. Pure.
+"""S3A, by which Spark reads S3: its class, its package, and where it finds credentials. Pure.
 
 Secrets are not put into Spark's configuration, as Java looks them up itself; only options of a
 table's storage are, in the session of that table alone.
@@ -11,13 +11,13 @@ from typing import Any
 
 CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 PACKAGE = "org.apache.hadoop:hadoop-aws:3.4.2"
-"""Maven coordinates of the version that Spark 4.1's Hadoop goes with; brings Amazon's SDK."""
+"""Maven coordinates of the version for Spark 4.1's Hadoop; includes Amazon's SDK."""
 
 SCHEMES = ("s3://", "s3a://")
 
 NOT_THERE = (f"{CLASS} not found", 'No FileSystem for scheme "s3')
 MISSING = (*NOT_THERE, "UNSUPPORTED_FILE_SYSTEM")
-"""Texts, any of which tells that Spark knows no way to S3."""
+"""Texts of failures that mean that Spark has no S3 client."""
 
 HINT = f'add "{PACKAGE}" to spark.packages (docs/s3.md)'
 
@@ -26,7 +26,7 @@ _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
 )
-"""Those of `spark.conf`, then whatever Amazon's SDKs find: environment, profile, role."""
+"""Those of `spark.conf`, then those of Amazon's SDKs: environment, profile, role."""
 
 
 _NAMES = {
@@ -43,7 +43,7 @@ _NAMES = {
 
 
 def s3a_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Translate options of s3fs that say who asks, and where; others have no meaning for S3A.
+    """Translate options of s3fs for credentials and endpoint to S3A; ignore others.
 
     The result holds secrets, under names that Spark leaves out of its logs.
 
@@ -61,7 +61,7 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     """Build the Hadoop configuration by which S3A serves `s3://` as an AWS SDK would.
 
     Args:
-        environ: The environment; only where the endpoint and the region are taken from it.
+        environ: The environment; only the endpoint and the region are taken from it.
     """
     conf = {"fs.s3.impl": CLASS, "fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS)}
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")

@@ -18,7 +18,7 @@ from shared.type_hints import (
 )
 
 FREE_FORM_COLUMN = "data"
-"""The one column of a stream whose schema names no properties: each record as JSON text."""
+"""The one column of a stream whose schema has no properties: each record as JSON text."""
 
 Node = Mapping[str, Any]
 Typed = tuple[T.DataType, bool]
@@ -52,12 +52,12 @@ class JsonText(T.StringType):
 
     @classmethod
     def typeName(cls) -> str:  # noqa: N802
-        """Name it as the string it is for Spark."""
+        """Return the name of the string type, which it is for Spark."""
         return "string"
 
 
 def json_schema_to_spark(schema: Mapping[str, Any]) -> T.StructType:
-    """Give the columns of a stream, the inverse of `spark_to_json_schema`.
+    """Return the columns of a stream, the inverse of `spark_to_json_schema`.
 
     Args:
         schema: A stream's JSON Schema, of this tap or any other. A schema without properties
@@ -67,7 +67,7 @@ def json_schema_to_spark(schema: Mapping[str, Any]) -> T.StructType:
 
 
 def schema_columns(schema: Mapping[str, Any], text: T.DataType) -> T.StructType:
-    """As `json_schema_to_spark`, with `text` as the type of columns that hold JSON text."""
+    """Return the same as `json_schema_to_spark`, with `text` as the type of JSON text columns."""
     reader = _SchemaReader(schema, text)
     root = reader.resolve(schema, ())[0]
     if root.get("properties"):
@@ -110,7 +110,7 @@ class _SchemaReader:
         return found if isinstance(found, Mapping) else None
 
     def value(self, node: object, seen: tuple[str, ...] = ()) -> Typed:
-        """Give the type of a schema node and whether it allows null."""
+        """Return the type of a schema node and whether it allows null."""
         if not isinstance(node, Mapping):
             return self.text, True
         node, seen = self.resolve(node, seen)
@@ -179,7 +179,7 @@ class _SchemaReader:
         return T.MapType(key, value, nullable)
 
     def struct(self, node: Node, seen: tuple[str, ...]) -> T.StructType:
-        """Give the struct of an object's properties."""
+        """Return the struct of an object's properties."""
         required = node.get("required")
         names = required if isinstance(required, list) else []
         fields = []
@@ -194,7 +194,7 @@ def _has(kinds: Sequence[T.DataType], text: T.DataType) -> bool:
 
 
 def _fold(node: Node, part: Node) -> Node:
-    """Add what `part` says to `node`, which keeps its own words."""
+    """Add the keywords of `part` to `node`, which keeps its own."""
     folded = {**part, **node}
     if isinstance(part.get("properties"), Mapping) and isinstance(node.get("properties"), Mapping):
         folded["properties"] = {**node["properties"], **part["properties"], **node["properties"]}
@@ -204,7 +204,7 @@ def _fold(node: Node, part: Node) -> Node:
 
 
 def _types(node: Node) -> list[str]:
-    """Give the `type` words, inferred from other keywords where there are none."""
+    """Return the words of `type`, inferred from other keywords if there are none."""
     declared = node.get("type")
     if isinstance(declared, str):
         return [declared]
@@ -219,7 +219,7 @@ def _types(node: Node) -> list[str]:
 
 
 def _refined(name: str, node: Node) -> T.DataType | None:
-    """Give the type that a hint or SQL name says, where the standard keywords agree with it."""
+    """Return the type of a hint or SQL name, if the standard keywords agree with it."""
     for found in (type_of_hint(node.get(HINT)), type_of_sql(node.get("x-sql-datatype"))):
         if found is not None and name in _words(found, node).split():
             return found
@@ -246,7 +246,7 @@ def _string(node: Node) -> T.DataType:
 
 
 def _integer(node: Node) -> T.DataType | None:
-    """Give the exact width, long where none is told; None beyond 38 digits."""
+    """Return the exact width, or long if the schema has none; None beyond 38 digits."""
     low, high = _bound(node, "inimum"), _bound(node, "aximum")
     if low is None and high is None:
         return T.LongType()
@@ -261,7 +261,7 @@ def _integer(node: Node) -> T.DataType | None:
 
 
 def _number(node: Node) -> T.DataType | None:
-    """Give a decimal of the scale `multipleOf` tells, else double; None beyond 38 digits."""
+    """Return a decimal with the scale of `multipleOf`, else double; None beyond 38 digits."""
     step = _decimal(node.get("multipleOf"))
     if step is None or step <= 0:
         return T.DoubleType()
@@ -274,7 +274,7 @@ def _number(node: Node) -> T.DataType | None:
 
 
 def _bound(node: Node, ending: str) -> Decimal | None:
-    """Read `minimum`/`maximum`, or their exclusive forms (Draft 4's boolean one is no number)."""
+    """Read `minimum`/`maximum`, or their exclusive forms (in Draft 4 a boolean, not a number)."""
     found = _decimal(node.get("m" + ending))
     exclusive = _decimal(node.get("exclusiveM" + ending))
     return found if found is not None else exclusive
@@ -304,7 +304,7 @@ def resolved_node(document: Node, node: Node) -> Node:
 
 
 def object_node(document: Node, node: Node) -> Node | None:
-    """Give the description of an object's properties, also inside `anyOf` and `oneOf`."""
+    """Return the description of an object's properties, also inside `anyOf` and `oneOf`."""
     node = resolved_node(document, node)
     if node.get("properties"):
         return node
@@ -314,7 +314,7 @@ def object_node(document: Node, node: Node) -> Node | None:
 
 
 def node_types(node: Node) -> frozenset[str] | None:
-    """Give the words of `type`, as far as they are told; None for a node that takes anything."""
+    """Return the words of `type`, as far as they are known; None for a node that takes anything."""
     choices = node.get("anyOf") or node.get("oneOf")
     if not choices:
         return frozenset(_types(node)) or None
@@ -324,13 +324,13 @@ def node_types(node: Node) -> frozenset[str] | None:
 
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:
-    """Tell whether the schema names no properties, so that records are kept as JSON text."""
+    """Tell whether the schema has no properties, so that records are kept as JSON text."""
     root = _SchemaReader(schema, T.StringType()).resolve(schema, ())[0]
     return not root.get("properties") and root.get(HINT) != "struct"
 
 
 def only_properties(schema: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Give a stream's schema with only those of its properties, also in `required`."""
+    """Return a stream's schema with only those of its properties, also in `required`."""
     properties = {name: node for name, node in schema["properties"].items() if name in names}
     changed: dict[str, Any] = {**schema, "properties": properties}
     if "required" in schema:

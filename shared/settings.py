@@ -1,4 +1,4 @@
-"""Reads settings from files, the environment and `.env`, and merges them."""
+"""Read settings from files, the environment and `.env`, and merge them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.settings_check import InvalidSettingsError, Json, Schema, holds_secr
 Keys = tuple[str, ...]
 
 KEEP = "x-as-it-is"
-"""Marks an object whose keys and nulls mean something of their own."""
+"""Marks an object that keeps its keys and nulls as they are."""
 
 ENV = "ENV"
 DOTENV = Path(".env")
@@ -31,20 +31,20 @@ def load_settings(
     environ: Mapping[str, str],
     dotenv: Path = DOTENV,
 ) -> dict[str, Any]:
-    """Read and merge settings; they are checked by `settings_check.complete_settings`.
+    """Read and merge settings; `settings_check.complete_settings` checks them.
 
     Args:
         schema: JSON Schema of the program.
-        sources: File paths, later ones winning, and `ENV`, which wins over all files.
+        sources: File paths, later ones overriding earlier ones, and `ENV`, which overrides files.
         env_prefix: E.g. `TAP_SPARK_`.
         environ: Environment variables.
-        dotenv: Read together with `ENV`, where it exists; real variables win over it.
+        dotenv: Read together with `ENV`, if it exists; real variables override it.
 
     Returns:
         The merged settings: objects merged at every depth, everything else replaced.
 
     Raises:
-        InvalidSettingsError: Files that cannot be read, variables that cannot be understood.
+        InvalidSettingsError: A file cannot be read, or a variable cannot be understood.
     """
     problems: list[str] = []
     merged: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def load_settings(
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two objects at every depth; a null in `new` takes the setting back to its default."""
+    """Merge two objects at every depth; a null in `new` resets the setting to its default."""
     result = dict(old)
     for key, value in new.items():
         if isinstance(value, _AsItIs):
@@ -88,7 +88,7 @@ class _AsItIs(dict[str, Any]):
 
 
 def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
-    """Lay one object over another; its entries come last, as where order counts the last wins."""
+    """Lay one object over another; its entries come last, because the last one wins."""
     below = old if isinstance(old, Mapping) else {}
     result = _AsItIs((key, value) for key, value in below.items() if key not in new)
     for key, value in new.items():
@@ -106,7 +106,7 @@ def is_free_form(schema: Schema) -> bool:
 
 
 def normalize(schema: Schema, value: Json) -> Json:
-    """Bring every accepted spelling to the one the schema describes.
+    """Turn every accepted spelling into the one that the schema describes.
 
     Objects marked by `KEEP` stay as they are. Elsewhere dotted keys (`spark.master`) become nested
     objects, nested objects in free-form settings become dotted keys (`spark.conf`), and nulls
@@ -141,7 +141,7 @@ def _nested(properties: Mapping[str, Schema], value: Mapping[str, Any]) -> dict[
 
 
 def _named(schema: Schema, value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of objects by names of the user's, in which dots may occur."""
+    """Normalize an object of objects by names that the user chose and that may contain dots."""
     result: dict[str, Any] = {}
     for key, item in value.items():
         name, _, rest = key.rpartition(".")
@@ -173,13 +173,30 @@ def read_json_object(path: Path) -> dict[str, Any]:
         ValueError: With what is wrong, in words that fit behind the file's name.
     """
     try:
-        value = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        return json_object(path.read_bytes())
     except FileNotFoundError:
         raise ValueError("the file does not exist") from None
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from None
+
+
+def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
+    """Read text that is one JSON object.
+
+    Args:
+        data: The text, in an encoding of Unicode.
+        unique_keys: Reject an object that gives a key twice; otherwise the last one counts.
+
+    Raises:
+        ValueError: With what is wrong, in one line.
+    """
+    pairs = _without_doubles if unique_keys else None
+    try:
+        value = json.loads(data, object_pairs_hook=pairs, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
-        raise ValueError("not valid JSON: not UTF-8 text") from None
+        raise ValueError("not valid JSON: not Unicode text") from None
+    except RecursionError:
+        raise ValueError("not valid JSON: nested too deeply") from None
     except json.JSONDecodeError as error:
         at = f"at line {error.lineno}, column {error.colno}"
         raise ValueError(f"not valid JSON: {error.msg} {at}") from None
@@ -188,15 +205,24 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} is given twice in one object")
+        result[key] = item
+    return result
+
+
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"not valid JSON: {name} is no JSON value")
+    raise ValueError(f"not valid JSON: {name} is not a JSON value")
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """Read `KEY=VALUE` lines; quotes, `export` and comments are understood, nothing is expanded.
+    """Read `KEY=VALUE` lines; with quotes, `export` and comments, without expansion.
 
     Raises:
-        ValueError: Naming the line that cannot be understood.
+        ValueError: A line cannot be understood; the error names it.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -234,12 +260,12 @@ def _dotenv_value(text: str, number: int) -> str:
 def environment_settings(
     schema: Schema, prefix: str, variables: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Collect the settings that environment variables give.
+    """Return the settings in environment variables.
 
     Args:
         schema: JSON Schema of the program.
         prefix: E.g. `TAP_SPARK_`; nested keys follow joined by `__`.
-        variables: Names and values; an empty value counts as not set.
+        variables: Names and values; an empty value means not set.
 
     Returns:
         The settings, and one line for each variable that cannot be understood.
@@ -308,10 +334,10 @@ def coerce(schema: Schema, text: str) -> Json:
     """Turn a variable's text into a value of the type its schema asks for.
 
     Returns:
-        The value; the text itself where it fits no type, for validation to report.
+        The value; the text itself if it fits no type, for the check to report.
 
     Raises:
-        ValueError: JSON is asked for and the text is none.
+        ValueError: The schema needs JSON and the text is not JSON.
     """
     declared = schema.get("type", "string")
     types = [declared] if isinstance(declared, str) else list(declared)

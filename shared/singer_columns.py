@@ -1,4 +1,4 @@
-"""A record as JSON text, made by Spark itself.
+"""Records as JSON text, made by Spark.
 
 `to_json` already writes most types exactly. What it does not is turned first, and only in columns
 that hold such a type at some depth:
@@ -7,10 +7,10 @@ that hold such a type at some depth:
   plain digits;
 - intervals, as ISO 8601 durations: `[-]PnDTnHnMn.nS` and `[-]PnYnM`;
 - time of day, which it cannot write at all;
-- keys of maps that are no strings (it writes Spark's internal numbers, or a Java address), as the
+- keys of maps that are not strings (it writes Spark's internal numbers, or a Java address), as the
   text the same value has elsewhere, and keys of structs or arrays as their JSON text.
 
-Timestamps are in UTC with offset +00:00 and six digits, whatever the session's time zone is. NaN
+Timestamps are in UTC with offset +00:00 and six digits, in any time zone of the session. NaN
 and infinities are strings, as `shared/json_schema.py` describes. Nulls are written.
 """
 
@@ -40,7 +40,7 @@ _KEYS_AS_THEY_ARE = (T.StringType, T.CharType, T.VarcharType)
 
 
 def record_json(columns: T.StructType) -> Column:
-    """Give a string column: each row's record as one JSON object, exact for every type.
+    """Return a string column: each row's record as one JSON object, exact for every type.
 
     Args:
         columns: The columns to write, with the types they have in the frame.
@@ -50,7 +50,7 @@ def record_json(columns: T.StructType) -> Column:
 
 
 def json_text(column: Column, data_type: T.DataType) -> Column:
-    """Give the JSON text that a value has inside a record; null for null."""
+    """Return the JSON text of a value inside a record; null for null."""
     if isinstance(data_type, _NESTED):
         return F.to_json(_written(column, data_type), JSON_OPTIONS)
     before = len('{"k":')
@@ -60,7 +60,7 @@ def json_text(column: Column, data_type: T.DataType) -> Column:
 
 
 def plain_text(column: Column, data_type: T.DataType) -> Column:
-    """Give the text that a date, time or binary value is inside a record; null for null.
+    """Return the text of a date, time or binary value inside a record; null for null.
 
     Unlike the ends of `json_text`, it takes the JSON of a row only once.
     """
@@ -70,7 +70,7 @@ def plain_text(column: Column, data_type: T.DataType) -> Column:
 
 
 def scalar_text(column: Column, data_type: T.DataType) -> Column:
-    """Give the text that an interval or time of day is in a record."""
+    """Return the text of an interval or time of day in a record."""
     return _written(column, data_type).cast("string")
 
 
@@ -86,7 +86,7 @@ def _written(column: Column, data_type: T.DataType) -> Column:
 
 
 def _turn(data_type: T.DataType) -> Turn | None:
-    """Give what makes a value writable; None where `to_json` writes it right as it is."""
+    """Return the conversion before `to_json`; None if `to_json` writes the value correctly."""
     make = _TURNS.get(type(data_type))
     return make(data_type) if make else None
 
@@ -133,7 +133,7 @@ def _map(data_type: T.MapType) -> Turn | None:
 
 
 def _key(data_type: T.DataType) -> Turn | None:
-    """Give what makes text of a map's key; None for strings."""
+    """Return the conversion of a map's key to text; None for strings."""
     if isinstance(data_type, _KEYS_AS_THEY_ARE):
         return None
     if isinstance(data_type, _AS_TEXT):
@@ -144,7 +144,7 @@ def _key(data_type: T.DataType) -> Turn | None:
 
 
 def _alone(value: Column, data_type: T.DataType) -> Column:
-    """Give the JSON text of an object with nothing but the value, under `k`."""
+    """Return the JSON text of an object with only the value, under `k`."""
     return F.to_json(F.struct(_written(value, data_type).alias("k")), JSON_OPTIONS)
 
 

@@ -30,12 +30,12 @@ _ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
 
 
 def executors_share_disk(settings: SparkSettings) -> bool:
-    """Whether the executors see the files that this process writes to local disk."""
+    """Return whether the executors see the files that this process writes to local disk."""
     return (settings.remote or settings.master).startswith("local")
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """The Spark configuration of a session: our defaults, then the user's `spark.conf`.
+    """Return the Spark configuration of a session: our defaults, then the user's `spark.conf`.
 
     Args:
         settings: The `spark` block.

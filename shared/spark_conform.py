@@ -1,4 +1,4 @@
-"""Rows laid out as wanted columns: names and types at any depth, exact or not at all."""
+"""Convert rows to wanted columns: names and types at any depth, exactly or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.singer_columns import quoted
 
 Path = tuple[str, ...]
 Names = Mapping[Path, str | None]
-"""Today's path of a field to its name in an older version; None where it was not there yet.
+"""Current path of a field to its name in an older version; None if it did not exist yet.
 
 Elements of arrays are called `element`, parts of maps `key` and `value`. Fields that are not
 listed have had their name all along.
@@ -33,7 +33,7 @@ class TypeChangeError(ValueError):
 
 
 def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> DataFrame:
-    """Lay rows of any version out as the wanted columns: exact, or not at all.
+    """Convert rows of any version to the wanted columns, exactly or not at all.
 
     Args:
         frame: Rows of the table; further columns are left out.
@@ -71,7 +71,7 @@ def check_types(have: T.StructType, want: T.StructType) -> None:
 
 
 def loose(dtype: T.DataType) -> T.DataType:
-    """The type with everything nullable and without metadata, so that types can be compared."""
+    """Return the type, nullable at every depth and without metadata, for a comparison."""
     if isinstance(dtype, T.StructType):
         return T.StructType([T.StructField(f.name, loose(f.dataType), True) for f in dtype.fields])
     if isinstance(dtype, T.ArrayType):
@@ -82,7 +82,7 @@ def loose(dtype: T.DataType) -> T.DataType:
 
 
 def widens(have: T.DataType, want: T.DataType) -> bool:
-    """Whether every value of one type is a value of the other."""
+    """Return whether every value of one type is a value of the other."""
     if isinstance(have, T.NullType):
         return True
     if isinstance(want, T.DecimalType):
@@ -99,19 +99,19 @@ def widens(have: T.DataType, want: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Fitting:
-    """How values of one type become values of another, at any depth.
+    """How to convert values of one type to another, at any depth.
 
     Attributes:
-        names: What the wanted fields are called in the values there are.
-        leaf: Makes the wanted value where both are no struct, array or map alike; the arguments
-            are the value, the type it has, the wanted one, and the path.
+        names: Names of the wanted fields in the existing values.
+        leaf: Converts a value unless both types are structs, arrays or maps; the arguments are
+            the value, its type, the wanted type, and the path.
     """
 
     names: Names
     leaf: Callable[[Column, T.DataType, T.DataType, Path], Column]
 
     def value(self, value: Column, have: T.DataType, want: T.DataType, path: Path) -> Column:
-        """The value as one of the wanted type; what is equal already is left alone."""
+        """Return the value as one of the wanted type; keep a value of the same type."""
         if loose(have) == loose(want) and not any(key[: len(path)] == path for key in self.names):
             return value
         if isinstance(have, T.StructType) and isinstance(want, T.StructType):

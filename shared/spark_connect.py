@@ -1,4 +1,4 @@
-"""Reaching a Spark Connect server."""
+"""Connect to a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def require_connect() -> None:
 
 
 def connect(url: str, settings: SparkSettings) -> SparkSession:
-    """Reach a server.
+    """Connect to a server.
 
     Args:
         url: `sc://host:port`, with parameters.
@@ -66,5 +66,5 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its class."""
+    """Return the first line of an error's text, or its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

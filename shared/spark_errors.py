@@ -1,4 +1,4 @@
-"""What Spark failed with, as one error a user can act on; for both programs.
+"""Turn failures of Spark into one error that a user can act on.
 
 Works on texts alone: the same failure has other classes in classic Spark and Spark Connect, and
 nothing here needs pyspark.
@@ -37,10 +37,10 @@ _OUR_ERRORS = {kind.__name__: kind for kind in errors.EXIT_CODES}
 
 @dataclass(frozen=True)
 class Cause:
-    """A kind of failure: told by any of some texts, explained by one error.
+    """A kind of failure: recognised by any of some texts, explained by one error.
 
     Attributes:
-        signs: Texts, any of which tells it.
+        signs: Texts, any of which identifies it.
         error: What it becomes.
         message: Said in place of Spark's own words; empty to keep those.
         hint: What the user can do.
@@ -114,7 +114,7 @@ DATA: Sequence[Cause] = (
         ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA"),
         SourceError,
         "",
-        "the file is damaged, or not of the format and schema that are set",
+        "the file is damaged, or does not have the configured format and schema",
     ),
     Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
     Cause(s3a.NOT_THERE, DestinationError, "Spark knows no way to S3", s3a.HINT),
@@ -130,7 +130,7 @@ def explain(
 
     Args:
         error: What PySpark, Py4J or Spark Connect raised.
-        where: What it was about; fills in what the error does not know itself.
+        where: What it was about; completes the place of the error.
         default: What an unknown failure becomes.
 
     Returns:
@@ -156,7 +156,7 @@ def explain(
 def explain_environment(
     error: BaseException, where: Where | None = None
 ) -> SingerSparkError | None:
-    """Explain a failure of the machine or the cluster; None where it is about data or code.
+    """Explain a failure of the machine or the cluster; None if it is about data or code.
 
     Args:
         error: What PySpark, Py4J or Spark Connect raised.
@@ -170,7 +170,7 @@ def explain_environment(
 
 
 def plain_path(url: str) -> str:
-    """Write a `file:` URL as the path a user knows it by."""
+    """Write a `file:` URL as a plain path."""
     return re.sub(r"^file:/+", "/", url)
 
 
@@ -179,7 +179,7 @@ def _first(causes: Sequence[Cause], text: str) -> Cause | None:
 
 
 def _merge(one: Where, other: Where) -> Where:
-    """Fill in what the first does not know."""
+    """Complete the first place from the second."""
     return Where(
         stream=one.stream if one.stream is not None else other.stream,
         file=one.file if one.file is not None else other.file,
@@ -215,7 +215,7 @@ def _os_error(number: int, message: str, where: Where) -> SingerSparkError:
 
 
 def _reason(error: BaseException, text: str) -> tuple[str, str]:
-    """Find Spark's most telling sentence, and the name of the error condition it belongs to."""
+    """Return the sentence of Spark that explains most, and the name of its error condition."""
     conditions = _CONDITION.findall(text)
     told = [(_short(message), name) for name, message in conditions if _short(message)]
     if told:

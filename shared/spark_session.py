@@ -1,4 +1,4 @@
-"""Starting, reaching and stopping Spark; the only module that touches the JVM or SparkContext."""
+"""Start, reach and stop Spark; the only module that touches the JVM or SparkContext."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SessionStarter:
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
     def start(self) -> None:
-        """Begin, unless that has been done; returns at once."""
+        """Begin to start Spark, unless it has begun; return at once."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -69,13 +69,13 @@ class SessionStarter:
         return self._session
 
     def stop(self, orderly_seconds: float | None = None) -> None:
-        """End the session and its Java process, also in the middle of the start or of a job.
+        """End the session and its Java process, even during the start or a job.
 
-        A local session has nothing to say goodbye to: its process is killed, which is immediate.
+        The process of a local session is killed, which is immediate.
 
         Args:
-            orderly_seconds: Let Java run its shutdown hooks for so long; by default only where
-                a cluster, an event log or a listener needs to hear of the end.
+            orderly_seconds: Let Java run its shutdown hooks for so long; by default only if a
+                cluster, an event log or a listener must learn of the end.
         """
         with self._lock:
             already, self._stopped = self._stopped, True
@@ -85,7 +85,7 @@ class SessionStarter:
             return
         if orderly_seconds is None and self._needs_orderly_end():
             orderly_seconds = ORDERLY_SECONDS
-        # Left alone, a Connect client would go on trying to reach its server.
+        # Otherwise a Connect client keeps trying to reach its server.
         if session is not None and (self._settings.remote or orderly_seconds):
             _within(orderly_seconds or ORDERLY_SECONDS, session.stop)
         if jvm is not None:
@@ -160,7 +160,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
         settings: How to start or reach Spark.
 
     Raises:
-        SparkStartError: It could not be started or reached; says why in one line.
+        SparkStartError: It could not be started or reached; the error says why in one line.
     """
     starter = SessionStarter(settings)
     starter.start()
@@ -205,7 +205,7 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks can run at the same time, as far as Spark knows.
+    """Return how many tasks can run at the same time, according to Spark.
 
     Args:
         spark: The session, classic or Connect.
@@ -231,7 +231,7 @@ class HeldConnection:
         self._connection = connection
 
     def run(self, statement: str) -> str | None:
-        """Run a statement; give the first value of its first row, where it has one."""
+        """Run a statement; return the first value of its first row, if it has one."""
         prepared = self._connection.createStatement()
         try:
             if not prepared.execute(statement):
@@ -250,7 +250,7 @@ class HeldConnection:
 def hold_connection(
     spark: SparkSession, url: str, driver: str, properties: Mapping[str, str]
 ) -> HeldConnection | None:
-    """Open a connection to a database, with a transaction that waits to begin.
+    """Open a connection to a database, for a transaction.
 
     Args:
         spark: The session.
@@ -259,16 +259,16 @@ def hold_connection(
         properties: Those of the connection, with user and password.
 
     Returns:
-        None over Spark Connect, whose server cannot be asked for one.
+        None over Spark Connect, which cannot open one.
 
     Raises:
-        Py4JJavaError: The database cannot be reached, or refuses.
+        Py4JJavaError: The database cannot be reached, or rejects the connection.
     """
     session: Any = spark
     if not hasattr(session, "_jvm"):
         return None
     java = session._jvm
-    # DriverManager alone does not see classes that came after the start of Java.
+    # DriverManager alone does not see classes that were added after the start of Java.
     java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
     given = java.java.util.Properties()
     for name, value in properties.items():
@@ -279,7 +279,7 @@ def hold_connection(
 
 
 def sql_state(error: BaseException) -> str | None:
-    """Find the SQLSTATE that a database's driver gave an error; None where none is known."""
+    """Return the SQLSTATE of an error of a database's driver; None if it has none."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_CAUSES):
         if cause is None:
@@ -320,7 +320,7 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
 
 
 def _use_s3a(context: Any) -> None:
-    """Let Spark read `s3://` where S3A is on its classpath; what the user has set stays."""
+    """Let Spark read `s3://` if S3A is on its classpath; keep what the user has set."""
     hadoop = context._jsc.hadoopConfiguration()
     if hadoop.getClassByNameOrNull(s3a.CLASS) is None:
         return
@@ -331,7 +331,7 @@ def _use_s3a(context: Any) -> None:
 
 
 def _start_error(error: BaseException) -> SparkStartError:
-    """What went wrong, in one line; the Java stack stays in the cause."""
+    """Return what went wrong, in one line; the Java stack stays in the cause."""
     java = getattr(error, "java_exception", None)
     text = first_line(error)
     if java is not None:
@@ -343,7 +343,7 @@ def _start_error(error: BaseException) -> SparkStartError:
 
 
 def _within(seconds: float, action: Callable[[], object]) -> None:
-    """Run something that may hang, for a while."""
+    """Run something that may hang, with a time limit."""
     thread = threading.Thread(target=_quietly, args=(action,), daemon=True)
     thread.start()
     thread.join(seconds)
@@ -359,12 +359,12 @@ def _is_no_lost_connection(record: logging.LogRecord) -> bool:
 
 
 def _loaded(module: str, name: str) -> Any:
-    """Something of pyspark if it is there; another thread may be in the midst of importing it."""
+    """Return a part of pyspark, if no other thread is still importing it."""
     return getattr(sys.modules.get(module), name, None)
 
 
 def _expect_end() -> None:
-    """Tell pyspark's helpers, before Java is killed, that a lost connection is no news."""
+    """Keep pyspark's helpers from reporting the lost connection, before Java is killed."""
     context = getattr(
         _loaded("pyspark.core.context", "SparkContext"), "_active_spark_context", None
     )
@@ -372,13 +372,13 @@ def _expect_end() -> None:
     if server is not None:
         server.handle_error = lambda *_: None
         server.server_shutdown = True
-        # Takes up to a second, which nobody needs to wait for.
+        # It takes up to a second, so it runs in the background.
         threading.Thread(target=_quietly, args=(server.shutdown,), daemon=True).start()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _forget_session() -> None:
-    """Make pyspark forget a process that is gone, so that a new one can be started."""
+    """Make pyspark forget a process that has ended, so that a new one can start."""
     os.environ.pop(CONNECT_FLAG, None)
     os.environ.pop(_CONNECT_TOKEN, None)
     SparkContext = _loaded("pyspark.core.context", "SparkContext")  # noqa: N806

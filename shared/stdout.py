@@ -1,4 +1,4 @@
-"""Standard output as the Singer message stream: claimed before anything else can write to it."""
+"""Standard output as the Singer message stream, claimed before other code can write to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MessageOutput:
         self._fd = fd
         self.bytes_written = 0
         if _F_SETPIPE_SZ is not None:
-            # Refused where fd is no pipe, or above the user's pipe quota; only speed is lost.
+            # Fails if fd is not a pipe, or above the user's pipe quota; only speed is lost.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
 
@@ -42,7 +42,7 @@ class MessageOutput:
             data: Whole lines, with their newline.
 
         Raises:
-            ClosedPipeError: The reader has gone away.
+            ClosedPipeError: The reader has closed the pipe.
             OSError: Any other failure of the descriptor (e.g. a full disk behind a redirect).
         """
         view = memoryview(data).cast("B")
@@ -58,7 +58,7 @@ class MessageOutput:
             view = view[written:]
 
     def copy_file(self, path: str | os.PathLike[str]) -> int:
-        """Write the bytes of a local file, inside the kernel where it can.
+        """Write the bytes of a local file, inside the kernel if it can.
 
         Args:
             path: A local file.
@@ -67,7 +67,7 @@ class MessageOutput:
             The number of bytes copied.
 
         Raises:
-            ClosedPipeError: The reader has gone away.
+            ClosedPipeError: The reader has closed the pipe.
             OSError: The file cannot be read, or the descriptor not written.
         """
         with Path(path).open("rb", buffering=0) as file:
@@ -79,7 +79,7 @@ class MessageOutput:
         return sent
 
     def _send_file(self, source: int) -> int:
-        """Copy by `sendfile` as far as it goes; whatever is left must be read and written."""
+        """Copy by `sendfile` as far as possible; the rest must be read and written."""
         offset = 0
         while True:
             try:
@@ -99,7 +99,7 @@ class MessageOutput:
             self.bytes_written += sent
 
     def _wait_writable(self) -> None:
-        """Block until a non-blocking descriptor takes more bytes (or its reader is gone)."""
+        """Block until a non-blocking descriptor takes more bytes (or its reader has closed it)."""
         poll = select.poll()
         poll.register(self._fd, select.POLLOUT)
         poll.poll()
@@ -128,6 +128,6 @@ def claim_stdout() -> MessageOutput:
 
 def _closed_pipe() -> ClosedPipeError:
     return ClosedPipeError(
-        "whoever was reading standard output has gone away",
+        "the reader of standard output has gone away",
         hint="see the log of the program that comes next in the pipe",
     )

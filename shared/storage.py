@@ -1,4 +1,4 @@
-"""Files by path or URL: local paths directly, everything else through fsspec.
+"""Files by path or URL: local paths directly, all others through fsspec.
 
 Used on the driver and on the executors; imports fsspec only for URLs that need it. Credentials of
 `s3://` are found as every AWS SDK finds them (environment, profiles, roles), or given as options.
@@ -69,7 +69,7 @@ class StorageOptions:
         return hash(frozenset(self._values))
 
     def for_url(self, url: str) -> dict[str, Any]:
-        """The keyword arguments of the file system that a URL names."""
+        """Return the keyword arguments of the file system that a URL names."""
         values = {} if self.are_kept_from(url) else dict(self._values)
         if url.lower().startswith(("http:", "https:")):
             client = GuardedClient(self._reach if values else None, self._bound)
@@ -77,14 +77,14 @@ class StorageOptions:
         return _s3_options(values) if url.startswith(SCHEMES) else values
 
     def are_kept_from(self, url: str) -> bool:
-        """Whether there are options that a URL does not get, as nobody has named its host."""
+        """Return whether a URL gets no options because the settings do not name its host."""
         is_remote = local_path(url) is None
         return bool(
             self._values and is_remote and self._reach is not None and not self._reach.reach(url)
         )
 
     def without_secrets(self, text: str) -> str:
-        """A text of another program with every value that stands in it blotted out."""
+        """Return a text of another program with the values of the options masked."""
         for value in sorted(_texts(self._values), key=len, reverse=True):
             text = text.replace(value, "***")
         return text
@@ -101,7 +101,7 @@ _SHORTEST_SECRET = 6
 
 
 def local_path(url: str) -> str | None:
-    """The local path that a bare path or `file:` URL names, or None for other URLs."""
+    """Return the local path that a bare path or `file:` URL names, or None for other URLs."""
     if url.startswith("file:"):
         rest = url[len("file:") :]
         return "/" + rest.lstrip("/") if rest.startswith("//") else rest
@@ -109,7 +109,7 @@ def local_path(url: str) -> str | None:
 
 
 def shown(url: str) -> str:
-    """The URL as errors and logs may show it: without user, password and query."""
+    """Return the URL for errors and logs: without user, password and query."""
     if local_path(url) is not None:
         return url
     parts = urlsplit(url)
@@ -117,15 +117,15 @@ def shown(url: str) -> str:
 
 
 def join(url: str, *names: str) -> str:
-    """`url` with path segments appended."""
+    """Return `url` with path segments appended."""
     return "/".join([url.rstrip("/") or "/", *names]).replace("//", "/", int(url == "/"))
 
 
 def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
-    """The fsspec file system of a URL and the path inside it.
+    """Return the fsspec file system of a URL and the path inside it.
 
     Raises:
-        OSError: No package for the scheme is installed, or it does not know an option.
+        OSError: The package for the scheme is not installed, or does not support an option.
     """
     import fsspec  # noqa: PLC0415
 
@@ -139,9 +139,9 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
 
 
 def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
-    """Opens a file for sequential reading as plain bytes.
+    """Open a file for sequential reading as plain bytes.
 
-    The compression is told from the content, never from a name or label: gzip, zstd and bzip2
+    The compression is detected from the content, never from a name or label: gzip, zstd and bzip2
     are undone (see `unpacked`), everything else is returned as it is.
     """
     codec = codec_of(url, options)
@@ -150,9 +150,9 @@ def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile
 
 
 def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
-    """The content of a compressed file.
+    """Return the content of a compressed file.
 
-    Reading it raises `pyarrow.ArrowInvalid` where it is larger than any data would be.
+    Reading it raises `pyarrow.ArrowInvalid` if it is larger than any data would be.
     """
     plain = 0
 
@@ -167,17 +167,17 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
 
 
 def codec_of(url: str, options: StorageOptions | None = None) -> str | None:
-    """What a file's content is compressed with, or None."""
+    """Return what a file's content is compressed with, or None."""
     return codec_of_head(head_of(url, _MAGIC_BYTES, options))
 
 
 def codec_of_head(head: bytes) -> str | None:
-    """As `codec_of`, from the first bytes."""
+    """Return the same as `codec_of`, from the first bytes."""
     return next((codec for mark, codec in MAGIC.items() if head.startswith(mark)), None)
 
 
 def head_of(url: str, count: int, options: StorageOptions | None = None) -> bytes:
-    """The first bytes of a file, as they lie there."""
+    """Return the first bytes of a file, without decompression."""
     path = local_path(url)
     if path is not None:
         with pa.OSFile(path, "rb") as source:
@@ -190,7 +190,7 @@ def head_of(url: str, count: int, options: StorageOptions | None = None) -> byte
 
 
 def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
-    """Opens a file for random access (Parquet, ORC, ranges of lines)."""
+    """Open a file for random access (Parquet, ORC, ranges of lines)."""
     path = local_path(url)
     if path is not None:
         return pa.OSFile(path, "rb")
@@ -201,7 +201,7 @@ def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFil
 
 @contextmanager
 def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.NativeFile]:
-    """Opens a file for random access; a compressed one by way of a copy on disk.
+    """Open a file for random access; a compressed one through a copy on disk.
 
     Raises:
         pyarrow.ArrowInvalid: The copy would take more than half of the disk that is free.
@@ -227,7 +227,7 @@ def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.N
 def open_output(
     url: str, compression: str = "none", options: StorageOptions | None = None
 ) -> pa.NativeFile:
-    """Creates a file for writing; the bytes are compressed where a compression is named.
+    """Create a file for writing; compress the bytes if a compression is named.
 
     A file on an object store is uploaded in parts and appears when it is closed.
     """
@@ -248,7 +248,7 @@ def open_output(
 
 
 def size_of(url: str, options: StorageOptions | None = None) -> int:
-    """Bytes in a file."""
+    """Return the size of a file in bytes."""
     path = local_path(url)
     if path is not None:
         return Path(path).stat().st_size
@@ -258,7 +258,7 @@ def size_of(url: str, options: StorageOptions | None = None) -> int:
 
 
 def version_of(url: str, options: StorageOptions | None = None) -> str | None:
-    """Return what a storage calls the content of a file; None if it has no name for it."""
+    """Return the storage's version of a file's content; None if it has none."""
     filesystem, inside = remote(url, options)
     with failures(url, options):
         found = filesystem.info(inside)
@@ -269,7 +269,7 @@ def version_of(url: str, options: StorageOptions | None = None) -> str | None:
 
 
 def delete(url: str, options: StorageOptions | None = None) -> None:
-    """Removes a file; none there is no failure."""
+    """Remove a file, if it exists."""
     path = local_path(url)
     if path is not None:
         Path(path).unlink(missing_ok=True)
@@ -283,7 +283,7 @@ def delete(url: str, options: StorageOptions | None = None) -> None:
 
 
 def make_durable(url: str) -> None:
-    """Forces a finished local file or folder to disk; object stores are durable once closed."""
+    """Force a finished local file or folder to disk; object stores are durable once closed."""
     path = local_path(url)
     if path is None:
         return
@@ -296,7 +296,7 @@ def make_durable(url: str) -> None:
 
 @contextmanager
 def failures(url: str, options: StorageOptions | None = None) -> Iterator[None]:
-    """Failures of a remote storage as OSErrors that name the URL, without the values of options.
+    """Raise failures of a remote storage as OSErrors with the URL, without values of options.
 
     Raises:
         OSError: See `shared.storage_errors.storage_error`.
@@ -365,7 +365,7 @@ def _part_size(url: str) -> dict[str, int]:
 
 
 def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as s3fs has them, from those and the names of the AWS SDKs."""
+    """Return options for s3fs, from its own names and those of the AWS SDKs."""
     found = {_AWS_NAMES.get(name, name): value for name, value in values.items()}
     region = found.pop("region_name", found.pop("region", None))
     if region is not None:
@@ -374,7 +374,7 @@ def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts(values: Any) -> Iterator[str]:
-    """Every text within options that is long enough to be told from ordinary words."""
+    """Return every text within options that is long enough not to be an ordinary word."""
     if isinstance(values, Mapping):
         for value in values.values():
             yield from _texts(value)

@@ -1,7 +1,7 @@
-"""What storages fail with, as OSErrors whose number, text and path tell what to do.
+"""Turn failures of storages into OSErrors with a number, text and path that explain them.
 
 Packages of object stores raise errors of their own, or OSErrors without a number. Callers need the
-number: it tells a failure that may pass from one that will not, and picks the hint.
+number: it separates temporary failures from permanent ones, and selects the hint.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ _ABOUT_ONE_FILE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EI
 
 
 def storage_error(error: BaseException, place: str, blot: str | None = None) -> OSError:
-    """The failure of a remote storage as an OSError.
+    """Return the failure of a remote storage as an OSError.
 
     Args:
-        error: What fsspec, or a package below it, raised.
-        place: URL as it may be shown.
-        blot: Its text without secrets, where that differs.
+        error: The exception of fsspec, or of a package below it.
+        place: URL without secrets.
+        blot: Its text without secrets, if that differs.
 
     Returns:
-        An error with number, text and `place` where it is known what the number is, so that it is
-        also of the class that Python has for the number; else one that has only a text.
+        An error with number, text and `place` if the number is known, so that it also has
+        Python's class for the number; otherwise one with only a text.
     """
     if isinstance(error, OSError) and error.errno and error.filename == place:
         return error
@@ -82,7 +82,7 @@ def storage_error(error: BaseException, place: str, blot: str | None = None) -> 
     if isinstance(error, FileNotFoundError) and not code:
         plain = os.strerror(number)
     if number == errno.ECONNREFUSED:
-        # Those words mean, in a failure of a job, that Spark itself has gone away.
+        # In a failure of a job, those words mean that Spark itself has gone away.
         plain = plain.replace("Connection refused", "the connection was refused")
     if code and code not in plain:
         plain = f"{plain.rstrip('.')} ({code})"
@@ -90,18 +90,18 @@ def storage_error(error: BaseException, place: str, blot: str | None = None) -> 
 
 
 def storage_hint(number: int | None) -> str:
-    """What a user can do about a failure of a remote storage."""
+    """Return what a user can do about a failure of a remote storage."""
     return _HINTS.get(number or 0, "")
 
 
 def is_trouble(error: BaseException) -> bool:
-    """Whether a failure concerns the storage as a whole, not just the file that was asked for."""
+    """Return whether a failure concerns the storage as a whole, not only the requested file."""
     number = error.errno if isinstance(error, OSError) else None
     return number is not None and number not in _ABOUT_ONE_FILE
 
 
 def _number(error: BaseException) -> tuple[int | None, str]:
-    """The number of a failure, and the code that a server answered with."""
+    """Return the number of a failure, and the code that a server answered with."""
     chain = list(causes(error, suppressed=True))
     for cause in chain:
         code = _code(cause)

@@ -1,4 +1,4 @@
-"""Names of tables with their catalog and schema, as users write them. Pure."""
+"""Names of tables with catalog and schema, as users write them. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def name_parts(text: str) -> tuple[str, ...]:
 
     Args:
         text: `schema.table`; a part that holds dots, spaces or quotes is quoted by `"`, a
-            backtick, or brackets, with the closing one doubled where it is meant.
+            backtick, or brackets, with the closing one doubled inside the name.
 
     Raises:
-        ValueError: It is no table name.
+        ValueError: It is not a table name.
     """
     parts: list[str] = []
     at = 0
@@ -38,11 +38,11 @@ def name_parts(text: str) -> tuple[str, ...]:
         if text[at] != ".":
             break
         at += 1
-    raise ValueError(f"{text!r} is no table name")
+    raise ValueError(f"{text!r} is not a table name")
 
 
 def joined_name(parts: Sequence[str], quote: str = '"') -> str:
-    """Join parts so that `name_parts` gives them back.
+    """Join parts into a name that `name_parts` splits into the same parts.
 
     Args:
         parts: Catalog, schema and table, or the last ones of these.

@@ -1,4 +1,4 @@
-"""The words that say exactly which Spark type a JSON Schema stands for."""
+"""The keywords for the exact Spark type of a JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 HINT = "x-spark-type"
-"""Keyword with the exact Spark type where standard keywords cannot tell it."""
+"""Keyword with the exact Spark type, if standard keywords cannot express it."""
 
 INTEGER_WIDTHS: dict[type[T.DataType], tuple[int, int]] = {
     T.ByteType: (-(2**7), 2**7 - 1),
@@ -36,14 +36,14 @@ _SQL_TYPES: dict[str, T.DataType] = {
 
 
 def hint_of(data_type: T.DataType) -> str:
-    """Name a scalar type so that `type_of_hint` gives it back."""
+    """Return the hint of a scalar type, which `type_of_hint` reads."""
     if isinstance(data_type, T.StringType):
         return data_type.simpleString()
     return str(data_type.jsonValue())
 
 
 def type_of_hint(hint: object) -> T.DataType | None:
-    """Give the scalar type of a hint; None where it is not one."""
+    """Return the scalar type of a hint; None if it is not a hint."""
     if not isinstance(hint, str):
         return None
     if hint.startswith("string collate "):
@@ -51,17 +51,17 @@ def type_of_hint(hint: object) -> T.DataType | None:
     field: dict[str, Any] = {"name": "value", "type": hint, "nullable": True, "metadata": {}}
     try:
         return T.StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
-    except Exception:  # pyspark raises many kinds; a hint that says nothing is no hint
+    except Exception:  # pyspark raises many kinds; such a hint is ignored
         return None
 
 
 def decimal_bounds(digits: int) -> tuple[int, int]:
-    """Give the smallest and largest integer of that many digits."""
+    """Return the smallest and largest integer of that many digits."""
     return -(10**digits) + 1, 10**digits - 1
 
 
 def type_of_sql(name: object) -> T.DataType | None:
-    """Give the Spark type of an `x-sql-datatype`; None where it is not a known exact type."""
+    """Return the Spark type of an `x-sql-datatype`; None if it is not a known exact type."""
     if not isinstance(name, str):
         return None
     word = " ".join(name.lower().split())

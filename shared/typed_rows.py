@@ -1,6 +1,6 @@
 """Rows of Parquet, ORC, Avro and CSV files as the columns of a stream, with a verdict on each row.
 
-Columns whose types differ from the stream's are cast by Arrow where nothing can be lost or
+Columns whose types differ from the stream's are cast by Arrow if nothing can be lost or
 mistaken; every other column, and one with a value that does not fit, goes value by value through
 the converters that read JSON, so that a file of any format is judged as JSON lines are.
 """
@@ -32,7 +32,7 @@ class RowsRead:
 
     Attributes:
         table: The accepted rows, columns in schema order.
-        rejects: 0-based row within the table, and the reason, for each refused row; in order.
+        rejects: 0-based row within the table, and the reason, for each rejected row; in order.
     """
 
     table: pa.Table
@@ -66,12 +66,12 @@ class RowReader:
         self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(self._struct))
 
     def fits(self, names: list[str]) -> bool:
-        """Whether a file with these columns can hold records of the stream at all."""
+        """Return whether a file with these columns can hold records of the stream."""
         known = set(self.arrow_schema.names)
         return self._free_form or not known or bool(known.intersection(names)) or not names
 
     def read(self, table: pa.Table) -> RowsRead:
-        """Converts all rows."""
+        """Convert all rows."""
         if self._free_form:
             texts = [row_text(row).decode() for row in plain_rows(table)]
             return RowsRead(pa.table([pa.array(texts, pa.string())], schema=self.arrow_schema))
@@ -105,7 +105,7 @@ class RowReader:
     def _cast(
         self, column: pa.Array | pa.ChunkedArray, data_type: T.DataType, kind: pa.DataType
     ) -> pa.Array | pa.ChunkedArray | None:
-        """The column by Arrow's means, or None where values have to be looked at."""
+        """Return the column as Arrow casts it; None if values must be checked one by one."""
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if isinstance(data_type, _ODD) and not _is_text(column.type):
@@ -156,7 +156,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _parses(kind: pa.DataType) -> bool:
-    """Whether Arrow reads texts as this type the way CSV means them."""
+    """Return whether Arrow reads text as this type as CSV means it."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -167,7 +167,7 @@ def _parses(kind: pa.DataType) -> bool:
 
 
 def _is_safe(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow's checked cast keeps the meaning of every value that it lets pass."""
+    """Return whether Arrow's checked cast keeps the meaning of every value that it lets pass."""
     is_ = pa.types
     if source.equals(target) or is_.is_null(source):
         return True

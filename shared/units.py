@@ -46,18 +46,18 @@ def milliseconds(value: int | float | str) -> Decimal:
     """Read a duration: a number of milliseconds, or text with a unit.
 
     Raises:
-        ValueError: The text is no number with a unit of `DURATION_UNITS`.
+        ValueError: The text is not a number with a unit of `DURATION_UNITS`.
     """
     return _amount(value, DURATION_PATTERN, DURATION_UNITS)
 
 
 def byte_count(value: int | float | str) -> int:
-    """Read a size: a number of bytes, or text with a unit; fractions of a byte are cut off.
+    """Read a size: a number of bytes, or text with a unit; fractions of a byte are truncated.
 
     `KB`, `MB`, ... count by 1000; `KiB`, `MiB`, ... by 1024.
 
     Raises:
-        ValueError: The text is no number with a unit of `SIZE_UNITS`.
+        ValueError: The text is not a number with a unit of `SIZE_UNITS`.
     """
     return int(_amount(value, SIZE_PATTERN, _SIZE_SPELLINGS))
 
@@ -83,6 +83,6 @@ def _amount(value: int | float | str, pattern: str, units: dict[str, int]) -> De
     match = re.fullmatch(pattern, value)
     # `$` in the pattern, which editors read too, would let a final line break pass.
     if match is None or value.endswith("\n"):
-        raise ValueError(f"{value!r} is no number with a unit")
+        raise ValueError(f"{value!r} is not a number with a unit")
     number, unit = match.groups()
     return Decimal(number) * (units[unit] if unit else 1)

@@ -1,4 +1,4 @@
-"""The client of web servers, which goes where the settings allow, wherever a server points."""
+"""The client of web servers, which follows redirects only to places that the settings allow."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 class RedirectRefusedError(OSError):
-    """A server points to a place that its answer must not come from."""
+    """A server redirects to a place that the settings do not allow."""
 
 
 @dataclass(frozen=True)
 class GuardedClient:
-    """Makes the session of an fsspec file system. Its `repr` tells file systems apart.
+    """Makes the session of an fsspec file system; file systems differ by its `repr`.
 
     Attributes:
         reach: Hosts that get what the session sends with each request; None for any.
-        bound: Folders that files must lie in; None for any.
+        bound: Folders that files must be in; None for any.
     """
 
     reach: Roots | None

@@ -12,7 +12,8 @@ from shared.about import Program
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.batch_types import BatchConfig
 from shared.encoding_registry import check_encodings
-from shared.settings_check import Problem, complete_settings
+from shared.settings_check import Problem, complete_settings, read
+from shared.settings_kinds import TEXT, at_least, schema_of, setting
 from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
 from shared.transforms.settings import PROPERTIES as TRANSFORMS
@@ -39,15 +40,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpoolSettings:
-    """Where lines wait on disk between the executors and standard output.
+    """Lines on disk, between the executors and standard output."""
 
-    Attributes:
-        root: Folder; None for the system's temporary folder.
-        bytes: How much may wait there.
-    """
-
-    root: str | None = None
-    bytes: int = 256 * MIB
+    root: str | None = setting(TEXT, "Folder; the system's temporary folder if not set.")
+    bytes: int = setting(at_least(MIB), "Largest number of bytes to keep there.", default=256 * MIB)
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class TapConfig:
         spark: How to start or reach Spark.
         state_interval_seconds: Time between STATE messages inside a stream.
         spool: Lines on their way to standard output.
-        batch: Which streams go as BATCH, and how; None where all go as RECORD.
+        batch: Which streams to send as BATCH, and how; None if all go as RECORD.
         transforms: What happens to records before they are written.
     """
 
@@ -87,7 +83,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "array",
             "items": STREAM_SCHEMA,
             "default": [],
-            "description": "What to read, each as a stream of its own.",
+            "description": "Streams to read.",
         },
         "connections": {
             "type": "array",
@@ -100,13 +96,13 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "integer",
             "minimum": 1,
             "default": 1,
-            "description": "How many streams are read at the same time.",
+            "description": "How many streams to read at the same time.",
         },
         "start_date": {
             "type": "string",
             "format": "date-time",
-            "description": "Where date and timestamp replication keys start without a bookmark "
-            "(inclusive; UTC where no offset is given).",
+            "description": "Lower bound of date and timestamp replication keys without a bookmark "
+            "(inclusive; UTC if it has no offset).",
             "examples": ["2026-01-01T00:00:00Z"],
         },
         "spark": spark_schema("tap-spark"),
@@ -114,26 +110,12 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "number",
             "exclusiveMinimum": 0,
             "default": 10,
-            "description": "Time between STATE messages inside a stream whose order allows them.",
+            "description": "Seconds between STATE messages inside a stream, if its order allows "
+            "them.",
         },
-        "spool": {
-            "type": "object",
-            "additionalProperties": False,
-            "description": "Disk space for lines on their way from Spark to standard output.",
-            "properties": {
-                "root": {
-                    "type": "string",
-                    "minLength": 1,
-                    "description": "Folder; the system's temporary folder where not set.",
-                },
-                "bytes": {
-                    "type": "integer",
-                    "minimum": MIB,
-                    "default": 256 * MIB,
-                    "description": "How many bytes may wait there.",
-                },
-            },
-        },
+        "spool": schema_of(
+            SpoolSettings, "Disk space for lines on their way from Spark to standard output."
+        ),
         **TRANSFORMS,
         **settings_properties("tap"),
     },
@@ -141,7 +123,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
 
 
 def tap_config(settings: Mapping[str, Any]) -> TapConfig:
-    """Validate settings and turn them into their typed form.
+    """Check settings and turn them into their typed form.
 
     Args:
         settings: As `shared.settings.load_settings` gives them, or written by hand.
@@ -155,7 +137,6 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     batch = validate(given, "tap").check()
     for text in batch.warnings:
         _logger.warning(text)
-    spool = complete["spool"]
     connections = tuple(map(connection_config, complete["connections"]))
     streams = tuple(stream_config(stream, connections) for stream in complete["streams"])
     spark = with_needs(
@@ -170,7 +151,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         start_date=complete.get("start_date"),
         spark=spark,
         state_interval_seconds=float(complete["state_interval_seconds"]),
-        spool=SpoolSettings(root=spool.get("root"), bytes=int(spool["bytes"])),
+        spool=SpoolSettings(**read(schema_of(SpoolSettings), complete["spool"])),
         batch=batch.batch_config,
         transforms=transform_settings(complete),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.spark_settings import text_values
+from shared.settings_check import text_values
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.declaration import SourceFormat
 from tap_spark.sources.registry import FORMATS, SOURCES, added_formats, source_format

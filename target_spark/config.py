@@ -24,14 +24,13 @@ from shared.batch_types import (
     TimeWindow,
 )
 from shared.encoding_registry import check_encodings
-from shared.settings_check import Problem, complete_settings
+from shared.settings_check import Problem, complete_settings, text_values
 from shared.spark_packages import with_needs
 from shared.spark_settings import (
     SparkSettings,
     spark_problems,
     spark_schema,
     spark_settings,
-    text_values,
 )
 from shared.transforms.settings import PROPERTIES as TRANSFORMS
 from shared.transforms.settings import (

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.batch_fields import BATCH
 from shared.batch_rules import cost_warnings
-from shared.batch_types import FixedSize, KeyPath, MegaBatch, MemoryBased
+from shared.batch_types import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.logs import Progress
 from shared.metrics import JOB_DURATION, Timer
+from shared.settings_check import Location
 from shared.storage import StorageOptions
 from target_spark import events as ev
 from target_spark.commit_cost import CommitCost
@@ -42,7 +42,7 @@ MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
 _LENIENT = ("LogAndContinue", "SendToDLQ")
-_OWN_BOUNDS: dict[str, KeyPath] = {
+_OWN_BOUNDS: dict[str, Location] = {
     "size": ("batch_size_rows",),
     "timeout": ("batch_wait_limit_seconds",),
     "memory_size": ("batch_size_bytes",),
@@ -168,7 +168,7 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
     strategy = config.strategy
     if strategy is not None:
         known = BATCH.variants[strategy.name]
-        paths: dict[str, KeyPath] = {setting.key: setting.path for setting in known}
+        paths: dict[str, Location] = {setting.key: setting.path for setting in known}
         yield from cost_warnings(strategy, seconds, paths)
         return
     if config.batch_size_rows is not None:

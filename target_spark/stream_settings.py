@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
-from shared.spark_settings import text_values
+from shared.settings_check import text_values
 from target_spark.plans import Layout, StreamSchema, TableName, TableRequest
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def test_warnings_do_not_fail(settings_file, capsys):
 )
 def test_a_mistyped_block_is_warned_of(settings_file, capsys, key, block):
     assert main([settings_file({key: {}})]) == 0
-    assert f"warning: config['{key}'] is no batch setting" in capsys.readouterr().err
+    assert f"warning: config['{key}'] is not a batch setting" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["batch_size_rows", "batch_wait_limit_seconds", "path", "spark"])
@@ -101,8 +101,8 @@ BROKEN = [
     ("", "not valid JSON: Expecting value at line 1, column 1"),
     ("{", "not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
     ('{"a": 1,\n "b" 2}', "not valid JSON: Expecting ':' delimiter at line 2, column 6"),
-    ('{"a": NaN}', "not valid JSON: NaN is no JSON value"),
-    ('{"a": Infinity}', "not valid JSON: Infinity is no JSON value"),
+    ('{"a": NaN}', "not valid JSON: NaN is not a JSON value"),
+    ('{"a": Infinity}', "not valid JSON: Infinity is not a JSON value"),
     ("[]", "must hold one JSON object"),
     ("3", "must hold one JSON object"),
     ("null", "must hold one JSON object"),

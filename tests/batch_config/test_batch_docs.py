@@ -10,13 +10,22 @@ import pytest
 from batch_documents import STRATEGY_KEYS
 
 from shared.batch_config import DOTTED_KEYS, settings_properties, settings_rule, validate
-from shared.batch_docs import PAGE, TABLES, filled, main
-from shared.batch_fields import BATCH, BATCH_CONFIG, COMPRESSIONS, DOTTED, FAILURE
-from shared.batch_types import FailurePolicy, MegaBatch
+from shared.batch_types import (
+    BATCH,
+    BATCH_CONFIG,
+    COMPRESSIONS,
+    DOTTED,
+    FAILURE,
+    FailurePolicy,
+    MegaBatch,
+)
 from shared.settings import load_settings
 from shared.settings_check import InvalidSettingsError, complete_settings
+from shared.settings_docs import BATCH_TABLES as TABLES
+from shared.settings_docs import ROOT, filled, main
 from shared.units import DURATION_UNITS, SIZE_UNITS
 
+PAGE = ROOT / "docs" / "batch-config.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 JSON_EXAMPLES = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 
@@ -62,15 +71,16 @@ def test_the_examples_are_right(example):
 
 
 def test_a_stale_page_is_named_and_written(tmp_path, capsys):
-    page = tmp_path / "page.md"
+    page = tmp_path / "docs" / "batch-config.md"
+    page.parent.mkdir()
     page.write_text("a\n<!-- batch:failure -->\nold\n<!-- /batch -->\nb\n", encoding="utf-8")
-    assert main(["--check"], page) == 1
-    assert "stale: page.md" in capsys.readouterr().err
+    assert main(["--check"], tmp_path) == 1
+    assert "stale: docs/batch-config.md" in capsys.readouterr().err
     assert "old" in page.read_text(encoding="utf-8")
-    assert main([], page) == 0
+    assert main([], tmp_path) == 0
     assert TABLES["failure"]() in page.read_text(encoding="utf-8")
-    assert main(["--check"], page) == 0
-    assert main(["--nonsense"], page) == 2
+    assert main(["--check"], tmp_path) == 0
+    assert main(["--nonsense"], tmp_path) == 2
 
 
 @pytest.fixture(params=["tap", "target"])

@@ -7,8 +7,9 @@ from batch_documents import calm, damaged, documents
 from hypothesis import given
 
 from shared.batch_config import validate
-from shared.batch_types import Problem, Validated
+from shared.batch_types import Validated
 from shared.errors import SettingsError
+from shared.settings_check import Problem
 
 STRATEGY_NAMES = (
     "'fixed_size', 'time_window', 'memory_based', 'adaptive_size', 'low_latency', 'mega_batch'"
@@ -62,23 +63,23 @@ ONE_LINE = [
     ),
     (
         config(encoding={"compression": "snappy"}),
-        "config['batch_config']['encoding']['compression']: 'snappy' is no compression of format "
-        "'jsonl'; allowed: 'none', 'gzip', 'zstd', 'bzip2'",
+        "config['batch_config']['encoding']['compression']: 'snappy' is not a compression of "
+        "format 'jsonl'; allowed: 'none', 'gzip', 'zstd', 'bzip2'",
     ),
     (
         config(encoding={"format": "parquet", "compression": "bzip2"}),
-        "config['batch_config']['encoding']['compression']: 'bzip2' is no compression of format "
-        "'parquet'; allowed: 'none', 'snappy', 'gzip', 'zstd', 'lz4'",
+        "config['batch_config']['encoding']['compression']: 'bzip2' is not a compression of "
+        "format 'parquet'; allowed: 'none', 'snappy', 'gzip', 'zstd', 'lz4'",
     ),
     (
         config(encoding={"format": "csv", "compression": "deflate"}),
-        "config['batch_config']['encoding']['compression']: 'deflate' is no compression of format "
-        "'csv'; allowed: 'none', 'gzip', 'zstd', 'bzip2'",
+        "config['batch_config']['encoding']['compression']: 'deflate' is not a compression of "
+        "format 'csv'; allowed: 'none', 'gzip', 'zstd', 'bzip2'",
     ),
     (
         config(encoding={"format": "avro", "compression": "gzip"}),
-        "config['batch_config']['encoding']['compression']: 'gzip' is no compression of format "
-        "'avro'; allowed: 'none', 'snappy', 'deflate', 'zstd'",
+        "config['batch_config']['encoding']['compression']: 'gzip' is not a compression of "
+        "format 'avro'; allowed: 'none', 'snappy', 'deflate', 'zstd'",
     ),
     (
         config(encoding={"compression": "gz"}),
@@ -166,7 +167,7 @@ ONE_LINE = [
     ),
     (
         config(include_streams=["a", "b"], exclude_streams=["c", "b"]),
-        "config['batch_config']['exclude_streams'][1]: 'b' stands in 'include_streams' too; "
+        "config['batch_config']['exclude_streams'][1]: 'b' is also in 'include_streams'; "
         "give it in one of them",
     ),
     (
@@ -303,7 +304,7 @@ ONE_LINE = [
     (
         failure(max_retries=3),
         "config['failure']['max_retries']: belongs to policy 'RetryWithBackoff', not to "
-        "'FailBatch' (the policy where none is given); allowed: 'policy'",
+        "'FailBatch' (the policy if none is given); allowed: 'policy'",
     ),
     (
         failure(policy="LogAndContinue", retry_backoff="1s"),
@@ -333,7 +334,7 @@ ONE_LINE = [
     # Between blocks.
     (
         {**batch("mega_batch", parallel=True), **failure(policy="RetryWithBackoff")},
-        "config['batch']['parallel']: true does not go with policy 'RetryWithBackoff', which keeps "
+        "config['batch']['parallel']: true conflicts with policy 'RetryWithBackoff', which keeps "
         "the order of batches; allowed: false, or another policy",
     ),
     (
@@ -341,7 +342,7 @@ ONE_LINE = [
             **batch("mega_batch", parallel=True),
             **failure(policy="SendToDLQ", dead_letter_path="x"),
         },
-        "config['batch']['parallel']: true does not go with policy 'SendToDLQ', which keeps "
+        "config['batch']['parallel']: true conflicts with policy 'SendToDLQ', which keeps "
         "the order of batches; allowed: false, or another policy",
     ),
     # Dotted.
@@ -383,7 +384,7 @@ ONE_LINE = [
     (
         {"max_retries": "3"},
         "config['max_retries']: belongs to policy 'RetryWithBackoff', not to 'FailBatch' (the "
-        "policy where none is given); allowed: 'failure_strategy'",
+        "policy if none is given); allowed: 'failure_strategy'",
     ),
 ]
 
@@ -576,7 +577,7 @@ def test_any_document_gets_an_answer(document):
 @given(documents())
 def test_right_blocks_have_no_problem_but_between_them(document):
     for problem in validate(document, "tap").problems:
-        assert "does not go with policy" in problem.message
+        assert "conflicts with policy" in problem.message
 
 
 @calm

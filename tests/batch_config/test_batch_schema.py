@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 from shared.batch_config import DOTTED_KEYS, json_schema, validate
-from shared.batch_fields import BATCH, BATCH_CONFIG, DOTTED, FAILURE
-from shared.batch_types import POLICIES, STRATEGIES
+from shared.batch_types import BATCH, BATCH_CONFIG, DOTTED, FAILURE, POLICIES, STRATEGIES
+from shared.settings_check import read, schema_problems
 
 SIDES = ("tap", "target", None)
 SCHEMAS = {side: Draft202012Validator(json_schema(side)) for side in SIDES}
@@ -25,7 +25,7 @@ def beyond_schema(problem):
     measured = (
         is_text and problem.allowed is not None and problem.allowed.startswith(("a time", "a size"))
     )
-    compared = ("is above", "is below", "stands in 'include_streams'")
+    compared = ("is above", "is below", "is also in 'include_streams'")
     return measured or any(words in problem.message for words in compared)
 
 
@@ -199,7 +199,8 @@ def test_every_field_has_a_description_and_a_right_default():
         assert field.description.endswith(".")
         assert field.attribute
         if field.default is not None:
-            assert field.kind.read(field.default) is not None
+            assert list(schema_problems(field.schema, field.default)) == []
+            assert read(field.schema, field.default) is not None
     for block in (BATCH, FAILURE):
         assert all(field.dotted in DOTTED for field in block.fields)
 

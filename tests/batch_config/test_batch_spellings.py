@@ -10,8 +10,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.batch_config import DOTTED_KEYS, is_batch_key, validate
-from shared.batch_fields import DOTTED
-from shared.batch_types import AdaptiveSize, FailurePolicy, FixedSize, LowLatency, MegaBatch
+from shared.batch_types import (
+    DOTTED,
+    AdaptiveSize,
+    FailurePolicy,
+    FixedSize,
+    LowLatency,
+    MegaBatch,
+)
 
 DESIGN_NAMES = [
     "batch.strategy",
@@ -266,7 +272,7 @@ def test_each_program_reads_its_own_prefix():
     assert validate(document, "target").check().strategy == FixedSize(20, 1.0)
     both = validate(document).check()
     assert both.strategy == FixedSize(20, 1.0)
-    assert any("config['source.batch.size'] counts for tap-spark only" in w for w in both.warnings)
+    assert any("config['source.batch.size'] applies to tap-spark only" in w for w in both.warnings)
 
 
 @pytest.mark.parametrize(("side", "prefix"), [("tap", "sink."), ("target", "source.")])

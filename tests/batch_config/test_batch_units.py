@@ -143,7 +143,7 @@ def test_reads_a_duration(value, expected):
 
 @pytest.mark.parametrize("value", WRONG_DURATIONS)
 def test_refuses_what_is_no_duration(value):
-    with pytest.raises(ValueError, match="no number with a unit"):
+    with pytest.raises(ValueError, match="is not a number with a unit"):
         milliseconds(value)
 
 
@@ -154,7 +154,7 @@ def test_reads_a_size(value, expected):
 
 @pytest.mark.parametrize("value", WRONG_SIZES)
 def test_refuses_what_is_no_size(value):
-    with pytest.raises(ValueError, match="no number with a unit"):
+    with pytest.raises(ValueError, match="is not a number with a unit"):
         byte_count(value)
 
 
@@ -197,7 +197,7 @@ def test_any_text_is_read_or_refused(text):
         try:
             assert read(text) >= 0
         except ValueError as error:
-            assert "no number with a unit" in str(error)
+            assert "is not a number with a unit" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_java_that_cannot_be_executed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm.tempfile, "tempdir", str(tmp_path / "absent"))
-    with pytest.raises(SparkStartError, match=r"no temporary folder can be made: .*TMPDIR"):
+    with pytest.raises(SparkStartError, match=r"cannot create a temporary folder: .*TMPDIR"):
         spawn_jvm(CONF, {})
 
 

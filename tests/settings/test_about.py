@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared import about, settings_docs
 from shared.about import Program, settings_of
-from shared.batch_fields import BLOCKS
+from shared.batch_types import BLOCKS
 from shared.errors import EXIT_CODES
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import tap_config

@@ -138,7 +138,7 @@ def test_columns_of_fixed_width() -> None:
 
 def test_names_of_tables() -> None:
     assert config(format="table", table='a."b.c"').streams
-    assert "'a..b' is no table name" in refused(format="table", table="a..b")
+    assert "'a..b' is not a table name" in refused(format="table", table="a..b")
 
 
 def test_python_sources_take_one_path() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from shared.errors import SettingsError
 from shared.settings_check import (
@@ -20,9 +22,11 @@ from shared.settings_check import (
     holds_secret,
     nearest,
     place,
+    read,
     schema_problems,
     with_defaults,
 )
+from shared.settings_kinds import SECRET_VALUES, TEXT, at_least, schema_of, setting
 
 ITEM: dict[str, Any] = {
     "type": "object",
@@ -78,7 +82,7 @@ def stream(**fields: Any) -> dict[str, Any]:
     ("settings", "line"),
     [
         ({}, "config: 'streams' is a required property"),
-        ({"streams": []}, "config['streams']: an array must have at least 1 item(s)"),
+        ({"streams": []}, "config['streams']: a list must have at least 1 item(s)"),
         ({"streams": {}}, "config['streams']: an object is not of type 'array'"),
         ({"streams": ["x"]}, "config['streams'][0]: 'x' is not of type 'object'"),
         ({"streams": [{}]}, "config['streams'][0]: 'name' is a required property"),
@@ -105,7 +109,7 @@ def stream(**fields: Any) -> dict[str, Any]:
         ),
         (
             stream(keys=["a", "a"]),
-            "config['streams'][0]['keys']: an array must not hold the same item twice",
+            "config['streams'][0]['keys']: a list must not hold the same item twice",
         ),
         (stream(keys=[1]), "config['streams'][0]['keys'][0]: 1 is not of type 'string'"),
         ({**GOOD, "wait": 0}, "config['wait']: 0 must be greater than 0"),
@@ -115,7 +119,7 @@ def stream(**fields: Any) -> dict[str, Any]:
         ({**GOOD, "even": 3}, "config['even']: 3 breaks the rule 'multipleOf'"),
         (
             {**GOOD, "spark": {"conf": {"a": []}}},
-            "config['spark']['conf']['a']: an array is not of type 'string', 'number'",
+            "config['spark']['conf']['a']: a list is not of type 'string', 'number'",
         ),
     ],
 )
@@ -315,6 +319,86 @@ def test_any_json_is_answered_without_a_crash(settings: dict[str, Any]) -> None:
         assert all("\n" not in line and line.startswith("config") for line in error.problems)
     else:
         assert not list(schema_problems(SCHEMA, settings))
+
+
+@given(st.dictionaries(st.sampled_from(["streams", "spark", "wait", "x"]), JSON, max_size=4))
+def test_the_check_agrees_with_jsonschema(settings: dict[str, Any]) -> None:
+    if "nan" not in repr(settings) and "inf" not in repr(settings):
+        accepted = Draft202012Validator(SCHEMA).is_valid(settings)
+        assert (not list(schema_problems(SCHEMA, settings))) is accepted
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_have_are_wrong(value: float) -> None:
+    assert problems({**GOOD, "wait": value}) == [f"config['wait']: {value} is not of type 'number'"]
+
+
+@pytest.mark.parametrize("keyword", ["oneOf", "anyOf", "const", "maxLength"])
+def test_a_keyword_that_is_not_checked_is_rejected(keyword: str) -> None:
+    with pytest.raises(ValueError, match=f"keyword '{keyword}' is not supported"):
+        list(schema_problems({"type": "object", keyword: []}, {}))
+
+
+@pytest.mark.parametrize(("value", "count"), [(1, 0), ("a", 0), (None, 0), (2, 1), ("b", 1)])
+def test_a_choice_may_be_of_any_type(value: object, count: int) -> None:
+    assert len(list(schema_problems({"enum": [1, "a", None]}, value))) == count
+
+
+def test_values_are_read_into_one_type_each() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "rows": {"type": "integer"},
+            "seconds": {"type": "number"},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "conf": SECRET_VALUES,
+            "any": {"type": "object", "additionalProperties": True},
+        },
+    }
+    given_values = {
+        "rows": 5.0,
+        "seconds": 2,
+        "names": ["a"],
+        "conf": {"a": True, "b": 8, "c": "x"},
+        "any": {"a": [1]},
+    }
+    found = read(schema, given_values)
+    assert found == {
+        "rows": 5,
+        "seconds": 2.0,
+        "names": ("a",),
+        "conf": {"a": "true", "b": "8", "c": "x"},
+        "any": {"a": [1]},
+    }
+    assert (type(found["rows"]), type(found["seconds"])) == (int, float)
+
+
+def test_a_dataclass_declares_its_settings() -> None:
+    @dataclass(frozen=True)
+    class Place:
+        name: str = setting(TEXT, "Name.", required=True, examples=["a"])
+        rows: int = setting(at_least(1), "Rows.", default=5)
+        conf: Mapping[str, str] = setting(SECRET_VALUES, "Conf.", default={"a": 1})
+        root: str | None = setting(TEXT, "Folder.", key="storage.root", repr=False)
+
+    schema = schema_of(Place, "A place.", rows=7)
+    assert schema == {
+        "type": "object",
+        "description": "A place.",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {
+            "name": {**TEXT, "description": "Name.", "examples": ["a"]},
+            "rows": {"type": "integer", "minimum": 1, "description": "Rows.", "default": 7},
+            "conf": {**SECRET_VALUES, "description": "Conf.", "default": {"a": 1}},
+            "storage": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"root": {**TEXT, "description": "Folder."}},
+            },
+        },
+    }
+    assert (Place("x").rows, Place("x").conf, Place("x").root) == (5, {"a": "1"}, None)
 
 
 def test_error_is_a_settings_error_and_lists_all_in_its_text() -> None:

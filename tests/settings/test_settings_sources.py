@@ -208,8 +208,8 @@ class TestFiles:
             (b'{"a": 1,\n  x}', "at line 2, column 3"),
             (b"[1]", "must hold one JSON object"),
             (b"", "not valid JSON"),
-            (b'{"a": NaN}', "NaN is no JSON value"),
-            (b'{"a": "\xff"}', "not UTF-8"),
+            (b'{"a": NaN}', "NaN is not a JSON value"),
+            (b'{"a": "\xff"}', "not Unicode"),
         ],
     )
     def test_unreadable_content(self, tmp_path: Path, content: bytes, text: str) -> None:

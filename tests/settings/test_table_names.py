@@ -29,7 +29,7 @@ def test_parts(text: str, parts: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a b", 'a"b', '"a', "a..b", "''; x", '""'])
 def test_no_names(text: str) -> None:
-    with pytest.raises(ValueError, match="is no table name"):
+    with pytest.raises(ValueError, match="is not a table name"):
         name_parts(text)
 
 

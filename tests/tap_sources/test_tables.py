@@ -192,5 +192,5 @@ def test_a_query_that_spark_does_not_understand(spark):
 
 
 def test_a_name_that_is_none():
-    with pytest.raises(SettingsError, match=r"setting 'table': 'a\.\.b' is no table name"):
+    with pytest.raises(SettingsError, match=r"setting 'table': 'a\.\.b' is not a table name"):
         source_for(table("a..b"))

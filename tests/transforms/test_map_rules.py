@@ -106,7 +106,7 @@ class TestProblems:
     @pytest.mark.parametrize(
         ("stream_maps", "lines"),
         [
-            ([], ["config['stream_maps']: an array is not of type 'object'"]),
+            ([], ["config['stream_maps']: a list is not of type 'object'"]),
             (
                 {"a": "x"},
                 [

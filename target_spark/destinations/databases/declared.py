@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shared.spark_settings import text_values
+from shared.settings_check import text_values
 from target_spark.destinations.declaration import TABLE_SETTINGS, Declaration, Supports
 
 if TYPE_CHECKING:

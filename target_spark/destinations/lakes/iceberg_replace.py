@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
-from shared.iceberg_transaction import IcebergTransaction, NewColumn, Transform
+from shared.iceberg_transaction import IcebergTransaction, NewColumn, PartitionTransform
 from shared.singer_columns import quoted
 from shared.spark_conform import loose
 from target_spark.destinations.lakes.iceberg_ddl import Described, identifiers, replaced_properties
@@ -55,7 +55,7 @@ def replace_whole(
     if parted:
         transaction.partitioned(
             [
-                Transform(part.transform, names.get(part.column, part.column), part.number)
+                PartitionTransform(part.transform, names.get(part.column, part.column), part.number)
                 for part in partition_fields(request)
             ]
         )
