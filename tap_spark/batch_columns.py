@@ -1,4 +1,4 @@
-"""How a frame's columns stand in batch files."""
+"""The columns of batch files."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _NESTED = (T.StructType, T.ArrayType, T.MapType)
 
 
 def record_of(piece: Slice) -> T.StructType:
-    """Give the columns that make up the record."""
+    """Return the columns of the record."""
     return T.StructType([field for field in piece.frame.schema if field.name not in piece.beside])
 
 
 def key_columns(piece: Slice, key: str) -> tuple[Column, Column]:
-    """Give the replication key as it is, and as a record of its own.
+    """Return the replication key as it is, and as a record of its own.
 
     Args:
         piece: The rows.
-        key: Its name in records.
+        key: Name of the key in records.
     """
     column = F.col(quoted(piece.key_column or key))
     schema = piece.frame.schema
@@ -55,9 +55,9 @@ def key_columns(piece: Slice, key: str) -> tuple[Column, Column]:
 
 
 def laid_out(piece: Slice, form: str, key: str | None) -> DataFrame:
-    """Lay rows out as the files of a format hold them, with what a followed key needs.
+    """Return a frame of the columns for the files of a format, and columns to track the key.
 
-    Where some are left out, a last column, `LEFT_OUT`, says which.
+    If rows are filtered, the last column, `LEFT_OUT`, marks them.
     """
     if FORMATS[form].text:
         return line_frame(piece, key)
@@ -65,13 +65,13 @@ def laid_out(piece: Slice, form: str, key: str | None) -> DataFrame:
 
 
 def file_schema(laid: T.StructType, piece: Slice, form: str, key: str | None) -> pa.Schema:
-    """Give the columns of the files.
+    """Return the schema of the files.
 
     Args:
-        laid: Of the frame that `laid_out` gave.
-        piece: What it was made of.
+        laid: Schema of the frame that `laid_out` returned.
+        piece: The slice.
         form: The format.
-        key: The replication key that is followed, if any.
+        key: The replication key to track, if any.
     """
     text = FORMATS[form].text
     followed = 0 if key is None else 1 if text and piece.key_column is None else 2
@@ -84,9 +84,9 @@ def file_schema(laid: T.StructType, piece: Slice, form: str, key: str | None) ->
 
 
 def line_frame(piece: Slice, key: str | None) -> DataFrame:
-    """Lay rows out as JSON lines: `line` and, where a key is followed, `key`.
+    """Return a frame of JSON lines: `line` and, with a key to track, `key`.
 
-    Where the record may not have the key, a third column holds it as a record of its own.
+    If the record may lack the key, a third column has it as a record of its own.
     """
     line = F.concat(record_json(record_of(piece)), F.lit("\n")).alias(LINE)
     if key is None:
@@ -96,19 +96,18 @@ def line_frame(piece: Slice, key: str | None) -> DataFrame:
 
 
 def typed_frame(piece: Slice, key: str | None, *, flat: bool) -> DataFrame:
-    """Lay rows out as columns that Arrow files hold exactly.
+    """Return a frame of typed columns that Arrow files keep exactly.
 
-    Columns are only numbered. Intervals, times of day and variants become the text they are in a
-    record; columns that hold one at some depth become JSON text.
+    Columns are named by number. Intervals, times of day and variants become text as in a record;
+    nested columns that contain them become JSON text.
 
     Args:
         piece: The rows.
-        key: Replication key; where one is followed, two more columns hold it as it is and as a
-            record of its own.
-        flat: The format has no nested columns: they become JSON text.
+        key: Replication key to track, if any: two more columns have its value, and it as a record.
+        flat: Whether nested columns become JSON text, as the format cannot nest.
     """
     columns = [_column(field, flat=flat) for field in record_of(piece).fields]
-    # Numbered: tasks get columns by names, in which dots would mean something.
+    # Named by number: tasks get columns by names, in which dots have a meaning.
     numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)]
     keys = () if key is None else key_columns(piece, key)
     return piece.frame.select(*numbered, *keys, *_marks(piece))

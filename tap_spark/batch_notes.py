@@ -1,4 +1,4 @@
-"""What tasks that write batch files tell the driver: one note per file, while others follow."""
+"""Notes from the tasks that write batch files: one per file, while they write the next."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ MakeTask = Callable[["Reporter"], Any]
 def told(
     spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool | None, *, ordered: bool
 ) -> Generator[Told, None, None]:
-    """Run a task over a frame and yield what it tells of its files, and their greatest key.
+    """Run a task over a frame; yield each file it reports, with its greatest key.
 
     Args:
         spark: The session.
-        frame: What the task is run on.
-        make: Makes the task.
-        spool: Where notes are left; None where executors share no disk: they then come at the end.
-        ordered: Whether files are to come in the order of the frame's rows.
+        frame: Input of the task.
+        make: Builds the task.
+        spool: Where tasks leave notes; None if executors do not share a disk: notes then come at
+            the end.
+        ordered: Whether to yield files in the order of the frame's rows.
 
     Raises:
-        SourceError: Notes got lost.
-        Exception: What Spark failed with.
+        SourceError: Notes were lost.
+        Exception: Any failure of Spark.
     """
     if spool is None:
         return _by_result(spark, frame, make, ordered)

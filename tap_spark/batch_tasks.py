@@ -1,4 +1,4 @@
-"""Writes batch files; runs on the executors. No Python object is made per row."""
+"""Tasks that write batch files on the executors, without a Python object per row."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class FileWriter:
     """Writes one finished file.
 
     Attributes:
-        encoding: Of the files.
-        names: Of the files.
+        encoding: Encoding of the files.
+        names: Names of the files.
         schema: Columns of the files.
-        options: Of the storage.
-        work: Local folder where whole files wait for the driver, which moves them to their place;
-            None where they appear there by themselves.
+        options: Options of the storage.
+        work: Local folder for finished files, from which the driver moves them; None to write them
+            to their URLs.
     """
 
     encoding: Encoding
@@ -66,7 +66,7 @@ class FileWriter:
     work: str | None = None
 
     def write(self, url: str, tables: Iterable[pa.Table]) -> None:
-        """Write a file; it is durable and whole when it appears."""
+        """Write a file; it appears when it is complete and durable."""
         path = local_path(url)
         with marked(self.options):
             if path is None:
@@ -81,7 +81,7 @@ class FileWriter:
                 make_durable(str(Path(path).parent))
 
     def _fill_waiting(self, path: str, tables: Iterable[pa.Table]) -> None:
-        # Writing would make the folder anew; whoever removed it wants no more files.
+        # Fails if the folder was removed, which writing would create again.
         Path(path).touch(exist_ok=False)
         self._fill(path, tables)
         make_durable(path)
@@ -98,11 +98,11 @@ class FileWriter:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Tells the driver of files while others are still being written.
+    """Reports files to the driver while others are still being written.
 
     Attributes:
-        place: Where notes are left; None where executors share no disk with the driver, which
-            then gets them with the result.
+        spool: Folder for notes; None if executors do not share a disk with the driver, which then
+            gets them with the result.
     """
 
     place: SpoolPlace | None
@@ -110,7 +110,7 @@ class Reporter:
     def tell(
         self, partition: int, task: int, number: int, written: Written, key: KeyMax | None
     ) -> pa.RecordBatch:
-        """Tell of a file."""
+        """Report a file."""
         note, meta = json.dumps(note_of(written)), pack_meta(written.rows, key)
         if self.place is not None:
             leave_note(self.place.path(chunk_name(partition, task, number)), note, meta)
@@ -122,16 +122,16 @@ class BatchTask:
     """Writes the rows of partitions into batch files.
 
     Args:
-        writer: Of the files.
-        reporter: Of their names.
-        key: Name of the replication key; None where there is none to follow.
-        rows: Exact rows of a file: what a partition has left over goes to a file in Arrow's own
-            format; None for files bounded by `file_bytes`.
-        rest_folder: Local folder for left-over rows; None where tasks share no disk: they then go
-            where the files go.
+        writer: Writes the files.
+        reporter: Reports them.
+        key: Name of the replication key; None without a key to track.
+        rows: Exact number of rows of a file; left-over rows of a partition go to a file in Arrow's
+            format. None for files of about `file_bytes`.
+        leftover_folder: Local folder for left-over rows; None to write them beside the files, if
+            tasks do not share a disk.
         file_bytes: Bytes in memory of the rows of a file.
-        before: Left-over rows of earlier slices, fewer than `rows`, that go before the task's own;
-            only where a single task reads the slice.
+        before: Waiting rows of earlier slices, fewer than `rows`, to write before the task's own;
+            only if a single task reads the slice.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BatchTask:
         self._before = before
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run on the batches of one partition; yields a note on each file."""
+        """Run on the batches of one partition; yields a note for each file."""
         pa.set_cpu_count(1)
         partition, task = task_identity()
         place = self._reporter.place
@@ -176,7 +176,7 @@ class BatchTask:
         return Written(url, rows.count, rows.size)
 
     def _exact(self, url: str, rows: RowSource) -> Written:
-        """Collect rows on disk first: whether they fill a file is known only then."""
+        """Write rows to disk first: only then is it known whether they fill a file."""
         size = self._rows or 0
         before, self._before = self._before, ()
         sizes: list[int] = []
@@ -196,13 +196,13 @@ class BatchTask:
 
     def _raw_file(self, url: str) -> BinaryIO:
         if self._rest_folder is None:
-            # Without a name nothing stays of it, however the task ends.
+            # A file without a name disappears however the task ends.
             return tempfile.TemporaryFile()
         name = url.rpartition("/")[2] + REST_SUFFIX
         return Path(self._rest_folder, name).open("w+b")
 
     def _keep(self, raw: BinaryIO, url: str) -> str:
-        """Give the place of left-over rows that every executor can read."""
+        """Return the URL of left-over rows, which every executor can read."""
         if self._rest_folder is not None:
             return raw.name
         kept = f"{url}{REST_SUFFIX}"
@@ -213,12 +213,12 @@ class BatchTask:
 
 
 class JoinTask:
-    """Writes files from pieces of left-over rows.
+    """Writes files from left-over rows.
 
     Args:
-        writer: Of the files.
-        reporter: Of their names.
-        shares: For each partition the files it makes.
+        writer: Writes the files.
+        reporter: Reports them.
+        shares: For each partition the files it writes.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class JoinTask:
         self._shares = shares
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run on a partition whose number says which share it makes; yields a note per file."""
+        """Run on a partition, whose number selects its files; yields a note for each."""
         for _ in batches:
             pass
         pa.set_cpu_count(1)
@@ -245,19 +245,18 @@ class JoinTask:
 
 
 class RowSource:
-    """Gives the rows of a partition in portions, and follows the replication key.
+    """Yields the rows of a partition file by file, and tracks the replication key.
 
-    Rows that are left out count only once the rows before them have been taken.
+    Filtered rows count only after the rows before them have been taken.
 
     Args:
-        batches: The file's columns, then (for a key) the key, and where the first column is not
-            the record itself one with the key as a record; last `LEFT_OUT`, where rows are left
-            out.
+        batches: The file's columns, then (with a key) the key and, unless the first column is the
+            record itself, a record with the key; last `LEFT_OUT`, if rows are filtered.
         key: Name of the replication key, or None.
-        names: Of the file's columns.
+        names: Names of the file's columns.
 
     Attributes:
-        watch: The greatest key taken so far.
+        watch: Tracks the greatest key taken so far.
         count: Rows taken.
         size: Bytes of the rows taken.
     """
@@ -275,7 +274,7 @@ class RowSource:
         self._left_out: pa.RecordBatch | None = None
 
     def more(self) -> bool:
-        """Whether there are rows left."""
+        """Return whether there are rows left."""
         while self._pending is None or not self._pending.num_rows:
             self._see_left_out()
             self._pending = next(self._batches, None)
@@ -286,7 +285,7 @@ class RowSource:
         return True
 
     def _part(self, batch: pa.RecordBatch) -> None:
-        """Take the rows that are left out from the others."""
+        """Separate filtered rows from the others."""
         mark, own = batch.column(batch.num_columns - 1), batch.drop_columns([LEFT_OUT])
         self._pending = own.filter(pc.invert(mark))
         self._left_out = own.filter(mark)
@@ -298,7 +297,7 @@ class RowSource:
             self.watch.see(rows.column(width), rows.column(width + 1))
 
     def take(self, rows: int | None, size: int | None) -> Iterator[pa.Table]:
-        """Take whole batches until there are so many bytes, or exactly so many rows."""
+        """Take whole batches until there are `size` bytes, or exactly `rows` rows."""
         while (rows is None or self.count < rows) and (size is None or self.size < size):
             if not self.more() or self._pending is None:
                 return
@@ -319,14 +318,14 @@ class RowSource:
 
 
 def read_raw(url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-    """Read left-over rows, a batch at a time."""
-    # Not mapped: pages of a mapped file would count as memory of the worker.
+    """Read left-over rows, batch by batch."""
+    # Not memory-mapped: mapped pages would count as memory of the worker.
     with open_random(url, options) as source:
         yield from _raw_tables(source)
 
 
 def _piece_tables(join: Join, options: StorageOptions, sizes: list[int]) -> Iterator[pa.Table]:
-    """Read pieces of left-over rows; adds the bytes of each table to `sizes`."""
+    """Read ranges of left-over rows; adds the bytes of each table to `sizes`."""
     for piece in join:
         at = 0
         for table in read_raw(piece.url, options):
@@ -352,11 +351,11 @@ def _write_raw(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) ->
 
 
 def waiting_path(work: str, url: str) -> str:
-    """Give the place where a file waits until it is shown."""
+    """Return the path of a finished file until it is published."""
     return f"{work}/{url.rpartition('/')[2]}"
 
 
 def _hidden(path: str) -> str:
-    """Give the name of a file until it is whole."""
+    """Return the name of a file until it is complete."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}{PART_SUFFIX}"

@@ -1,4 +1,4 @@
-"""BATCH messages of one stream: files written by the executors, announced while others follow."""
+"""BATCH messages of one stream: executors write files, which are announced one by one."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ Bookmark = Mapping[str, Any]
 class BatchFiles:
     """Writes the slices of a stream as files and BATCH messages.
 
-    With `batch_size`, every file has exactly so many rows, but for the stream's last one: tasks
-    write full files, and what they have left over is joined by a second, small job. Rows that then
-    still fill no file wait for those of the next slice, and so do the bookmarks that cover them.
-    An ordered slice is then written by a single task, which puts them before its own rows.
+    With `batch_size`, every file but the stream's last has exactly that many rows: tasks write full
+    files, and a second, small job combines their left-over rows. Rows that still do not fill a file
+    wait for the next slice, and so do the bookmarks that cover them. An ordered slice is written by
+    a single task, which writes waiting rows before its own.
 
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
         output: Standard output.
-        batch: Where the files go, and how.
-        spool: Where executors leave notes for this process; None where they share no disk.
-        place: Where whole files wait to be announced; None where they appear by themselves.
+        batch: Folder, format and size of the files.
+        spool: Where executors leave notes; None if they do not share a disk with this process.
+        place: Folder for finished files that are not announced yet; None if tasks write them to
+            their URLs.
 
     Attributes:
-        written: What has been announced so far.
+        written: Rows announced so far.
     """
 
     def __init__(
@@ -98,17 +99,17 @@ class BatchFiles:
         """Write a slice.
 
         Args:
-            piece: What to read. Where it is ordered, files are announced in its order.
+            piece: The slice; if it is ordered, files are announced in its order.
             on_chunk: Called after each BATCH message; may write STATE.
 
         Returns:
-            The newest bookmark of a slice all of whose rows have been announced, as those of every
-            slice before it; None where there is none.
+            The newest bookmark whose rows, and all earlier ones, have been announced; None if
+            there is none.
 
         Raises:
-            ClosedPipeError: The reader of standard output has gone away.
-            DestinationError: The spool or the batch files cannot be written.
-            Exception: What Spark failed with.
+            ClosedPipeError: The reader of standard output has closed it.
+            DestinationError: The spool folder or the batch files cannot be written.
+            Exception: Any failure of Spark.
         """
         self._on_chunk = on_chunk
         had_left = self._left
@@ -117,7 +118,7 @@ class BatchFiles:
             rests = tuple(map(piece_of, written))
             self._left_key = greater(self._left_key, key)
             if piece.ordered:
-                # Its task has put what was left over before its own rows, if there were any.
+                # Its task wrote the waiting rows before its own.
                 earlier_out = not self._left
                 self._left = rests or self._left
             else:
@@ -129,13 +130,13 @@ class BatchFiles:
         return self._settled(piece.bookmark, earlier_out=earlier_out)
 
     def finish(self) -> Bookmark | None:
-        """Write what is left over to a last, short file.
+        """Write left-over rows to a last, short file.
 
         Returns:
-            The bookmark that was still waiting; None where none was.
+            The bookmark that was still waiting; None if there was none.
 
         Raises:
-            Exception: As `write` says.
+            Exception: See `write`.
         """
         if self._left:
             join, self._left = self._left, ()
@@ -146,20 +147,20 @@ class BatchFiles:
         return held
 
     def close(self, *, done: bool) -> None:
-        """Remove what no message names.
+        """Remove files that were not announced.
 
         Args:
-            done: Whether the stream came to its end; else tasks may still be finishing files.
+            done: Whether the stream is complete; else tasks may still finish files.
         """
         if self._rest_folder is not None:
             self._rest_folder.remove()
         if not done or self._spool is None:
             from tap_spark.batch_cleaning import remove_unannounced  # noqa: PLC0415
 
-            # What tasks are still writing into the place's folder is removed with it.
-            looks = 1 if done or self._work() is not None else 2
+            # Files that tasks still write to the staging folder are removed with it.
+            empty_listings = 1 if done or self._work() is not None else 2
             remove_unannounced(
-                self._plan.stream, self._names, self._options, self._announced, looks
+                self._plan.stream, self._names, self._options, self._announced, empty_listings
             )
 
     def __enter__(self) -> BatchFiles:
@@ -172,7 +173,7 @@ class BatchFiles:
         return None if self._place is None else self._place.work
 
     def _read(self, piece: Slice) -> tuple[list[Written], KeyMax | None]:
-        """Write and announce the full files of a slice; give what is left over."""
+        """Write and announce the full files of a slice; return left-over files and their key."""
         from tap_spark.batch_columns import laid_out  # noqa: PLC0415
 
         plan, rows = self._plan, self._batch.batch_size
@@ -191,7 +192,7 @@ class BatchFiles:
 
         rests: list[Written] = []
         greatest: KeyMax | None = None
-        # Closed at once: an error in `on_chunk` would otherwise keep the job running.
+        # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
         with closing(told(self._spark, frame, make, self._spool, ordered=piece.ordered)) as files:
             for written, found in files:
                 if written.is_rest or written == NO_FILE:
@@ -199,7 +200,7 @@ class BatchFiles:
                     greatest = greater(greatest, found)
                     continue
                 if before:
-                    # The first file holds them.
+                    # The first file has the waiting rows.
                     self._left, before = (), ()
                 self._announce(written, found)
         return rests, greatest
@@ -227,15 +228,15 @@ class BatchFiles:
         return str(self._rest_folder.path)
 
     def _join(self, pieces: Join) -> bool:
-        """Make full files of left-over rows.
+        """Write full files of left-over rows.
 
         Returns:
-            Whether there was one: then it holds all rows that earlier slices left over.
+            Whether there was one: it then has all waiting rows of earlier slices.
         """
         if not pieces:
             return False
         full, left = full_joins(pieces, self._batch.batch_size or 1)
-        # Nothing is left over if this fails: some of it may have been announced.
+        # Cleared first: if this fails, some of the rows may have been announced.
         self._left, held, self._held = (), self._held, None
         self._announce_joined(full)
         self._left, self._held = left, held
@@ -258,19 +259,19 @@ class BatchFiles:
         def make(reporter: Reporter) -> JoinTask:
             return JoinTask(writer, reporter, dealt)
 
-        # In order, as the short file is the last one.
+        # In order, as the short file must be last.
         return told(self._spark, frame, make, self._spool, ordered=True)
 
     def _remove_used(self, pieces: Iterable[Any]) -> None:
-        """Free the room of left-over rows that are in files now."""
+        """Remove left-over files whose rows are in files now."""
         used = {piece.url for piece in pieces} - {piece.url for piece in self._left}
         for url in used:
-            # Removed at the end of the stream at the latest.
+            # If this fails, they are removed at the end of the stream.
             with contextlib.suppress(OSError):
                 delete(url, self._options)
 
     def _settled(self, bookmark: Bookmark | None, *, earlier_out: bool) -> Bookmark | None:
-        """Say which bookmark is true after a slice, and hold the others back."""
+        """Return the bookmark that may be written after a slice, and hold back newer ones."""
         newest = self._held if bookmark is None else bookmark
         if not self._left:
             self._held = None
@@ -283,7 +284,7 @@ class BatchFiles:
         encoding = {"format": self._batch.format, "compression": self._batch.compression}
         line = batch_line(self._plan.stream, encoding, [written.url], self._plan.version)
         self._show(written.url)
-        # Known before it is written: a reader may have got the line even if writing it fails.
+        # Recorded first: a reader may have the line even if writing it fails.
         self._announced.add(written.url)
         self._output.write(line)
         self._count(ChunkInfo(written.rows, written.size, key))
@@ -302,7 +303,7 @@ class BatchFiles:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Tell failures of the storage from those of the source."""
+        """Separate failures of the storage from failures of the source."""
         try:
             yield
         except Exception as error:
@@ -310,11 +311,11 @@ class BatchFiles:
             if failed is None:
                 raise
             raise DestinationError(
-                f"batch files cannot be written: {failed.group(1)}",
+                f"cannot write batch files: {failed.group(1)}",
                 where=Where(
                     stream=self._plan.stream,
                     file=shown(self._names.root),
                     setting="batch_config.storage.root",
                 ),
-                hint="check that the place exists and may be written to, and storage.options",
+                hint="check that the folder exists and is writable, and 'batch_config.storage'",
             ) from error

@@ -11,7 +11,7 @@ from shared.spark_settings import text_values
 from tap_spark.jdbc.urls import property_problems
 
 KINDS = ("url", "catalog", "path")
-"""What a connection may lead to, exactly one of which is needed."""
+"""Kinds of connections; an item has exactly one of these settings."""
 ONLY_FOR_URL = (
     "user",
     "password",
@@ -33,22 +33,22 @@ class ConnectionConfig:
     Attributes:
         name: Name of the connection.
         url: JDBC URL of a database.
-        user: Who logs in.
-        password: Of the user.
-        driver: Java class of the driver; None for the one that fits the URL.
-        package: Maven coordinates of the driver; None for those that fit the URL.
+        user: User name.
+        password: Password of the user.
+        driver: Java class of the driver; None for the default of the URL.
+        package: Maven coordinates of the driver; None for the default of the URL.
         properties: Further properties of the driver.
-        allow_properties: Names of driver properties that are refused otherwise.
+        allow_properties: Names of driver properties that are rejected by default.
         catalog: Name of a Spark catalog.
-        path: Folder or URL below which Delta and Iceberg tables lie.
-        include: Globs of `schema.table`; a table that fits none is left out.
-        exclude: Globs of `schema.table` to leave out all the same.
+        path: Folder or URL with Delta and Iceberg tables below it.
+        include: Globs of `schema.table` to list.
+        exclude: Globs of `schema.table` to exclude, even if included.
         views: Whether views are listed.
-        stream_prefix: Put before the name of every stream.
-        snapshot: Read a table's parts as of one moment, where the database can.
-        partitions: Parallel parts of a table; None lets the program choose.
-        fetch_size: Rows the driver asks for at a time.
-        retries: How often a failed connection is tried again.
+        stream_prefix: Prefix of the name of every stream.
+        snapshot: Read all parts of a table in one snapshot, if the database can.
+        partitions: Parallel parts of a table; None lets tap-spark choose.
+        fetch_size: Rows the driver fetches at a time.
+        retries: Retries after a temporary failure.
     """
 
     name: str
@@ -86,16 +86,16 @@ CONNECTION_SCHEMA: dict[str, Any] = {
             "description": "JDBC URL of a database.",
             "examples": ["jdbc:postgresql://db.example.com/shop"],
         },
-        "user": {**_NAME, "description": "Who logs in."},
+        "user": {**_NAME, "description": "User name."},
         "password": {"type": "string", "secret": True, "description": "Password of the user."},
         "driver": {
             **_NAME,
-            "description": "Java class of the JDBC driver, where the url does not tell it.",
+            "description": "Java class of the JDBC driver, if the url does not determine it.",
         },
         "package": {
             **_NAME,
-            "description": "Maven coordinates of the JDBC driver, where the url does not tell "
-            "them, or another version is wanted.",
+            "description": "Maven coordinates of the JDBC driver, if the url does not determine "
+            "them, or for another version.",
             "examples": ["org.postgresql:postgresql:42.7.14"],
         },
         "properties": {
@@ -108,8 +108,8 @@ CONNECTION_SCHEMA: dict[str, Any] = {
         "allow_properties": {
             **_NAMES,
             "default": [],
-            "description": "Names of driver properties that may be set although they can load "
-            "classes, read files or switch off security.",
+            "description": "Names of driver properties to allow, although they can load classes, "
+            "read files or turn off security.",
         },
         "catalog": {
             **_NAME,
@@ -118,7 +118,7 @@ CONNECTION_SCHEMA: dict[str, Any] = {
         },
         "path": {
             **_NAME,
-            "description": "Folder or URL below which Delta and Iceberg tables lie.",
+            "description": "Folder or URL with Delta and Iceberg tables below it.",
             "examples": ["/lake", "s3a://bucket/lake"],
         },
         "include": {
@@ -130,45 +130,45 @@ CONNECTION_SCHEMA: dict[str, Any] = {
         "exclude": {
             **_NAMES,
             "default": [],
-            "description": "Globs of `schema.table` to leave out all the same.",
+            "description": "Globs of `schema.table` to exclude, even if included.",
         },
-        "views": {"type": "boolean", "default": True, "description": "Whether views are listed."},
+        "views": {"type": "boolean", "default": True, "description": "Whether to list views."},
         "stream_prefix": {
             "type": "string",
             "default": "",
-            "description": "Put before the name of every stream of the connection.",
+            "description": "Prefix of the name of every stream of the connection.",
         },
         "snapshot": {
             "type": "boolean",
             "default": True,
-            "description": "Read all parts of a table as of one moment, where the database can "
-            "(see docs/databases.md).",
+            "description": "Read all parts of a table in one snapshot, if the database can (see "
+            "docs/databases.md).",
         },
         "partitions": {
             "type": "integer",
             "minimum": 1,
-            "description": "Parts of a table that are read in parallel; chosen by the table's "
-            "statistics where not set.",
+            "description": "Number of parts of a table to read in parallel; chosen from the "
+            "table's statistics if not set.",
         },
         "fetch_size": {
             "type": "integer",
             "minimum": 1,
             "default": 10_000,
-            "description": "Rows the JDBC driver asks for at a time.",
+            "description": "Rows the JDBC driver fetches at a time.",
         },
         "retries": {
             "type": "integer",
             "minimum": 0,
             "default": 3,
-            "description": "How often a connection that failed for a passing reason is tried "
-            "again.",
+            "description": "How often to retry after a temporary failure, such as a lost "
+            "connection.",
         },
     },
 }
 
 
 def connection_config(connection: Mapping[str, Any]) -> ConnectionConfig:
-    """Give a validated item of `connections` its typed form."""
+    """Turn a validated item of `connections` into its typed form."""
     values = dict(connection)
     for name in ("include", "exclude", "allow_properties"):
         values[name] = tuple(values[name])
@@ -180,7 +180,7 @@ def connection_config(connection: Mapping[str, Any]) -> ConnectionConfig:
 
 
 def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of `connections`, and of streams that name one."""
+    """Check the cross-field rules of `connections`, and of streams that name one."""
     connections = settings.get("connections")
     items = connections if isinstance(connections, list) else []
     seen: dict[str, int] = {}
@@ -190,18 +190,18 @@ def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         yield from (Problem(("connections", index, *at), text) for at, text in _problems(item))
         name = item.get("name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
-            text = f"{name!r} is the name of config['connections'][{seen[name]}] too"
+            text = f"{name!r} is already the name of config['connections'][{seen[name]}]"
             yield Problem(("connections", index, "name"), text)
     yield from _unknown_connections(settings, [i for i in items if isinstance(i, Mapping)])
     if not settings.get("streams") and not items:
-        yield Problem((), "nothing to read: give 'streams', 'connections' or both")
+        yield Problem((), "nothing to read: set 'streams', 'connections' or both")
 
 
 def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     given = [kind for kind in KINDS if kind in item]
     if len(given) != 1:
         listed = ", ".join(map(repr, KINDS))
-        yield (), f"give exactly one of {listed}"
+        yield (), f"needs exactly one of {listed}"
     url = item.get("url")
     if isinstance(url, str) and not url.startswith("jdbc:"):
         yield ("url",), "must begin with 'jdbc:'"
@@ -209,7 +209,7 @@ def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     if "url" not in item:
         for name in ONLY_FOR_URL:
             if name in item:
-                yield (name,), "has no meaning without 'url'; leave it out"
+                yield (name,), "applies only with 'url'; remove it"
 
 
 def _unknown_connections(
@@ -233,6 +233,6 @@ def _unknown_connections(
             yield (
                 Problem(
                     ("streams", index, "connection"),
-                    f"{name!r} is no connection with a url; known: {databases or 'none'}",
+                    f"{name!r} is not a connection with a url; known: {databases or 'none'}",
                 )
             )

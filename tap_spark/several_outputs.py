@@ -1,4 +1,4 @@
-"""A stream that leaves under several names: each slice is read once and written once for each."""
+"""A stream with several outputs: each slice is read once, and written once per output."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SLICE = "slice"
 
 @dataclass
 class Settled:
-    """Which slices every output has written: their bookmarks are true only then.
+    """Tracks the slices that every output has written: only their bookmarks may be written.
 
     Attributes:
-        outputs: How many there are.
+        outputs: Number of outputs.
     """
 
     outputs: int
@@ -41,18 +41,18 @@ class Settled:
     _told: int = 0
 
     def begin(self, piece: Slice) -> Slice:
-        """Number a slice: its bookmark then says only which one it is."""
+        """Number a slice; its bookmark is replaced by the number."""
         number = len(self._bookmarks) + 1
         self._bookmarks[number] = piece.bookmark
         return replace(piece, bookmark={_SLICE: number})
 
     def reached(self, output: int, bookmark: Bookmark | None) -> None:
-        """Note the newest slice of which an output has written everything."""
+        """Record the newest slice that an output has written completely."""
         if bookmark is not None:
             self._reached[output] = int(bookmark[_SLICE])
 
     def newest(self) -> Bookmark | None:
-        """The newest bookmark that has become true for all outputs since the last call."""
+        """Return the newest bookmark that all outputs have reached since the last call."""
         oldest = min((self._reached.get(number, 0) for number in range(self.outputs)), default=0)
         new = [self._bookmarks[number] for number in range(self._told + 1, oldest + 1)]
         self._told = max(self._told, oldest)
@@ -61,11 +61,11 @@ class Settled:
 
 @dataclass
 class SeveralOutputs:
-    """Writes the slices of a stream under each of its names.
+    """Writes the slices of a stream to each of its outputs.
 
-    STATE follows when the last output has what it covers. Where rows come in the order of the
-    replication key, that is the smallest of the keys that the outputs have reached; so it moves
-    inside a slice too, while RECORDs of the last output are written.
+    STATE is written after every output has the rows it covers. If rows come in the order of the
+    replication key, that is the smallest key among the outputs; it then also advances inside a
+    slice, while the RECORDs of the last output are written.
 
     Attributes:
         plan: The stream.
@@ -102,8 +102,8 @@ class SeveralOutputs:
         """Write slices as BATCH messages; errors as `BatchFiles.write`.
 
         Args:
-            files_of: Makes the writer of an output.
-            slices: What to read.
+            files_of: Builds the writer of an output.
+            slices: The slices to write.
             counter: Counts messages.
         """
         settled = Settled(len(self.outputs))
@@ -125,7 +125,7 @@ class SeveralOutputs:
             except (ClosedPipeError, DestinationError):
                 raise
             except Exception:
-                # What earlier slices left over is sound; the broken one is in no bookmark.
+                # Left-over rows of earlier slices are good; the failed slice is in no bookmark.
                 with suppress(Exception):
                     self._finish(settled, writers)
                 raise
@@ -153,7 +153,7 @@ class SeveralOutputs:
             self.pace.update(lambda state: advance(state, self.plan, key.value, ordered=ordered))
 
     def _on_chunk(self, number: int, piece: Slice, batches: Counter | None = None) -> OnChunk:
-        """Give what is called after each chunk of a slice that an output has written."""
+        """Return what is called after each chunk of a slice that an output has written."""
 
         def on_chunk(chunk: ChunkInfo) -> None:
             self.meter(chunk)

@@ -39,7 +39,7 @@ class SpooledChunk:
     Attributes:
         path: The file with the lines.
         rows: Number of lines.
-        key: Greatest replication key in it; None where it has none.
+        key: Greatest replication key in it; None if it has none.
     """
 
     path: Path
@@ -47,16 +47,16 @@ class SpooledChunk:
     key: KeyMax | None
 
     def remove(self) -> None:
-        """Make room for others."""
+        """Remove the file."""
         self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
 
 class SpoolFolder:
-    """Where the tasks of one job leave their chunks.
+    """The folder in which the tasks of one job leave their chunks.
 
     Args:
-        place: The folder, as the tasks are told of it.
+        task_spool: The folder, as the tasks use it.
     """
 
     def __init__(self, place: SpoolPlace) -> None:
@@ -64,10 +64,10 @@ class SpoolFolder:
         self.path = Path(place.folder)
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
-        """List the chunks that may be copied now; each must be removed before the next is taken.
+        """Yield the chunks that may be copied now; remove each before taking the next.
 
         Args:
-            ended: Whether the job has ended: nothing more will come.
+            ended: Whether the job has ended: there are no later chunks.
 
         Raises:
             DestinationError: The folder cannot be read.
@@ -76,11 +76,11 @@ class SpoolFolder:
         return self._chunks(self._names())
 
     def remove(self) -> None:
-        """Remove the folder; a task that still runs can then no longer write to it."""
+        """Remove the folder; tasks that still run then fail to write to it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _names(self) -> list[str]:
-        """Name the finished chunks in the order of partitions, attempts and rows."""
+        """List the finished chunks in the order of partitions, attempts and rows."""
         with _explained(self.path), os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.name.endswith(LINES_SUFFIX))
 
@@ -93,13 +93,13 @@ class SpoolFolder:
 
 
 class OrderedSpoolFolder(SpoolFolder):
-    """Gives chunks in the order of the frame's rows: partition after partition.
+    """Yields chunks in the order of the frame's rows: partition after partition.
 
-    Half of the room belongs to the partition that is copied, so the ones after it cannot stop it
-    once it runs. Spark may also begin partitions in another order: where the partition to copy has
-    no task while every core is held by later ones that wait for room, they are granted more, half
-    a room at a time. That is disk, never memory, and at worst the lines of all partitions that
-    Spark began too early.
+    Half of the space is reserved for the partition that is copied, so that later partitions cannot
+    block it once it runs. Spark may start partitions in another order: if the partition to copy has
+    no task while tasks of later ones wait for space on every core, these get more space, half of
+    the limit at a time. That is disk, never memory, and at most the lines of all partitions that
+    Spark started too early.
     """
 
     def __init__(self, place: SpoolPlace) -> None:
@@ -113,7 +113,7 @@ class OrderedSpoolFolder(SpoolFolder):
             yield from self._chunks(self._names())
             return
         while True:
-            # Asked first: a chunk of a partition that has ended is there.
+            # Checked before the listing, which then has every chunk of an ended partition.
             over = self._marker(ENDED_SUFFIX).exists()
             names = self._names()
             yield from self._chunks([n for n in names if partition_of(n) <= self._turn.partition])
@@ -152,14 +152,14 @@ class OrderedSpoolFolder(SpoolFolder):
 
 
 class Spool:
-    """A folder of this process alone that is removed when the run ends, however it ends.
+    """A private folder of this process, which is removed when the run ends, even if it is killed.
 
     Args:
-        settings: Where the folder is made, and how much may wait in it.
+        settings: Where to create the folder, and how many bytes may wait in it.
         jobs: How many jobs share it at the same time.
 
     Raises:
-        DestinationError: The folder cannot be made.
+        DestinationError: The folder cannot be created.
     """
 
     def __init__(self, settings: SpoolSettings, jobs: int = 1) -> None:
@@ -169,19 +169,19 @@ class Spool:
             root.mkdir(parents=True, exist_ok=True)
             remove_stale(root, PREFIX)
             self._owned = OwnedFolder(root, PREFIX)
-            # A disk smaller than the setting would fill up before anybody waits.
+            # On a smaller disk, tasks would fill it before they wait.
             room = min(settings.bytes, shutil.disk_usage(root).free // 2)
             self.room = room // jobs
         self.path = self._owned.path
 
     def new_folder(self, *, ordered: bool = False) -> SpoolFolder:
-        """Make a folder for one job.
+        """Create a folder for one job.
 
         Args:
-            ordered: Whether lines are to come in the order of the frame's rows.
+            ordered: Whether to yield lines in the order of the frame's rows.
 
         Raises:
-            DestinationError: It cannot be made.
+            DestinationError: It cannot be created.
         """
         path = self.path / str(next(self._numbers))
         with _explained(path):
@@ -201,21 +201,21 @@ class Spool:
 
 
 def check_complete(found: int, expected: int, what: str) -> None:
-    """Check that nothing got lost between the executors and here.
+    """Check that nothing was lost between the executors and this process.
 
     Args:
-        found: How many there were. A task that was tried again may have left more.
-        expected: How many the job has counted.
-        what: What they are, with the numbers lost and expected left open.
+        found: Number found; more than expected if a task was retried.
+        expected: Number counted by the job.
+        what: What they are, with placeholders for the numbers lost and expected.
 
     Raises:
         SourceError: Some are missing.
     """
     if found < expected:
         raise SourceError(
-            f"{what.format(expected - found, expected)} got lost in the spool folder",
+            f"{what.format(expected - found, expected)} were lost in the spool folder",
             where=Where(setting="spool.root"),
-            hint="nothing else may remove files there; run again",
+            hint="do not remove files there; run again",
         )
 
 
@@ -223,12 +223,12 @@ def spool_error(error: OSError, place: Path) -> DestinationError:
     """Explain why the spool cannot be written."""
     full = error.errno in DISK_FULL
     hint = (
-        "free some space, or point spool.root at a larger disk"
+        "free some space, or set spool.root to a folder on a larger disk"
         if full
-        else "point spool.root at a folder this user may write to"
+        else "set spool.root to a folder that this user may write to"
     )
     return DestinationError(
-        f"lines cannot be spooled: {error.strerror or error}",
+        f"cannot write to the spool folder: {error.strerror or error}",
         where=Where(file=str(place), setting="spool.root"),
         hint=hint,
     )
@@ -236,7 +236,7 @@ def spool_error(error: OSError, place: Path) -> DestinationError:
 
 @contextmanager
 def _explained(place: Path) -> Iterator[None]:
-    """Turn what the system says about a folder into an error for users."""
+    """Turn an OSError about a folder into an error for users."""
     try:
         yield
     except OSError as error:

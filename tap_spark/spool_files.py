@@ -1,14 +1,14 @@
-"""The executors' side of the spool: chunk files that the driver empties into standard output.
+"""The executors' side of the spool: chunk files that the driver copies to standard output.
 
-Imports nothing of this project but `line_chunks`, so that both can be sent to workers by value.
+Imports only `line_chunks` of this project, so that both can be sent to workers by value.
 
-What lies in the folder of one job:
+The folder of one job has these files:
 
-- `<partition>-<task>-<number>.lines`: a finished chunk; its `.meta` exists before it. Until it is
-  finished it ends in `.part`.
-- `<partition>.begun`: locked while a task of the partition lives.
+- `<partition>-<task>-<number>.lines`: a finished chunk; its `.meta` is written before it. Until it
+  is finished its name ends in `.part`.
+- `<partition>.begun`: locked while a task of the partition runs.
 - `<partition>.ended`: a task of the partition has finished all its chunks.
-- `turn`: where chunks are wanted in order, which partition the driver is at.
+- `turn`: in an ordered job, the partition that the driver copies.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _OWNER_CHECK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Turn:
-    """What the driver of an ordered job tells its tasks.
+    """What the driver of an ordered job reports to its tasks.
 
     Attributes:
         partition: The partition whose chunks it copies.
-        granted: Bytes that later partitions may hold beyond their half of the room.
+        granted: Bytes that later partitions may use beyond their half of the space.
     """
 
     partition: int = 0
@@ -53,17 +53,17 @@ class Turn:
 
 @dataclass(frozen=True)
 class SpoolPlace:
-    """Where the tasks of a job leave their chunks, and how much may wait there.
+    """The folder in which tasks of a job leave their chunks, and how many bytes may wait there.
 
-    A task waits before it begins a chunk while too much waits already. In an ordered job one half
-    of the room belongs to the partition that the driver copies, so that the partitions after it
-    can never keep it from going on. They share the other half.
+    A task does not start a chunk while too many bytes wait. In an ordered job half of the space is
+    reserved for the partition that the driver copies, so that later partitions, which share the
+    other half, can never block it.
 
     Attributes:
         folder: The folder.
-        lock: A file whose lock the driver holds as long as it lives.
-        room: Bytes that may wait in the folder.
-        ordered: Whether the driver takes partition after partition.
+        lock: A file that the driver locks as long as it runs.
+        limit: Bytes that may wait in the folder.
+        ordered: Whether the driver copies partition after partition.
     """
 
     folder: str
@@ -72,11 +72,11 @@ class SpoolPlace:
     ordered: bool = False
 
     def path(self, name: str) -> str:
-        """Give the path of a file in the folder."""
+        """Return the path of a file in the folder."""
         return os.path.join(self.folder, name)  # noqa: PTH118
 
     def is_full_for(self, partition: int) -> bool:
-        """Tell whether a task of a partition must wait."""
+        """Return whether a task of a partition must wait."""
         if not self.ordered:
             return sum(size for _, size in unread(self.folder)) > self.room
         turn = read_turn(self.folder)
@@ -85,10 +85,10 @@ class SpoolPlace:
         return held > self.room // 2 + (turn.granted if is_later else 0)
 
     def wait_for_room(self, partition: int) -> None:
-        """Wait until a task of a partition may begin a chunk.
+        """Wait until a task of a partition may start a chunk.
 
         Raises:
-            RuntimeError: The driver has gone away.
+            RuntimeError: The driver has ended.
         """
         checked = time.monotonic()
         while self.is_full_for(partition):
@@ -96,15 +96,15 @@ class SpoolPlace:
             if time.monotonic() - checked > _OWNER_CHECK_SECONDS:
                 checked = time.monotonic()
                 if not is_locked(self.lock):
-                    raise RuntimeError("the tap that reads these lines has gone away")
+                    raise RuntimeError("the tap that reads these lines has ended")
 
 
 class SpoolWriter:
     """Writes the lines of partitions into chunk files.
 
     Args:
-        place: Where.
-        key: Name of the replication key; None where there is none to follow.
+        spool: The folder for chunks.
+        key: Name of the replication key; None without a key to track.
         chunk_bytes: Size of a chunk; only a single longer line makes it larger.
     """
 
@@ -140,7 +140,7 @@ class SpoolWriter:
                     chunk = None
         key = watch.take()
         if chunk is None and key is not None:
-            # Of rows without a line: a chunk without lines tells of them.
+            # The key of rows without a line: reported by a chunk without lines.
             chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
         if chunk is not None:
             chunk.finish(key)
@@ -148,7 +148,7 @@ class SpoolWriter:
 
 
 def task_identity() -> tuple[int, int]:
-    """Give the partition of the running task, and a number that no other attempt has."""
+    """Return the partition of the running task, and the unique id of this attempt."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     context = TaskContext.get()
@@ -156,17 +156,17 @@ def task_identity() -> tuple[int, int]:
 
 
 def chunk_name(partition: int, task: int, number: int) -> str:
-    """Name a chunk so that names sort in the order of rows; a task tried again comes last."""
+    """Name a chunk so that names sort in the order of rows; a retried task comes last."""
     return f"{partition:010d}-{task:012d}-{number:010d}"
 
 
 def partition_of(name: str) -> int:
-    """Give the partition from the name of a file in the folder."""
+    """Return the partition of a file in the folder, from its name."""
     return int(name[:10])
 
 
 def marker_name(partition: int, suffix: str) -> str:
-    """Name the file that says that a partition has begun or ended."""
+    """Name the file that marks a partition as begun or ended."""
     return f"{partition:010d}{suffix}"
 
 
@@ -207,7 +207,7 @@ class _ChunkFile:
 
 
 def leave_note(name: str, text: str, meta: str) -> None:
-    """Leave a chunk that holds a text for the driver itself."""
+    """Leave a chunk with a text for the driver."""
     with open(name + PART_SUFFIX, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(text)
     _show(name, meta)
@@ -220,7 +220,7 @@ def _show(name: str, meta: str) -> None:
 
 
 def write_turn(folder: str, turn: Turn) -> None:
-    """Tell the tasks which partition is being copied."""
+    """Tell the tasks which partition the driver copies."""
     path = os.path.join(folder, TURN_NAME)  # noqa: PTH118
     with open(path + PART_SUFFIX, "w", encoding="ascii") as file:  # noqa: PTH123
         file.write(f"{turn.partition} {turn.granted}")
@@ -228,7 +228,7 @@ def write_turn(folder: str, turn: Turn) -> None:
 
 
 def read_turn(folder: str) -> Turn:
-    """Read what `write_turn` wrote; the first partition where it has not yet written."""
+    """Read what `write_turn` wrote; the first partition if it has not written yet."""
     try:
         with open(os.path.join(folder, TURN_NAME), encoding="ascii") as file:  # noqa: PTH118, PTH123
             partition, granted = file.read().split()
@@ -238,7 +238,7 @@ def read_turn(folder: str) -> Turn:
 
 
 def unread(folder: str) -> Iterator[tuple[int, int]]:
-    """List partition and size of the chunks that wait for the driver."""
+    """Yield partition and size of the chunks that wait for the driver."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(LINES_SUFFIX):
@@ -247,7 +247,7 @@ def unread(folder: str) -> Iterator[tuple[int, int]]:
 
 
 def is_locked(path: str) -> bool:
-    """Whether the process that locked a file lives: the system frees the lock when it ends."""
+    """Return whether the process that locked a file still runs."""
     try:
         fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
-"""Nobody may be reading any more."""
+"""After these, standard output may have no reader any more."""
 
 Catalog = Mapping[str, Any]
 State = Mapping[str, Any]
@@ -61,7 +61,7 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What every stream of a run needs."""
+    """What the streams of a run share."""
 
     starter: SessionStarter
     output: LineOutput
@@ -76,13 +76,13 @@ class Run:
         return self.starter.get()
 
     def batch_of(self, stream: str) -> BatchConfig | None:
-        """Say how a stream goes as BATCH; None where it goes as RECORD."""
+        """Return how to write a stream as BATCH; None for RECORD."""
         return self.batch if self.batch is not None and self.batch.covers(stream) else None
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes plans of streams, and makes them anew."""
+    """Plans the streams of a run, and plans one again after a failure."""
 
     config: TapConfig
     catalog: Catalog
@@ -92,7 +92,7 @@ class Planner:
         return plan_streams(self.config, self.catalog, state, time.time_ns() // 1_000_000)
 
     def again(self, plan: StreamPlan, state: State) -> StreamPlan:
-        """Plan a stream once more, with the state as far as it has come."""
+        """Plan a stream again, with the current state."""
         wanted = plan.tap_stream_id
         return next(new for new in self.plans(state) if new.tap_stream_id == wanted)
 
@@ -109,11 +109,11 @@ def run_sync(
         output: The message stream.
 
     Raises:
-        SourceError: A source, the catalog or the state is wrong; names the stream. What had been
-            written, and its STATE, stays.
-        SparkStartError: Spark cannot be started, or has gone away.
-        DestinationError: The spool cannot be written.
-        ClosedPipeError: The reader of standard output has gone away.
+        SourceError: A source, the catalog or the state is wrong; names the stream. Records written
+            so far, and their STATE, stay valid.
+        SparkStartError: Spark cannot be started, or has stopped.
+        DestinationError: The spool folder cannot be written.
+        ClosedPipeError: The reader of standard output has closed it.
     """
     state = state or {}
     with Timer(JOB_DURATION), ExitStack() as cleaning:
@@ -139,25 +139,25 @@ def run_sync(
 
 
 def _end(run: Run, pace: StatePace, reason: BaseException) -> None:
-    """Make the streams that still run fail: nothing more is written, nothing more is read."""
+    """Stop the streams that still run: nothing more is written or read."""
     _tell_state(pace, reason)
     run.output.close()
     interrupt_all(run.spark)
 
 
 def _tell_state(pace: StatePace, reason: BaseException) -> None:
-    """Write the STATE of what has gone out, unless that could block."""
+    """Write the STATE of what was written, unless that could block."""
     if isinstance(reason, Exception) and not isinstance(reason, ENDED_BY_OTHERS):
         with suppress(Exception):
             pace.flush()
 
 
 def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: MessageOutput) -> None:
-    """Try every selected stream.
+    """Test every selected stream.
 
     Args:
         config: The settings.
-        mode: `schema` writes the SCHEMA messages; `all` also at most one RECORD of every stream.
+        mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
         catalog: What is selected; None for everything.
         output: The message stream.
 
@@ -186,10 +186,10 @@ def sync_stream(run: Run, plan: StreamPlan, pace: StatePace) -> None:
     Args:
         run: The session and standard output.
         plan: The stream.
-        pace: The state; left as it is after the stream.
+        pace: The state; updated as the stream is written.
 
     Raises:
-        SingerSparkError: As `run_sync` says; anything else Spark raised comes as it is.
+        SingerSparkError: See `run_sync`; other errors of Spark pass unchanged.
     """
     first_run = plan.tap_stream_id not in (pace.state.get("bookmarks") or {})
     _logger.info("stream '%s': reading, %s", plan.stream, plan.method.value)
@@ -290,7 +290,7 @@ def _write_files(
         except (ClosedPipeError, DestinationError):
             raise
         except Exception:
-            # What earlier slices left over is sound, and so is the STATE that waits for it.
+            # Left-over rows of earlier slices are good, and so is the STATE that waits for them.
             with suppress(Exception):
                 _settle(plan, files.finish(), pace)
             raise
@@ -316,7 +316,7 @@ def _meter(counter: Counter, progress: Progress) -> Callable[[ChunkInfo], None]:
 
 
 def _known(state: State, plan: StreamPlan) -> dict[str, Any]:
-    """Give the stream a bookmark, if an empty one: the next run is then not its first."""
+    """Add an empty bookmark if the stream has none: the next run is then not its first."""
     bookmarks = state.get("bookmarks") or {}
     return {**state, "bookmarks": {plan.tap_stream_id: {}, **bookmarks}}
 
@@ -349,7 +349,7 @@ def _prepare(
     output: MessageOutput,
     cleaning: ExitStack,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
-    """Plan, and start what is needed where there is something to read."""
+    """Plan the streams, and start Spark and the spool if there is something to read."""
     known = None if catalog is None else Planner(config, catalog).plans(state)
     starter = SessionStarter(config.spark)
     cleaning.callback(starter.stop)
@@ -377,7 +377,7 @@ def _prepare(
         outputs, known = outputs_of(config.transforms, planner.plans(state), session)
         run = replace(run, outputs=outputs)
     if known == ():
-        _logger.warning("no stream is selected: nothing is read")
+        _logger.warning("no stream is selected: nothing to read")
     return run, known, planner
 
 

@@ -1,4 +1,4 @@
-"""A database's tables and views, listed by its own metadata."""
+"""Tables and views of a database, from its metadata."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Database:
 
         Raises:
             SourceError: The database cannot be reached or read.
-            SettingsError: The URL or a property is refused.
+            SettingsError: The URL or a property is rejected.
         """
         from tap_spark.jdbc.metadata import ask_with  # noqa: PLC0415
 

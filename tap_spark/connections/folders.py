@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables that lie below a folder, which no catalog lists."""
+"""Delta and Iceberg tables below a folder, without a catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
 
 MAX_DEPTH = 5
-"""Folders between the connection's own and a table's, that one included."""
+"""Depth of a table's folder below the connection's folder."""
 MAX_FOLDERS = 50_000
 _DELTA, _ICEBERG, _METADATA = "_delta_log", "metadata", ".metadata.json"
 
@@ -34,7 +34,7 @@ class TablePlace:
     Attributes:
         path: The folder.
         format: `delta` or `iceberg`.
-        parts: Names of the folders from the connection's down to it.
+        parts: Names of the folders from the connection's folder down to it.
     """
 
     path: str
@@ -49,7 +49,7 @@ class TableFolder:
         self._config = config
 
     def tables(self, spark: SparkSession) -> Iterator[FoundTable]:
-        """See `Connection.tables`; partition folders and the insides of tables are not searched.
+        """Yield the tables, in the order of their names.
 
         Raises:
             SourceError: The folder cannot be listed, or naming every table that cannot be read.
@@ -91,18 +91,18 @@ class TableFolder:
 
 
 class _Walk:
-    """Tables below a folder, by a listing of one folder at a time."""
+    """Searches tables below a local folder, one folder at a time."""
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/") or "/"
         self._seen: set[str] = set()
 
     def identity(self, folder: str) -> str:
-        """What two ways to the same folder have in common, so that links make no circle."""
+        """Identify a folder, so that links do not make a circle."""
         return str(Path(folder).resolve())
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
-        """Names of the folders and files in a folder, sorted."""
+        """Return the names of the folders and files in a folder, sorted."""
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         folders = [entry.name for entry in entries if entry.is_dir()]
@@ -110,10 +110,10 @@ class _Walk:
         return folders, [entry.name for entry in entries if entry.name not in known]
 
     def tables(self) -> Iterator[TablePlace]:
-        """The tables, in the order of their names.
+        """Yield the tables, in the order of their names.
 
         Raises:
-            OSError: The first folder cannot be listed, or there are too many.
+            OSError: The first folder cannot be listed, or there are too many folders.
         """
         name = self.root.rpartition("/")[2] or "table"
         yield from self._below(self.root, (), name)
@@ -124,7 +124,7 @@ class _Walk:
             return
         self._seen.add(here)
         if len(self._seen) > MAX_FOLDERS:
-            raise OSError(f"there are more than {MAX_FOLDERS} folders; name one that has fewer")
+            raise OSError(f"there are more than {MAX_FOLDERS} folders; choose one that has fewer")
         try:
             folders, _ = self.entries(folder)
         except OSError:
@@ -150,18 +150,18 @@ class _Walk:
 
 
 class _RemoteWalk(_Walk):
-    """As `_Walk`, through fsspec."""
+    """Searches tables below a remote folder, through fsspec."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._files: Any = remote(root)[0]
 
     def identity(self, folder: str) -> str:
-        """See `_Walk.identity`."""
+        """Identify a folder, so that links do not make a circle."""
         return folder
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
-        """See `_Walk.entries`."""
+        """Return the names of the folders and files in a folder, sorted."""
         found = self._files.ls(remote(folder)[1], detail=True)
         here = remote(folder)[1].rstrip("/")
         named = [(each["name"].rstrip("/"), each["type"]) for each in found]

@@ -1,4 +1,4 @@
-"""What a database knows of a table that helps to divide it."""
+"""Statistics of a table that help to split it into parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
 RANGES_OF_BLOCKS = 140000
-"""The version since which PostgreSQL reads a range of blocks without reading the others."""
+"""First version of PostgreSQL that reads a range of blocks without reading the others."""
 
 PIECES = """
 WITH RECURSIVE tree AS (
@@ -33,7 +33,7 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version,
   bool_and(c.relkind = 'p' OR c.relkind IN ('r', 'm') AND m.amname = 'heap') AS heap
 FROM tree JOIN pg_catalog.pg_class c USING (oid) LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
 """
-"""A table, its partitions and the tables that inherit from it: conditions on blocks reach all."""
+"""A table with its partitions and inheriting tables, as conditions on blocks apply to all."""
 
 KEY = """
 SELECT s.correlation::float8 AS correlation, {bounds} AS bounds,
@@ -55,13 +55,13 @@ _BOUNDS = "pg_catalog.array_to_json({bounds})::text"
 
 
 def table_facts(ask: Ask, database: str, table: TableInfo, key: ColumnInfo | None) -> TableFacts:
-    """Find out what helps to divide a table.
+    """Ask for the statistics of a table.
 
     Args:
-        ask: Asks the database.
+        ask: Queries the database.
         database: Its short name.
         table: The table.
-        key: The replication key, where there is one.
+        key: The replication key, if there is one.
 
     Raises:
         SourceError: The database cannot be reached.
@@ -110,5 +110,5 @@ _KEY_TYPES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint"
 
 
 def key_type_of(spark_type: str) -> str:
-    """Spark's name of a type in plans (`long`), from its SQL name (`bigint`)."""
+    """Return Spark's name of a type in plans (`long`), from its SQL name (`bigint`)."""
     return _KEY_TYPES.get(spark_type, spark_type)

@@ -1,4 +1,4 @@
-"""What a database or its driver failed with, as one clear error; and trying again what may pass."""
+"""Failures of a database or its driver: one clear error each, and retries of temporary ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\w*\s*=\s*)[^&;\s,)]
 
 
 class PassingSourceError(SourceError):
-    """A database failed for a reason that may pass: reading again may help."""
+    """A database failed for a temporary reason: reading again may help."""
 
     retryable = True
 
@@ -42,16 +42,16 @@ class Failure:
     """What a class of SQLSTATEs means.
 
     Attributes:
-        states: How they begin.
-        signs: Texts that tell it where no SQLSTATE is known.
+        states: Prefixes of the SQLSTATEs.
+        signs: Texts that identify the failure if its SQLSTATE is unknown.
         hint: What the user can do.
-        passes: Trying again may help.
+        transient: A retry may help.
     """
 
     states: tuple[str, ...]
     signs: tuple[str, ...] = ()
     hint: str = ""
-    passes: bool = False
+    transient: bool = False
 
 
 FAILURES: Sequence[Failure] = (
@@ -72,17 +72,17 @@ FAILURES: Sequence[Failure] = (
         REDISCOVER,
     ),
     Failure(("42883", "42804", "22P02"), (), REDISCOVER),
-    Failure(
-        ("25006",), ("read-only transaction",), "a stream only reads: its query must not write"
-    ),
+    Failure(("25006",), ("read-only transaction",), "make the query read only: a stream must not write"),
     Failure(
         ("22023",),
         ("invalid snapshot identifier",),
-        "the connection that held the snapshot was cut",
-        passes=True,
+        "the connection that held the snapshot was closed",
+        transient=True,
     ),
     Failure(
-        ("57014",), (), "the database ended the query; raise its statement timeout, or read less"
+        ("57014",),
+        (),
+        "the database cancelled the query; raise its statement timeout, or read less",
     ),
     Failure(
         ("08", "57P", "40", "53", "55P03", "25P03", "HYT0"),
@@ -97,7 +97,7 @@ FAILURES: Sequence[Failure] = (
             "deadlock",
         ),
         "check host, port, network and the database's limits",
-        passes=True,
+        transient=True,
     ),
 )
 
@@ -105,15 +105,15 @@ FAILURES: Sequence[Failure] = (
 def database_error(
     error: BaseException, where: Where, secrets: Sequence[str] = ()
 ) -> SourceError | None:
-    """Explain what Spark raised where a database or its driver is behind it.
+    """Explain what Spark raised, if a database or its driver is the cause.
 
     Args:
         error: What Spark or Py4J raised.
         where: What was read.
-        secrets: Not to be shown, whatever the driver says.
+        secrets: Texts that the error must not show.
 
     Returns:
-        None where no database is behind it; a PassingSourceError where trying again may help.
+        None if a database is not the cause; a PassingSourceError if a retry may help.
     """
     text = str(error)
     state = sql_state(error)
@@ -126,7 +126,7 @@ def database_error(
     if network and network[-1][1] not in message:
         message = ": ".join((message, *network[-1]))
     failure = _failure(state, message)
-    kind = PassingSourceError if failure.passes else SourceError
+    kind = PassingSourceError if failure.transient else SourceError
     code = f" [{state}]" if state else ""
     return kind(
         f"the database says: {shown(message, secrets)}{code}", where=where, hint=failure.hint
@@ -139,16 +139,16 @@ def run(
     where: Where | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Do something with a database, again after failures that may pass, `retries` times at most.
+    """Do something with a database; retry temporary failures, at most `retries` times.
 
     Args:
         action: What to do; may raise anything.
         connection: The database.
-        where: What is read; the connection where it is left out.
+        where: What is read; the connection if it is left out.
         sleep: Waits for so many seconds.
 
     Raises:
-        SourceError: It failed for good.
+        SourceError: It failed, and retries did not help or cannot.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
     wait = FIRST_WAIT
@@ -163,14 +163,14 @@ def run(
                 raise
             if not (found.retryable and left):
                 raise _final(found, connection.retries) from error
-        _log.warning("%s; trying again in %g s, %d more after that", found, wait, left - 1)
+        _log.warning("%s; retrying in %g s (%d retries left after that)", found, wait, left - 1)
         sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT)
     raise AssertionError("unreachable")
 
 
 def _final(found: SourceError, retries: int) -> SourceError:
-    """The error once nothing more is tried: whoever reads the stream must not begin again."""
+    """Make an error final, so that the stream is not read again."""
     if not found.retryable:
         return found
     times = f" (tried {retries + 1} times)" if retries else ""
@@ -178,7 +178,7 @@ def _final(found: SourceError, retries: int) -> SourceError:
 
 
 def shown(message: str, secrets: Sequence[str] = ()) -> str:
-    """A driver's message on one line, without secrets."""
+    """Return a driver's message on one line, without secrets."""
     for secret in secrets:
         message = message.replace(secret, "***")
     text = " ".join(message.split())
@@ -199,10 +199,12 @@ def _without_driver(text: str, where: Where) -> SourceError | None:
     if found is None or ("java.sql" not in text and "jdbc" not in text.lower()):
         return None
     what = (
-        f"its driver {found.group(1)} is not there" if found.group(1) else "no driver takes its url"
+        f"driver {found.group(1)} is not installed"
+        if found.group(1)
+        else "no JDBC driver accepts its url"
     )
     return SourceError(
-        f"the database cannot be reached: {what}",
+        f"cannot connect to the database: {what}",
         where=where,
         hint="set 'package' or 'driver' of the connection, or 'spark.jars'",
     )

@@ -1,4 +1,4 @@
-"""Asks a database for its tables, through Spark's reader."""
+"""Metadata queries of a database, through Spark's reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """Asks a database by Spark's JDBC reader, again where a failure may pass."""
+    """Runs queries through Spark's JDBC reader; retries temporary failures."""
 
     def __init__(
         self, spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
@@ -35,16 +35,16 @@ class Database:
         """See `Ask`.
 
         Raises:
-            SourceError: The database cannot be reached, or refuses.
+            SourceError: The database cannot be reached, or rejects the query.
         """
         rows = self._run(lambda: self._frame(query, texts).collect())
         return [{name.lower(): value for name, value in row.asDict().items()} for row in rows]
 
     def struct(self, query: str) -> StructType:
-        """Give the columns of a SELECT as Spark's reader sees them.
+        """Return the columns of a SELECT as Spark's reader sees them.
 
         Raises:
-            SourceError: The database cannot be reached, or refuses.
+            SourceError: The database cannot be reached, or rejects the query.
         """
         return self._run(lambda: self._frame(query).schema)
 
@@ -60,15 +60,15 @@ class Database:
 
 
 def ask_with(spark: SparkSession, connection: ConnectionConfig, where: Where | None = None) -> Ask:
-    """Give what asks a database.
+    """Return what queries a database.
 
     Args:
         spark: The session.
         connection: One with a URL.
-        where: What errors name; the connection where it is left out.
+        where: What errors name; the connection if it is left out.
 
     Raises:
-        SettingsError: The URL or a property is refused.
+        SettingsError: The URL or a property is rejected.
     """
     return Database(spark, connection, where)
 
@@ -88,8 +88,8 @@ def table_info(
         where: What errors name.
 
     Raises:
-        SourceError: There is no such table, or the database cannot be reached.
-        SettingsError: The URL or a property is refused.
+        SourceError: The table does not exist, or the database cannot be reached.
+        SettingsError: The URL or a property is rejected.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
     ask = ask_with(spark, connection, where)
@@ -98,5 +98,5 @@ def table_info(
     found = dialect_for(str(connection.url)).tables(ask, (schema, name))
     if not found:
         shown = ".".join(parts)
-        raise SourceError(f"there is no table or view {shown!r}", where=where, hint=REDISCOVER)
+        raise SourceError(f"table or view {shown!r} does not exist", where=where, hint=REDISCOVER)
     return found[0]

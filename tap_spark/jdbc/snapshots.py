@@ -1,4 +1,4 @@
-"""One moment of a database for all parts of a table, while others write to it."""
+"""One snapshot of a database for all parts of a table, while others write to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
 SCN = "SELECT DBMS_FLASHBACK.GET_SYSTEM_CHANGE_NUMBER AS scn FROM DUAL"
-# What servers say that speak PostgreSQL's protocol but know no snapshots to share.
+# SQLSTATEs of servers that speak PostgreSQL's protocol but cannot export a snapshot.
 _UNKNOWN = ("42883", "0A000", "42601", "25006")
 _OF_SPARK = ("url", "driver", "fetchsize", "prefertimestampntz")
 _log = logging.getLogger("tap-spark")
@@ -31,11 +31,11 @@ _log = logging.getLogger("tap-spark")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment that several sessions can see.
+    """A snapshot that several sessions can read.
 
     Attributes:
-        name: What sessions are told when they begin; None where there is none.
-        as_of: What follows the table's name in a query.
+        name: Name for `SET TRANSACTION SNAPSHOT`; None without one.
+        as_of: SQL after the table's name in a query.
     """
 
     name: str | None = None
@@ -46,7 +46,7 @@ class Snapshot:
 def snapshot_of(
     spark: SparkSession, connection: ConnectionConfig, where: Where
 ) -> Iterator[Snapshot | None]:
-    """Hold a moment of a database while its block runs.
+    """Hold a snapshot of a database while the block runs.
 
     Args:
         spark: The session.
@@ -54,7 +54,7 @@ def snapshot_of(
         where: What errors name.
 
     Yields:
-        None where the database knows no such thing, or where it is not wanted.
+        The snapshot; None if the database has none to share, or the settings turn it off.
 
     Raises:
         SourceError: The database cannot be reached.
@@ -85,8 +85,8 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
     held = hold_connection(spark, options["url"], options["driver"], _properties(options))
     if held is None:
         _log.warning(
-            "%s: Spark Connect can hold no snapshot, so that the table is read in one part; set "
-            "'snapshot' of the connection to false to read it in several",
+            "%s: reading in one part, as Spark Connect cannot hold a snapshot; to read in several, "
+            "set 'snapshot' of the connection to false",
             where,
         )
         return None
@@ -98,12 +98,12 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
         held.close()
         if sql_state(error) not in _UNKNOWN:
             raise
-        _log.warning("%s: the database shares no snapshots; reading in one part", where)
+        _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
         return None
 
 
 def _properties(options: Mapping[str, str]) -> dict[str, str]:
-    """What of the reader's options is the driver's."""
+    """Return those of the reader's options that are the driver's."""
     return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
 
 

@@ -1,4 +1,4 @@
-"""A table as slices: how it is divided, in which snapshot, and the bookmark after each."""
+"""Reading a table as slices: how it is split, in which snapshot, and the bookmark after each."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ _log = logging.getLogger("tap-spark")
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be read.
+    """One read of a table or query.
 
     Attributes:
         spark: The session.
         connection: The database.
         plan: The stream's plan.
-        options: The stream's.
-        reading: Columns, key and bookmark, in sessions without a snapshot.
+        options: The stream's JDBC options.
+        reading: The query, in sessions without a snapshot.
         table: The table; None for a query.
-        split: The column that the user divides by, if any.
+        split: The user's partition column, if any.
     """
 
     spark: SparkSession
@@ -69,11 +69,11 @@ class Task:
 
     @property
     def where(self) -> Where:
-        """What errors name."""
+        """The stream, for errors and logs."""
         return Where(stream=self.plan.tap_stream_id)
 
     def seen(self, snapshot: Snapshot | None) -> Reading:
-        """The reading as of a snapshot."""
+        """Return the query as of a snapshot."""
         if snapshot is None:
             return self.reading
         url = str(self.connection.url)
@@ -88,7 +88,7 @@ def slices_of(task: Task) -> Iterator[Slice]:
     """Read a table or query.
 
     Raises:
-        SourceError: The database cannot be reached, or refuses.
+        SourceError: The database cannot be reached, or rejects the query.
     """
     if task.split is not None:
         with snapshot_of(task.spark, task.connection, task.where) as snapshot:
@@ -123,7 +123,7 @@ def _cut(task: Task, facts: TableFacts, parts: int) -> Cut:
     key_type = None if task.reading.key is None else key_type_of(task.reading.key.spark_type)
     ordered = plan.config.sort_by_replication_key
     cut = plan_cut(facts, parts, plan.start_value, key_type, ordered=ordered)
-    # One query is one moment by itself.
+    # A single query needs no snapshot.
     return Cut() if cut.slices == ((Range(),),) else cut
 
 
@@ -145,14 +145,14 @@ def _of_cut(task: Task, reading: Reading, cut: Cut) -> Iterator[Slice]:
 
 
 def _bookmark(plan: StreamPlan, last: Range) -> Mapping[str, Any] | None:
-    """Every row below the range's end has been read by then; the next run begins with that."""
+    """Return the bookmark after a slice: every row below its end has been read by then."""
     if last.high is None or plan.config.sort_by_replication_key:
         return None
     return {"replication_key": plan.replication_key, "replication_key_value": last.high}
 
 
 def _without_snapshot(task: Task, parts: int) -> Iterator[Slice]:
-    """Several parts are several moments here: only where the user asks for that."""
+    """Read without a snapshot: parts then see different moments, so only if the user asks."""
     asked = task.options.partitions is not None or not task.connection.snapshot
     by = _divider(task) if asked and parts > 1 else None
     if by is None:
@@ -167,7 +167,7 @@ def _without_snapshot(task: Task, parts: int) -> Iterator[Slice]:
         return
     kind = key_type_of(by.spark_type)
     if by is reading.key and can_be_bookmark(high, kind):
-        # A row that changes meanwhile leaves its part for one above all of them: the next run's.
+        # A row that is updated meanwhile moves above `high`: the next run reads it.
         reading = reading.up_to(high)
     ranges = key_ranges(even_bounds(low, high, parts, kind))
     _log.info("%s: reading in %d parts, by '%s'", task.where, len(ranges), by.name)
@@ -175,7 +175,7 @@ def _without_snapshot(task: Task, parts: int) -> Iterator[Slice]:
 
 
 def _divider(task: Task) -> ColumnInfo | None:
-    """The column whose ranges are the parts: the replication key, or else the primary key."""
+    """Choose the column whose ranges are the parts: the replication key, else the primary key."""
     table, key = task.table, task.reading.key
     if key is not None:
         return key if can_cut(key_type_of(key.spark_type)) else None
@@ -185,7 +185,7 @@ def _divider(task: Task) -> ColumnInfo | None:
 
 
 def _span(task: Task, by: ColumnInfo) -> tuple[Any, Any]:
-    """The least and the greatest value; the database's indexes know them."""
+    """Return the least and the greatest value, which the database's indexes know."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     name = task.reading.dialect.quote(by.name)
@@ -206,7 +206,7 @@ def _span(task: Task, by: ColumnInfo) -> tuple[Any, Any]:
 def _slice(
     task: Task, make: Callable[[], DataFrame], bookmark: Mapping[str, Any] | None = None
 ) -> Slice:
-    # Making a frame asks the database for its columns.
+    # Building a frame queries the database for its columns.
     frame = run(make, task.connection, task.where)
     plan = task.plan
     if task.reading.key is not None and plan.config.sort_by_replication_key:

@@ -1,8 +1,8 @@
-"""JDBC URLs and driver properties: what Spark's reader is given, and what is refused. Pure.
+"""JDBC URLs and driver properties: options for Spark's reader, and what is rejected. Pure.
 
 A driver's properties can make it load classes, run scripts, read and write files, or hand files
-to the server. Names of such properties are looked for everywhere in the decoded URL, whatever its
-database's syntax is: a name too many is refused rather than one overlooked.
+to the server. Such names are searched for everywhere in the decoded URL, whatever the syntax of
+its database: rejecting a harmless name is better than missing a dangerous one.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ DANGEROUS: Mapping[str, str] = {
     "others": "clientRerouteServerListJNDIName DATABASE_EVENT_LISTENER INIT RUNSCRIPT "
     "TC_INITFUNCTION TC_INITSCRIPT TRACE_LEVEL_FILE traceDirectory traceFile",
 }
-"""Names of refused properties, by database; each is refused for every one, in any case."""
+"""Names of rejected properties, by database; each is rejected for every database, in any case."""
 SUSPECT = re.compile(
     r"factory|interceptor|plugin|callback|class(name|path|loader)?$|jndi|jaas|deserializ"
     r"|localinfile|load_?extension|unsigned|initscript|init_?sql|log(ger)?_?(file|path|dir)"
     r"|trace_?(file|path|dir)|oracle\.jdbc\.(provider|config)"
 )
-"""Parts of names, in lower case, that tell the same of other properties and other drivers."""
+"""Parts of names, in lower case, that mark such properties of any driver."""
 REFUSED_PLACES = (
     (re.compile(r"jdbc:sqlite:.*:resource:", re.DOTALL), ":resource:"),
     (re.compile(r"jdbc:oracle:\w+:[^@]*@\s*config-", re.DOTALL), "config-"),
     (re.compile(r"jdbc:oracle:\w+:[^@]*@\s*ldaps?:", re.DOTALL), "ldap:"),
 )
-"""Places in URLs from which drivers fetch what they then load."""
+"""Parts of URLs that make drivers fetch what they then load."""
 SPARK_OPTIONS = (
     "url driver user password dbtable query prepareQuery sessionInitStatement customSchema "
     "partitionColumn lowerBound upperBound numPartitions queryTimeout fetchsize batchsize "
@@ -61,7 +61,7 @@ SPARK_OPTIONS = (
     "pushDownPredicate pushDownAggregate pushDownLimit pushDownOffset pushDownTableSample "
     "pushDownJoin preferTimestampNTZ hint connectionProvider"
 )
-"""Options of Spark's reader, which would never reach the driver; settings have their own."""
+"""Options of Spark's reader, which never reach the driver; settings of their own set them."""
 _REFUSED = frozenset(" ".join(DANGEROUS.values()).lower().split())
 _OF_SPARK = frozenset(SPARK_OPTIONS.lower().split())
 _NAME = re.compile(r"([A-Za-z_][\w.$-]*)\s*=")
@@ -72,7 +72,7 @@ _SECRET_NAME = re.compile(r"password|passwd|pwd|secret|token|key$", re.I)
 
 
 def reader_options(connection: ConnectionConfig) -> dict[str, str]:
-    """Give the options of Spark's reader that lead to a database.
+    """Return the options with which Spark's reader connects to a database.
 
     Args:
         connection: One with a URL.
@@ -107,13 +107,13 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
 
 
 def property_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Find properties of a connection that are refused.
+    """Find properties of a connection that are rejected.
 
     Args:
         item: An item of `connections`, not necessarily a valid one.
 
     Yields:
-        The place inside the item and what is wrong there; never a value.
+        The path inside the item, and what is wrong there; never a value.
     """
     allowed_names = item.get("allow_properties")
     names = allowed_names if isinstance(allowed_names, list | tuple) else ()
@@ -132,17 +132,17 @@ def property_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...]
             yield ("properties", str(name)), _refusal(str(name))
 
 
-_NO_PROPERTY = "is an option of Spark's reader, no property of a driver; leave it out"
+_NO_PROPERTY = "is an option of Spark's reader, not a property of the driver; remove it"
 
 
 def is_dangerous(name: str) -> bool:
-    """Whether a property could load classes, read files or the like."""
+    """Return whether a property could load classes, read files or the like."""
     key = name.strip().lower()
     return key in _REFUSED or SUSPECT.search(key) is not None
 
 
 def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
-    """Give every text of a connection that no message may show, the longest first."""
+    """Return every text of a connection that no message may show, the longest first."""
     found = [connection.password or ""]
     for text in _decoded(connection.url or ""):
         found += _URL_SECRET.findall(text)
@@ -153,8 +153,8 @@ def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
 
 def _refusal(name: str) -> str:
     return (
-        f"the driver property {name!r} can load code, read files or switch off protection; "
-        f"leave it out, or name it in 'allow_properties'"
+        f"the driver property {name!r} can load code, read files or turn off security; "
+        f"remove it, or list it in 'allow_properties'"
     )
 
 
@@ -165,7 +165,7 @@ def _dangerous_in(url: str) -> Iterator[str]:
 
 
 def _decoded(url: str) -> Iterable[str]:
-    """The URL, and what it becomes by decoding it, also several times."""
+    """Return the URL, and what repeated decoding turns it into."""
     texts = [url]
     for _ in range(_DECODINGS):
         text = unquote(texts[-1])

@@ -1,7 +1,7 @@
-"""JSON values that are not text, in places of text: put in quotes as they are written.
+"""Unquoted JSON values in fields of type text: put in quotes as they are written.
 
-Spark's `from_json` reads numbers before it writes them out again as text, which loses digits
-(`1.10`); its reader of whole files does not. This brings both to the same.
+Spark's `from_json` parses numbers and writes them as text again, which loses digits (`1.10`); its
+reader of whole files keeps them. With quotes, both return the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHANGED = r"(?:-?[0-9]+[.eE]|-0|[\[{])"
 
 
 def places_of_text(dtype: DataType) -> Places | None:
-    """Where a type has text: names, or a list for elements; None where it has none."""
+    """Find the text fields of a type: by name, in a list for elements; None without any."""
     if isinstance(dtype, StringType):
         return TEXT
     if isinstance(dtype, ArrayType):
@@ -43,16 +43,16 @@ def places_of_text(dtype: DataType) -> Places | None:
 
 @dataclass(frozen=True)
 class BareValues:
-    """Puts bare values in quotes; for lines of JSON records or of arrays of such.
+    """Puts unquoted values in quotes; for lines of JSON records or arrays of records.
 
     Attributes:
-        places: Where records have text.
+        places: The text fields of records.
     """
 
     places: Places
 
     def __call__(self, lines: pa.Array) -> pa.Array:
-        """The lines; those that are not JSON as Python reads it stay as they are."""
+        """Return the lines with quoted values; lines that are not JSON stay as they are."""
         found = pc.match_substring_regex(lines, self._pattern())
         if not found.true_count:
             return lines
@@ -60,7 +60,7 @@ class BareValues:
         return pc.replace_with_mask(lines, found, pa.array(texts, lines.type))
 
     def _pattern(self) -> str:
-        """What lines have in which a bare value may be in the place of text."""
+        """Return a pattern for lines that may have an unquoted value in a text field."""
         names = [re.escape(json.dumps(n, ensure_ascii=False)) for n in {*_text_names(self.places)}]
         several = _has_elements(self.places)
         named = rf"(?:{'|'.join(names)})\s*:\s*{_CHANGED}" if names else ""
@@ -96,14 +96,14 @@ def _text_names(places: Places) -> Iterator[str]:
 
 
 def _has_elements(places: Places) -> bool:
-    """Whether text has places without a name of their own."""
+    """Return whether there are text fields without a name, as elements or map values."""
     if isinstance(places, dict):
         return places.get(EVERY) == TEXT or any(map(_has_elements, places.values()))
     return isinstance(places, list) and (places[0] == TEXT or _has_elements(places[0]))
 
 
 def _find(text: str, at: int, places: Places | None, found: list[tuple[int, int]]) -> int:
-    """Adds where bare values are in the value that starts here; gives its end."""
+    """Add the ranges of unquoted values in the value that starts here; return its end."""
     if isinstance(places, dict) and text[at] == "{":
         return _find_in_object(text, at, places, found)
     if isinstance(places, list) and text[at] == "[":
@@ -146,7 +146,7 @@ def _find_in_array(text: str, at: int, inner: Places, found: list[tuple[int, int
 
 
 def _skip(text: str, at: int) -> int:
-    """Where the next thing that is not a space starts."""
+    """Return where the next character that is not a space is."""
     while text[at : at + 1] in _SPACES:
         at += 1
     return at

@@ -42,7 +42,7 @@ class DeltaPinned(Pinned):
     """A Delta table at a version.
 
     Attributes:
-        has_feed: Whether it records changes now.
+        has_feed: Whether its change data feed is on now.
     """
 
     has_feed: bool = False
@@ -50,7 +50,7 @@ class DeltaPinned(Pinned):
 
 @dataclass(frozen=True)
 class _Range:
-    """What the reading of changes works on."""
+    """One read of changes."""
 
     spark: SparkSession
     plan: StreamPlan
@@ -91,14 +91,16 @@ class DeltaSource(LakeSource):
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any]:
         """See `LakeSource.first_bookmark`."""
         if isinstance(pinned, DeltaPinned) and not pinned.has_feed:
-            raise self.error("the table does not record its changes", f"{_ENABLE}, or FULL_TABLE")
+            raise self.error(
+                "the table does not record its changes", f"run {_ENABLE}, or use FULL_TABLE"
+            )
         return {"table_id": pinned.table_id, "version": pinned.position}
 
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
         """See `LakeSource.has_position`."""
         version = bookmark.get("version")
         if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-            raise self.error(f"the bookmark's version {version!r} is no number", START_OVER)
+            raise self.error(f"the bookmark's version {version!r} is not a number", START_OVER)
         return version is not None
 
     def changes(
@@ -118,7 +120,7 @@ class DeltaSource(LakeSource):
                 yield replace(piece, bookmark=None) if stale else piece
         if stale:
             _logger.warning(
-                "stream '%s': every row is read again, as columns were renamed or replaced: %s",
+                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
                 plan.stream,
                 ", ".join(stale),
             )
@@ -126,28 +128,28 @@ class DeltaSource(LakeSource):
 
     def _explain(self, error: Exception) -> SourceError:
         if any(sign in str(error) for sign in _GONE):
-            return self.error("a version it needs is no longer in the table's log", START_OVER)
+            return self.error("a version to read is no longer in the table's log", START_OVER)
         return super()._explain(error)
 
     def _check_bookmark(self, bookmark: Mapping[str, Any], pinned: Pinned) -> None:
         known = bookmark.get("table_id")
         if known is not None and known != pinned.table_id:
-            raise self.error("the table has been replaced since the bookmark", START_OVER)
+            raise self.error("the table was replaced after the bookmark was written", START_OVER)
         after = bookmark["version"]
         if after > int(pinned.position or 0):
             raise self.error(
-                f"the bookmark is at version {after}, the table only at {pinned.position}: it has "
-                "been replaced by an older copy",
+                f"the bookmark is at version {after}, the table only at {pinned.position}: it was "
+                "replaced by an older copy",
                 START_OVER,
             )
 
     def _history(self, spark: SparkSession, after: int, newest: int) -> list[Version]:
-        """Every version after one, up to another.
+        """Return every version after one, up to another.
 
         Raises:
             SourceError: The first of them are gone from the log.
         """
-        # The newest come first; some may have come since the version was pinned.
+        # The newest come first; some may be newer than the pinned version.
         most = newest - after + _COMMITS_MEANWHILE
         history = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT {most}").filter(
             (col("version") > after) & (col("version") <= newest)
@@ -172,7 +174,7 @@ class DeltaSource(LakeSource):
         )
 
     def _planned(self, spark: SparkSession, version: Version) -> Commit:
-        """A version as commit; compared where it replaced rows by such of other columns."""
+        """Return a version as a commit; compared if it replaced rows by rows of other columns."""
         commit = version.commit()
         if not version.replaces_rows:
             return commit
@@ -183,7 +185,7 @@ class DeltaSource(LakeSource):
         return commit if same else replace(commit, how=How.COMPARE)
 
     def _slices_of(self, scope: _Range, part: Part) -> Iterator[Slice]:
-        """One slice, or several where the columns changed on the way."""
+        """Read commits as one slice, or as several if the columns changed on the way."""
         if part[0].how is How.COMPARE or (len(part) == 1 and self._is_unreadable(scope, part)):
             yield self._compared(scope, part)
         elif len(part) > 1 and self._is_unreadable(scope, part):
@@ -193,7 +195,7 @@ class DeltaSource(LakeSource):
             yield self._fed(scope, part)
 
     def _is_unreadable(self, scope: _Range, part: Part) -> bool:
-        """Whether the feed cannot be read in one go: Delta tells only when it plans to read."""
+        """Return whether the feed cannot be read at once, which Delta says only when planning."""
         nothing = self._feed(scope.spark, part).filter(col(_VERSION) < 0)
         try:
             nothing.isEmpty()
@@ -203,7 +205,7 @@ class DeltaSource(LakeSource):
                 return True
             if _NO_FEED in text:
                 raise self.error(
-                    f"the table did not record its changes in all versions after "
+                    f"the table did not record its changes in every version after "
                     f"{scope.plan.bookmark['version']}",
                     START_OVER,
                 ) from error

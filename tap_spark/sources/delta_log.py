@@ -1,4 +1,4 @@
-"""What the history of a Delta table says about its versions. Pure."""
+"""Versions of a Delta table, from its history. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Version:
 
     Attributes:
         number: The version.
-        at_micros: When, in microseconds since the epoch.
-        operation: What was done.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        operation: Delta's name of the operation.
         parameters: Its parameters, mostly JSON texts.
         metrics: Its metrics.
-        blind_append: It added rows and did nothing else.
+        blind_append: Whether it only added rows.
     """
 
     number: int
@@ -53,12 +53,12 @@ class Version:
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether it may have replaced rows by such with other columns."""
+        """Whether it may have replaced rows by rows with other columns."""
         overwrites = self.parameters.get("mode") == "Overwrite"
         return overwrites or self.operation.startswith(_REPLACES)
 
     def commit(self) -> Commit:
-        """As the log has it."""
+        """Return the version as a commit of the log."""
         metrics = [self.metrics.get(name) or "" for name in _ROW_COUNTS]
         return Commit(
             self.number,
@@ -71,10 +71,10 @@ class Version:
 
 
 def names_at(versions: Iterable[Version], number: int) -> Names:
-    """What today's columns were called in an earlier version.
+    """Return the names of today's columns in an earlier version.
 
     Args:
-        versions: All since then.
+        versions: Every version since then.
         number: The earlier version.
     """
     names: dict[Path, str] = {}
@@ -87,7 +87,7 @@ def names_at(versions: Iterable[Version], number: int) -> Names:
 
 
 def renamed(version: Version) -> tuple[Path, Path] | None:
-    """The old and new path of the field that a version renamed."""
+    """Return the old and new path of the field that a version renamed."""
     if version.operation != "RENAME COLUMN":
         return None
     given = version.parameters
@@ -95,9 +95,9 @@ def renamed(version: Version) -> tuple[Path, Path] | None:
 
 
 def stale_columns(versions: Sequence[Version], columns: Iterable[str]) -> list[str]:
-    """Columns whose rows a destination must get again, though no row changed.
+    """Return columns whose rows a destination must get again, though no row changed.
 
-    These were renamed, or dropped and added again, or have a field inside that was.
+    They, or fields inside them, were renamed, or dropped and added again.
     """
     touched: set[str] = set()
     added_later = any(version.operation == "ADD COLUMNS" for version in versions)

@@ -1,4 +1,4 @@
-"""Fixed-width files: columns that lie at the same characters of every line."""
+"""Fixed-width files: each column has the same characters of every line."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 SHORT = "a line ends before its last column begins"
 SHORT_HINT = "correct 'columns', or set the option 'mode' to PERMISSIVE to read nulls there"
-# A character that no line of text holds: the line is then one column for Spark's CSV reader.
+# Not a character of text: Spark's CSV reader then reads a line as one column.
 NO_SEPARATOR = "\x01"
 LINE = "value"
 
 
 class FixedWidthSource(FileSource):
-    """Lines cut by the setting `columns`; spaces around a value go, and nothing left is null."""
+    """Lines split by the setting `columns`; values are trimmed, and empty values are null."""
 
     @cached_property
     def header(self) -> bool:
-        """Whether each file starts with a line that is no row."""
+        """Whether each file starts with a header line."""
         return self.flag("header")
 
     def schema(self, spark: SparkSession) -> StructType:
@@ -38,7 +38,9 @@ class FixedWidthSource(FileSource):
             struct = parse_ddl(self, spark)
             unknown = missing(struct.names, names)
             if unknown:
-                raise self.error(f"'schema' names what 'columns' does not: {', '.join(unknown)}")
+                raise self.error(
+                    f"'schema' has columns that 'columns' does not have: {', '.join(unknown)}"
+                )
             return struct
         text = StructType([StructField(name, StringType()) for name in names])
         types = infer_types(self.finished_rows(spark, self.paths, text), names)

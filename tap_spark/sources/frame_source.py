@@ -1,4 +1,4 @@
-"""What the sources that Spark knows as one DataFrame have in common: tables, SQL, Python."""
+"""The base of sources that Spark reads as one DataFrame: tables, SQL, Python."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class FrameSource(ABC):
 
     @abstractmethod
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
-        """Every column, and at least the rows that the plan asks for; None asks for all."""
+        """Return every column, and at least the rows of the plan; without a plan every row."""
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
         struct = self.frame(spark, None).schema
         if not struct.fields:
-            raise self.error("it has no columns")
-        # Spark cannot tell them apart later on either.
+            raise self.error("the source has no columns")
+        # They are the same to Spark.
         counts = Counter(name.lower() for name in struct.names)
         twice = [name for name in struct.names if counts[name.lower()] > 1]
         if twice:
             raise self.error(
-                f"several columns have the same name, but for case: {', '.join(twice)}",
-                "give each a name of its own",
+                f"several columns have the same name, ignoring case: {', '.join(twice)}",
+                "rename them",
             )
         return struct
 
@@ -61,7 +61,7 @@ class FrameSource(ABC):
         yield whole(conformed(frame, prune(frame.schema, plan.schema)), plan)
 
     def error(self, message: str, hint: str = "") -> SourceError:
-        """An error at this stream."""
+        """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     def _check_types(self, planned: StructType, found: StructType, plan: StreamPlan) -> None:

@@ -1,4 +1,4 @@
-"""DataFrame pieces shared by the sources: names, filters, and checks that fail loudly."""
+"""DataFrame helpers of the sources: names, filters, and checks that fail the job."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ MAX_DECIMAL = 38
 
 
 def col(name: str) -> Column:
-    """The top-level column of exactly this name, whatever characters it has."""
+    """Return the top-level column of exactly this name, which may have any characters."""
     return F.col(quoted(name))
 
 
 def quoted(name: str) -> str:
-    """The name as Spark SQL reads it literally."""
+    """Quote a name for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def struct_from_text(text: str) -> StructType:
-    """Reads back a schema written as Spark's JSON text."""
+    """Read a schema from Spark's JSON text."""
     return StructType.fromJson(json.loads(text))
 
 
 def prune(struct: StructType, schema: Mapping[str, Any]) -> StructType:
-    """The fields, at any depth, that a JSON Schema has too, in the struct's order."""
+    """Return the fields, at any depth, that a JSON Schema has too, in the struct's order."""
     wanted = schema.get("properties")
     if not isinstance(wanted, Mapping):
         return struct
@@ -65,7 +65,7 @@ def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
 
 
 def tidy(dtype: DataType) -> DataType:
-    """An inferred type made safe for later data: no void, no decimal narrower than it may be."""
+    """Widen an inferred type for later data: void to string, and decimals to all digits."""
     if isinstance(dtype, NullType):
         return StringType()
     if isinstance(dtype, DecimalType):
@@ -86,7 +86,7 @@ def fail(
     file: Column | None = None,
     hint: str = "",
 ) -> Column:
-    """An expression that ends the job with a marked text; see `failures`."""
+    """Return an expression that fails the job with a marked text; see `failures`."""
     parts = [F.lit(problem).alias("problem"), F.lit(hint).alias("hint")]
     if value is not None:
         parts.append(F.substring(value, 1, _SHOWN).alias("value"))
@@ -96,10 +96,10 @@ def fail(
 
 
 def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> DataFrame:
-    """Makes a row that the parser could not read end the job instead of becoming nulls."""
+    """Fail the job at a row that the parser could not read, instead of reading nulls."""
     file = F.input_file_name() if file is None else file
     failure = fail("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
-    # Spark refuses queries that need no column but the one with the unreadable rows.
+    # Spark rejects queries that read only the column of unreadable rows.
     also = next((name for name in frame.columns if name != CORRUPT), CORRUPT)
     failure = F.when(col(also).isNull(), failure).otherwise(F.concat(failure, F.lit("")))
     good = F.when(col(CORRUPT).isNull(), F.lit(True)).otherwise(failure.cast("boolean"))
@@ -107,12 +107,12 @@ def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> 
 
 
 def file_of(urls: Sequence[str]) -> Column:
-    """The URL that the column `file` of a frame of lines is the index of."""
+    """Return the URL for the index in the column `file` of a frame of lines."""
     return F.get(F.split(F.lit("\n".join(urls)), "\n"), col("file"))
 
 
 def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
-    """One slice of everything the plan asks for: columns, lower bound and order."""
+    """Return one slice of everything the plan asks for: columns, lower bound and order."""
     frame = bounded(frame, plan)
     if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
         frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
@@ -121,9 +121,9 @@ def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice
 
 
 def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
-    """Rows at or above the plan's start value, and those without a key.
+    """Keep rows at or above the plan's start value, and rows whose key is null.
 
-    A start value that the column's type does not hold leaves no row out.
+    A start value that does not fit the column's type does not filter rows.
     """
     if plan.resume is not Resume.REPLICATION_KEY or plan.start_value is None:
         return frame
@@ -134,6 +134,6 @@ def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
 
 
 def missing(columns: Iterable[str], present: Sequence[str]) -> list[str]:
-    """The columns that are not present."""
+    """Return the columns that are not present."""
     known = set(present)
     return [name for name in columns if name not in known]

@@ -39,9 +39,9 @@ class IcebergPinned(Pinned):
     """An Iceberg table at a snapshot.
 
     Attributes:
-        metadata: What its metadata file said.
-        place: The table's name, or what Spark loads it by.
-        is_file: Whether the place is that metadata file, which shows the table as it was.
+        metadata: Its metadata file.
+        location: The table's name, or the path that Spark loads.
+        is_file: Whether the location is that metadata file, which fixes the snapshot.
     """
 
     metadata: Metadata = field(default_factory=lambda: Metadata(None, None, {}))
@@ -51,7 +51,7 @@ class IcebergPinned(Pinned):
 
 @dataclass(frozen=True)
 class _Range:
-    """What the reading of changes works on."""
+    """One read of changes."""
 
     spark: SparkSession
     plan: StreamPlan
@@ -63,11 +63,11 @@ class IcebergSource(LakeSource):
     """An Iceberg table."""
 
     kind, unit = "Iceberg", "snapshot"
-    # A catalog of another kind takes the names of Iceberg's own tables for namespaces.
+    # Catalogs of other formats take the names of Iceberg's metadata tables for namespaces.
     not_a_table = (*LakeSource.not_a_table, "REQUIRES_SINGLE_PART_NAMESPACE")
 
     def pin(self, spark: SparkSession) -> IcebergPinned:
-        """See `LakeSource.pin`; the identifier fields become the key properties."""
+        """See `LakeSource.pin`; also sets the identifier fields as key properties."""
         file = None if self.name else _newest_in(str(self.path))
         place = self.name or file or str(self.path)
         metadata = self._metadata(spark, place, file)
@@ -85,7 +85,7 @@ class IcebergSource(LakeSource):
         return self._at(spark, found, want, found.position)
 
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
-        """See `LakeSource.first_bookmark`; ids are text, as not every JSON reader has 64 bits."""
+        """See `LakeSource.first_bookmark`; ids are text, as not every JSON parser keeps 64 bits."""
         if pinned.position is None:
             return None
         return {
@@ -98,7 +98,7 @@ class IcebergSource(LakeSource):
         """See `LakeSource.has_position`."""
         found = bookmark.get("snapshot_id")
         if found is not None and not str(found).isdigit():
-            raise self.error(f"the bookmark's snapshot_id {found!r} is no number", START_OVER)
+            raise self.error(f"the bookmark's snapshot_id {found!r} is not a number", START_OVER)
         return found is not None
 
     def changes(
@@ -115,27 +115,27 @@ class IcebergSource(LakeSource):
             yield replace(piece, bookmark=None) if stale else piece
         if stale:
             _logger.warning(
-                "stream '%s': every row is read again, as columns were renamed or replaced: %s",
+                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
                 plan.stream,
                 ", ".join(stale),
             )
             yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned) or {})
 
     def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[Commit]:
-        """The commits after a bookmark; one that is no snapshot's own where a table went back.
+        """Return the commits after a bookmark; one to compare if the table was rolled back.
 
         Raises:
-            SourceError: The bookmark's snapshot is gone.
+            SourceError: The bookmark's snapshot does not exist any more.
         """
         metadata, after = pinned.metadata, int(mark["snapshot_id"])
         known = mark.get("table_id")
         if known is not None and pinned.table_id is not None and known != pinned.table_id:
-            raise self.error("the table has been replaced since the bookmark", START_OVER)
+            raise self.error("the table was replaced after the bookmark was written", START_OVER)
         chain = metadata.chain(after)
         if chain is not None:
             commits = with_compared([snapshot.commit() for snapshot in chain])
             first = commits[0] if commits else None
-            # What was appended after a snapshot that is gone can be read, but not its own rows.
+            # Appends after an expired snapshot can be read, but not its own rows.
             if first is None or first.only_new or first.before in metadata.snapshots:
                 return commits
         newest = metadata.snapshots.get(metadata.current or -1)
@@ -172,7 +172,7 @@ class IcebergSource(LakeSource):
     def _before(self, scope: _Range, part: Part) -> DataFrame:
         before = part[0].before
         _logger.info(
-            "stream '%s': comparing snapshots %s and %s, as the log has no rows of deletions",
+            "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows",
             scope.plan.stream,
             before,
             part[-1].position,
@@ -200,7 +200,7 @@ class IcebergSource(LakeSource):
     def _at(
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
     ) -> DataFrame:
-        """The rows of a snapshot; Iceberg shows them with that snapshot's schema."""
+        """Return the rows of a snapshot; Iceberg reads them with that snapshot's schema."""
         if pinned.is_file and snapshot == pinned.position:
             return conformed(self._load(self._reader(spark), pinned.place), want)
         reader = self._reader(spark).option("versionAsOf", snapshot)
@@ -208,7 +208,7 @@ class IcebergSource(LakeSource):
         return conformed(self._load(reader, pinned.place), want, names)
 
     def _metadata(self, spark: SparkSession, place: str, file: str | None) -> Metadata:
-        """The newest metadata file; without one that can be read, what Spark shows of it."""
+        """Return the newest metadata file; if it cannot be read, what Spark shows of it."""
         if file is None:
             entries = self._load(spark.read, place, "metadata_log_entries").select("file").collect()
             file = entries[-1].file
@@ -236,7 +236,7 @@ class IcebergSource(LakeSource):
         return spark.read.options(**self.stream.options)
 
     def _load(self, reader: DataFrameReader, place: str, table: str = "") -> DataFrame:
-        """The table, or one of those that Iceberg makes of its metadata."""
+        """Load the table, or one of its metadata tables."""
         if self.name:
             return reader.table(f"{place}.{table}" if table else place)
         return reader.format("iceberg").load(f"{place}#{table}" if table else place)
@@ -249,16 +249,16 @@ def _of_iceberg(pinned: Pinned) -> IcebergPinned:
 
 
 def _times(part: Sequence[Commit], snapshot: Column) -> Column:
-    """The time of a snapshot of the part."""
+    """Return the commit time of a snapshot of the group."""
     pairs = [F.lit(value) for commit in part for value in (commit.position, commit.at_micros)]
     return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))
 
 
 def _newest_in(path: str) -> str | None:
-    """The newest metadata file of a table's folder; None where its files cannot be listed.
+    """Return the newest metadata file of a table's folder; None if its files cannot be listed.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The folder has none.
     """
     folder = join(path, "metadata")
     try:
@@ -278,7 +278,7 @@ def _newest_in(path: str) -> str | None:
 
 
 def _text_of(spark: SparkSession, file: str) -> bytes | str | None:
-    """A metadata file's text, read here or by Spark; None where neither can."""
+    """Read a metadata file, here or by Spark; None if neither can."""
     try:
         with open_input(file) as source:
             return bytes(source.read())
@@ -289,6 +289,6 @@ def _text_of(spark: SparkSession, file: str) -> bytes | str | None:
         text: str | None = row.value if row is not None else None
         json.loads(text or "")
     except Exception:
-        _logger.warning("cannot read %s: renamed columns are not noticed", file)
+        _logger.warning("cannot read %s: renamed columns are not detected", file)
         return None
     return text

@@ -34,8 +34,8 @@ class JdbcSource:
     """A table, view or query of the stream's connection.
 
     Raises:
-        SettingsError: An option is wrong, the table's name is none, or the query is not exactly
-            one statement that reads.
+        SettingsError: An option or the table's name is invalid, or the query is not exactly one
+            statement that reads.
     """
 
     def __init__(self, stream: StreamConfig) -> None:
@@ -54,7 +54,7 @@ class JdbcSource:
             self.parts = _parts(stream)
 
     def schema(self, spark: SparkSession) -> StructType:
-        """See `Source.schema`; a table's primary key is known from then on."""
+        """See `Source.schema`; also sets a table's primary key."""
         table = self._table(spark)
         if table is None:
             return struct_of(self._columns_of_query(spark))
@@ -97,7 +97,7 @@ class JdbcSource:
         return f"{text} {QUERY}"
 
     def _columns_of_query(self, spark: SparkSession) -> tuple[ColumnInfo, ...]:
-        """What Spark's reader makes of a query, as only the database knows its columns."""
+        """Describe the columns of a query, which Spark's reader asks the database for."""
         options = {**self._options(), "dbtable": self._query()}
         reader = spark.read.format("jdbc").options(**options)
         struct = run(lambda: reader.load().schema, self.connection, self.where)
@@ -107,18 +107,18 @@ class JdbcSource:
         )
 
     def _check(self, plan: StreamPlan, columns: tuple[ColumnInfo, ...]) -> None:
-        """The selected columns are there, with the types that the catalog has."""
+        """Check that the selected columns are there, with the catalog's types."""
         now = {field.name: field.dataType for field in struct_of(columns).fields}
         gone = [name for name in plan.columns if name not in now]
         if gone:
-            raise self._changed(f"the column {gone[0]!r} is gone")
+            raise self._changed(f"column {gone[0]!r} does not exist any more")
         if plan.source_schema is None:
             return
         words = {column.name: column.sql_type or column.spark_type for column in columns}
         for field in struct_from_text(plan.source_schema).fields:
             if field.name in plan.columns and now[field.name] != field.dataType:
                 raise self._changed(
-                    f"the column {field.name!r} is {words[field.name]} now, and was read as "
+                    f"column {field.name!r} is now {words[field.name]}, but the catalog has "
                     f"{field.dataType.simpleString()}"
                 )
 
@@ -140,7 +140,7 @@ class JdbcSource:
         if name is None or name in known:
             return None if name is None else known[name]
         raise SettingsError(
-            f"there is no column {name!r}",
+            f"column {name!r} does not exist",
             where=Where(stream=self.stream.name, setting="options['partitionColumn']"),
             hint=f"columns: {', '.join(known)}",
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 LONGEST_CHECKED = 64 * 1024**2
-HINT = "it is not JSON, or holds a value of another type than the catalog's"
+HINT = "it is not JSON, or has a value of another type than the catalog"
 RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
 
@@ -77,7 +77,7 @@ class JsonSource(FileSource):
         skipped = ("multiline", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
         kind = StructType(fields)
-        # An array in a line is as many records, as in Spark's own reader.
+        # Each element of an array in a line is a record, as in Spark's own reader.
         strict = options | ({"mode": "FAILFAST"} if checked else {})
         several = F.from_json("value", ArrayType(kind), strict)
         if checked:
@@ -105,7 +105,7 @@ class JsonSource(FileSource):
         return LineRules()
 
     def whole_line(self, url: str, start: int, end: int) -> bool:
-        """See `GrowingFiles`; half an object is no JSON, and half a number is no record."""
+        """See `GrowingFiles`: only a complete object or array is read."""
         if end - start > LONGEST_CHECKED:
             return False
         try:
@@ -115,7 +115,7 @@ class JsonSource(FileSource):
         return isinstance(value, dict | list)
 
     def _first_is_document(self) -> bool:
-        """Whether the first file that is not empty starts with an array or a pretty object."""
+        """Return whether the first non-empty file starts with an array or a pretty object."""
         for file in paths.list_files(tuple(self.paths)):
             if file.size:
                 return is_document(self._head(file.url))
@@ -135,7 +135,7 @@ class JsonSource(FileSource):
         return self.stream.records_path.split(".") if self.stream.records_path else []
 
     def _record_type(self, dtype: DataType) -> DataType:
-        """The type of one record inside the type of a document."""
+        """Return the type of one record inside the type of a document."""
         path = self._path()
         for number, name in enumerate(path):
             known = dtype.names if isinstance(dtype, StructType) else []
@@ -152,11 +152,11 @@ class JsonSource(FileSource):
         if isinstance(dtype, ArrayType) and isinstance(dtype.elementType, StructType):
             return dtype.elementType
         raise self.error(
-            f"records_path '{'.'.join(path)}' is no array of objects", file=self.shown_path()
+            f"records_path '{'.'.join(path)}' is not an array of objects", file=self.shown_path()
         )
 
     def _document_type(self, struct: StructType) -> StructType:
-        """The type of a document around that of its records."""
+        """Return the type of a document, given the type of its records."""
         path = self._path()
         if not path:
             return struct
@@ -178,13 +178,13 @@ class JsonSource(FileSource):
         return frame.select(F.explode(kind).alias(RECORD)).select(f"{RECORD}.*")
 
     def _name_corrupt(self, spark: SparkSession, struct: StructType) -> None:
-        """Finds a row that is not JSON, which inference has only noticed; not one that waits."""
+        """Find the row that is not JSON; inference only says that there is one."""
         fields = [*struct.fields, StructField(ANY, StringType())]
         frame = self._reader(spark).schema(StructType(fields)).json(self.paths)
         bad = frame.filter(col(CORRUPT).isNotNull()).select(
             F.input_file_name().alias(FILE), F.substring(col(CORRUPT), 1, SHOWN).alias(RECORD), ANY
         )
-        # Spark refuses queries that need no column but the one with the unreadable rows.
+        # Spark rejects queries that read only the column of unreadable rows.
         found = bad.groupBy(FILE).agg(F.first(RECORD), F.count("*"), F.first(ANY)).collect()
         waiting = self.waiting([paths.from_spark(file) for file, _, _, _ in found])
         for file, text, count, _ in found:
@@ -198,7 +198,7 @@ class JsonSource(FileSource):
 
 
 def is_document(head: bytes) -> bool:
-    """Whether a file that starts so is one JSON value over several lines, or an array."""
+    """Return whether a file that starts so is one JSON value over several lines, or an array."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"["):
         return True

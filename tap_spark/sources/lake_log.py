@@ -1,4 +1,4 @@
-"""A table's log of commits, cut into parts that are read by one Spark job each. Pure."""
+"""A table's log of commits, in groups that are each read by one Spark job. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_ROWS = 1_000_000
 
 
 class How(Enum):
-    """How the changes of a commit can be read."""
+    """How the changes of a commit are read."""
 
     FEED = "from the log of changes"
     APPENDED = "as appended rows, one commit at a time"
@@ -24,12 +24,12 @@ class Commit:
 
     Attributes:
         position: Its number.
-        before: The number of the one it follows; None where it is the first.
-        at_micros: When, in microseconds since the epoch.
-        how: How its changes can be read.
-        rows: About how many rows it changed.
-        only_new: It took no row away.
-        alone: No earlier commit may be read with it: columns changed.
+        before: The number of the commit before it; None for the first.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        how: How its changes are read.
+        rows: Approximate number of changed rows.
+        only_new: Whether it did not remove rows.
+        alone: Whether it cannot be read with earlier commits, as columns changed.
     """
 
     position: int
@@ -47,13 +47,13 @@ Part = tuple[Commit, ...]
 def parts(
     commits: Sequence[Commit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
 ) -> list[Part]:
-    """Cut a log into parts of commits that are read together, in order.
+    """Group the commits that are read together, in order.
 
     Args:
         commits: In their order.
-        max_commits: Most commits of a part.
-        max_rows: Most changed rows of a part of several commits. Neither bounds commits that are
-            compared: that costs the same for one as for many.
+        max_commits: Most commits of a group.
+        max_rows: Most changed rows of a group of several commits. Commits that are compared
+            have neither limit: comparing many costs as much as comparing one.
     """
     found: list[list[Commit]] = []
     rows = 0
@@ -74,7 +74,7 @@ def parts(
 
 
 def with_compared(commits: Sequence[Commit]) -> list[Commit]:
-    """Compare everything from the first commit that must be compared to the last, at once."""
+    """Compare all commits at once, from the first that must be compared to the last."""
     found = [index for index, commit in enumerate(commits) if commit.how is How.COMPARE]
     if not found:
         return list(commits)
@@ -85,6 +85,6 @@ def with_compared(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def halves(part: Part) -> tuple[Part, Part]:
-    """Cut a part of several commits in two."""
+    """Split a group of several commits in two."""
     middle = len(part) // 2
     return part[:middle], part[middle:]

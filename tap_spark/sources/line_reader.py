@@ -24,13 +24,13 @@ class LineRange:
 
     Attributes:
         url: The file.
-        number: Which file of the wave it is.
-        start: Lines that start here or later are read, ...
-        stop: ... and before here.
-        limit: Nothing at or after this byte is read.
-        aligned: `start` is the start of a line.
-        header: The first line that is not blank is a header, and left out.
-        comment: Lines that start so do not count as the header.
+        number: Index of the file among those of the job.
+        start: First byte at which a line may start.
+        stop: Byte before which a line must start.
+        limit: Byte before which reading ends.
+        aligned: Whether a line starts at `start`.
+        header: Whether to skip the first line that is not blank.
+        comment: Prefix of lines that do not count as the header.
     """
 
     url: str
@@ -46,7 +46,7 @@ class LineRange:
 def cut_ranges(
     url: str, number: int, start: int, end: int, *, piece: int, header: bool, comment: bytes = b""
 ) -> list[LineRange]:
-    """Cuts a line-aligned part of a file into ranges of about `piece` bytes."""
+    """Cut a line-aligned part of a file into ranges of about `piece` bytes."""
     return [
         LineRange(
             url,
@@ -66,11 +66,11 @@ def reader(
     tasks: Sequence[Sequence[LineRange]],
     change: Callable[[pa.Array], pa.Array] | None = None,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function for `mapInArrow`: ids of tasks in, the lines of their ranges out.
+    """Return a function for `mapInArrow`: ids of tasks in, the lines of their ranges out.
 
     Args:
         tasks: The ranges of each task.
-        change: What to make of the lines before Spark sees them.
+        change: Changes the lines before Spark reads them.
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +84,7 @@ def reader(
 
 
 def read_range(piece: LineRange) -> Iterator[pa.RecordBatch]:
-    """The lines of a range, without their line ends."""
+    """Read the lines of a range, without their line ends."""
     try:
         with open_random(piece.url) as file:
             header = piece.header
@@ -106,14 +106,14 @@ def _changed(lines: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> p
 
 
 def has_line(url: str, end: int, comment: bytes = b"") -> bool:
-    """Whether a file has a line before `end` that is neither blank nor a comment."""
+    """Return whether a file has a line before `end` that is neither blank nor a comment."""
     piece = LineRange(url, 0, 0, end, end, aligned=True)
     with open_random(url) as file:
         return any(not _only_blank(values, comment) for values in _lines(file, piece))
 
 
 def split_lines(data: bytes) -> pa.Array:
-    """Splits whole lines (the last line end may be missing) at every kind of line end."""
+    """Split whole lines at every kind of line end; the last line end may be missing."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not data:
@@ -133,7 +133,7 @@ def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
         wanted = min(CHUNK, end - at)
         block = bytes(file.read_at(wanted, at))
         if len(block) < wanted:
-            raise OSError("it became shorter while it was read")
+            raise OSError("it was truncated while it was read")
         block = block[len(BOM) :] if at == 0 and block.startswith(BOM) else block
         at = min(at + CHUNK, end)
         last = _last_line_end(block, final=at >= end)
@@ -150,13 +150,13 @@ def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
 
 
 def _last_line_end(block: bytes, *, final: bool) -> int:
-    """Index of the last line end; a final CR may be half of a CRLF and waits for what follows."""
+    """Find the last line end; a final CR may be half of a CRLF and waits for what follows."""
     searched = len(block) if final or not block.endswith(b"\r") else len(block) - 1
     return max(block.rfind(b"\n", 0, searched), block.rfind(b"\r", 0, searched))
 
 
 def _header_lines(values: pa.Array, comment: bytes) -> int:
-    """How many lines at the start are blank, comments, or the header itself."""
+    """Count the lines at the start that are blank, comments, or the header itself."""
     for index in range(len(values)):
         if not _ignored(values[index].as_py(), comment):
             return index + 1

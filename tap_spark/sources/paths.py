@@ -1,4 +1,4 @@
-"""Which files a stream's `path` means: globs, folders and URLs, listed the way Spark lists them."""
+"""The files of a stream's `path`: globs, folders and URLs, listed as Spark lists them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class FileNow:
     Attributes:
         url: Absolute path, or URL.
         size: Bytes.
-        mtime: When it last changed, as text; empty where the storage does not say.
-        partitioned: It lies in a `name=value` folder, which Spark makes a column of.
+        mtime: Time of the last change, as text; empty if the storage has none.
+        partitioned: Whether it is in a `name=value` folder, which Spark reads as a column.
     """
 
     url: str
@@ -43,10 +43,10 @@ class FileNow:
 
 
 def resolve(stream: StreamConfig) -> tuple[str, ...]:
-    """The stream's paths made absolute, and escaped where they name a file literally.
+    """Return the stream's paths, absolute, and escaped if they name a file literally.
 
     Raises:
-        SourceError: A local path names nothing.
+        SourceError: A local path does not match any file.
     """
     found = []
     for path in stream.paths:
@@ -61,7 +61,7 @@ def _resolve_local(stream: str, path: str, local: str) -> str:
         return escaped(absolute)
     if not any(glob.glob(pattern) for pattern in expanded(absolute)):  # noqa: PTH207
         raise SourceError(
-            "the path does not exist" if not _GLOB.search(path) else "nothing matches the path",
+            "the path does not exist" if not _GLOB.search(path) else "no file matches the path",
             where=Where(stream=stream, file=path),
             hint=f"looked for {absolute}" if absolute != path else "check 'path'",
         )
@@ -69,17 +69,17 @@ def _resolve_local(stream: str, path: str, local: str) -> str:
 
 
 def escaped(path: str) -> str:
-    """A literal path as Spark's globbing reads it."""
+    """Escape a literal path for Spark's globbing."""
     return _GLOB.sub(lambda match: "\\" + match.group(), path)
 
 
 def unescaped(path: str) -> str:
-    """The literal path that `escaped` was given."""
+    """Undo `escaped`."""
     return re.sub(r"\\(.)", r"\1", path)
 
 
 def expanded(pattern: str) -> list[str]:
-    """The patterns that one with `{a,b}` alternatives stands for."""
+    """Expand the `{a,b}` alternatives of a pattern."""
     match = _BRACES.search(pattern)
     if match is None:
         return [pattern]
@@ -89,10 +89,10 @@ def expanded(pattern: str) -> list[str]:
 
 
 def list_files(paths: tuple[str, ...]) -> list[FileNow]:
-    """Lists the data files of resolved paths, sorted by URL, each once.
+    """List the data files of resolved paths, sorted by URL, each once.
 
     Raises:
-        SourceError: A remote storage refuses, or does not answer.
+        SourceError: A remote storage rejects the request, or does not answer.
     """
     files: dict[str, FileNow] = {}
     for path in paths:
@@ -102,22 +102,22 @@ def list_files(paths: tuple[str, ...]) -> list[FileNow]:
 
 
 def is_compressed(url: str) -> bool:
-    """Whether Spark undoes a compression, told by the name as Spark does."""
+    """Return whether Spark decompresses a file, which depends on its name."""
     return url.lower().endswith(COMPRESSED)
 
 
 def is_read_whole(url: str) -> bool:
-    """Whether the lines of a file cannot be read apart: compressed, or in `name=value` folders."""
+    """Return whether a file cannot be read in parts: compressed, or in `name=value` folders."""
     return is_compressed(url) or "=" in url.rpartition("/")[0]
 
 
 def from_spark(url: str) -> str:
-    """A file as it is listed, from what Spark calls it."""
+    """Turn Spark's name of a file into its URL as listed."""
     return plain_path(unquote(url))
 
 
 def spark_url(url: str) -> str:
-    """A listed file as Spark must be given it."""
+    """Turn the URL of a listed file into a path for Spark."""
     return escaped(url)
 
 
@@ -148,7 +148,7 @@ def _listed(path: str) -> list[FileNow]:
             return list(_remote_files(path))
     except OSError as error:
         raise SourceError(
-            f"the files cannot be listed: {error.strerror or error}",
+            f"cannot list the files: {error.strerror or error}",
             where=Where(file=display(path)),
             hint=storage_hint(error.errno),
         ) from error
@@ -188,5 +188,5 @@ def _hidden(name: str) -> bool:
 
 
 def display(url: str) -> str:
-    """The URL as an error may show it."""
+    """Return the URL as an error may show it."""
     return shown(url)

@@ -1,4 +1,4 @@
-"""Where reading goes on in files that grow: marks, decisions and waves. Pure but for a `Look`."""
+"""Positions in files that grow: how far they were read, and what to read next. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from tap_spark.sources.paths import FileNow
 
 FORGET_DAYS = 30
-"""How long the mark of a file that is no longer listed is kept."""
+"""Days for which the position of a file that is no longer listed is kept."""
 
 
 class Found(str, Enum):
-    """What became of a file since its mark was made."""
+    """How a file changed since its position was written."""
 
     NEW = "new"
     GROWN = "grown"
@@ -31,10 +31,11 @@ class FileMark:
     Attributes:
         offset: Bytes read.
         size: Bytes the file had when it was planned.
-        mtime: When it had last changed then.
-        fingerprint: Of the first `offset` bytes.
-        lines: Line ends in them, for people; None where counting would cost a second download.
-        gone: Day (UTC) on which it was first not listed; None where it is listed.
+        mtime: Time of its last change then.
+        fingerprint: Hash of the first `offset` bytes.
+        lines: Line ends in them, for people who read the state; None for remote files, as
+            counting needs a second download.
+        gone: Day (UTC) on which it was first not listed; None while it is listed.
     """
 
     offset: int
@@ -46,10 +47,10 @@ class FileMark:
 
     @classmethod
     def from_json(cls, value: object) -> FileMark:
-        """Reads a mark from the state.
+        """Read a position from the state.
 
         Raises:
-            ValueError: It is not one.
+            ValueError: It is not a position.
         """
         if not isinstance(value, Mapping):
             raise ValueError("a file's position is not an object")
@@ -64,26 +65,26 @@ class FileMark:
                 gone=None if gone is None else date.fromisoformat(gone).isoformat(),
             )
         except (KeyError, TypeError) as error:
-            raise ValueError(f"a file's position lacks or spoils {error}") from error
+            raise ValueError(f"a file's position has a missing or wrong value: {error}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """The mark as it goes into the state."""
+        """Return the position as JSON for the state."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 class Look(Protocol):
-    """The few looks into a file that a decision needs."""
+    """Inspects a file as far as `decide` needs it."""
 
     def fingerprint(self, url: str, length: int) -> str:
-        """Of the file's first `length` bytes."""
+        """Hash the first `length` bytes of the file."""
         ...
 
     def read_at(self, url: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on."""
+        """Read up to `length` bytes from `offset` on; fewer at the file's end."""
         ...
 
     def unfinished_line(self, url: str, start: int, end: int) -> int | None:
-        """Where the last line before `end` starts, if it has no line end; `start` at the least."""
+        """Find the start of the last line before `end`, if it has no line end; at least `start`."""
         ...
 
 
@@ -96,7 +97,7 @@ class Reading:
         start: First byte.
         end: Byte after the last.
         found: Why it is read.
-        lines: Line ends before `start`, where known.
+        lines: Line ends before `start`, if known.
     """
 
     file: FileNow
@@ -109,13 +110,14 @@ class Reading:
 def decide(
     file: FileNow, mark: FileMark | None, look: Look, *, lines: bool = True
 ) -> Reading | None:
-    """Decides what of a file has to be read; None where nothing has.
+    """Decide which bytes of a file to read; None if nothing is new.
 
     Args:
         file: The file as listed now.
         mark: How far it was read, if ever.
-        look: Reads a few bytes; asked only where size or time of the file changed.
-        lines: Reading may go on after the last line read; else any growth starts it over.
+        look: Inspects the file; called only if its size or time changed.
+        lines: Whether reading may resume after the last line; else a file that grew is read
+            again as a whole.
     """
     if mark is None:
         return Reading(file, 0, file.size, Found.NEW) if file.size else None
@@ -131,16 +133,16 @@ def decide(
 
 
 def renewed(file: FileNow, mark: FileMark) -> FileMark:
-    """The mark of a file that has nothing to be read, so that it is not looked into again."""
+    """Renew the position of a file without new data, so that it is not inspected again."""
     return replace(mark, size=file.size, mtime=file.mtime)
 
 
 def kept_marks(
     marks: Mapping[str, FileMark], listed: Collection[str], today: date
 ) -> dict[str, FileMark]:
-    """The marks without those of files that have not been listed for `FORGET_DAYS`.
+    """Drop the positions of files that have not been listed for `FORGET_DAYS`.
 
-    Where nothing is listed, as in a folder that is not mounted, all stay as they are.
+    If no file is listed, as in a folder that is not mounted, all stay as they are.
     """
     if not listed:
         return dict(marks)
@@ -153,7 +155,7 @@ def kept_marks(
 
 
 def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
-    """Where the first line starts that was not read whole."""
+    """Find the first line that was not read as a whole."""
     if not mark.offset:
         return 0, Found.GROWN
     around = look.read_at(file.url, mark.offset - 1, 3)
@@ -170,14 +172,14 @@ def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
 def complete_end(
     url: str, start: int, end: int, look: Look, whole: Callable[[str, int, int], bool]
 ) -> int:
-    """Where the lines end that may be read: before a last line that waits for its line end.
+    """Find the end of the lines that may be read, without an incomplete last line.
 
     Args:
         url: The file.
         start: A line start.
         end: Where the file ends.
-        look: Reads a few bytes.
-        whole: Whether a last line without line end is to be read.
+        look: Inspects the file.
+        whole: Returns whether a last line without line end is complete.
     """
     at = look.unfinished_line(url, start, end)
     return end if at is None or whole(url, at, end) else at
@@ -186,7 +188,7 @@ def complete_end(
 def waves(
     readings: Sequence[Reading], wave_bytes: int, cut: Cut
 ) -> Iterator[list[tuple[Reading, int, int]]]:
-    """Groups readings into waves of about `wave_bytes`, cutting long files between lines.
+    """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
 
     Args:
         readings: What is to be read, in order.
@@ -194,7 +196,7 @@ def waves(
         cut: Finds the first line start at or after an offset.
 
     Yields:
-        Per wave the parts `(reading, start, end)`, which together cover every reading once.
+        For each wave its parts `(reading, start, end)`; all waves cover every range once.
     """
     wave: list[tuple[Reading, int, int]] = []
     room = wave_bytes
@@ -218,5 +220,5 @@ class Cut(Protocol):
     """Finds line starts."""
 
     def __call__(self, url: str, at: int, limit: int) -> int:
-        """The first line start at or after `at`; `limit` where there is none before it."""
+        """Find the first line start at or after `at`; `limit` if there is none before it."""
         ...

@@ -1,4 +1,4 @@
-"""Slices of files that grow: what is new since the bookmark, in waves that each end in one."""
+"""Slices of files that grow: what is new since the bookmark, with a bookmark after each slice."""
 
 from __future__ import annotations
 
@@ -43,47 +43,47 @@ log = logging.getLogger("tap-spark")
 WAVE_BYTES = 1024**3
 PIECE_BYTES = 16 * 1024**2
 LOOKS = 16
-"""Files that are looked into at the same time."""
+"""Files that are inspected at the same time."""
 FILES = "files"
 
 
 class GrowingFiles(Protocol):
-    """What a source of files does for one of its formats."""
+    """What a format does to read files that grow."""
 
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
-        """Reads whole files."""
+        """Read whole files."""
         ...
 
     def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
-        """Reads a frame of lines (`value` binary, `file` index into `urls`)."""
+        """Read a frame of lines (`value` binary, `file` index into `urls`)."""
         ...
 
     def line_change(
         self, spark: SparkSession, plan: StreamPlan
     ) -> Callable[[pa.Array], pa.Array] | None:
-        """What is to be made of lines, on executors, before `frame_of_lines` has them."""
+        """Return what changes lines, on executors, before `frame_of_lines`; None for nothing."""
         ...
 
     def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
-        """A frame without rows, to carry a bookmark."""
+        """Return a frame without rows, to carry a bookmark."""
         ...
 
     def check_file(self, url: str) -> None:
-        """Looks at the start of a file that is to be read, from there or from later on."""
+        """Check the start of a file before it is read, from its start or from later on."""
         ...
 
     def whole_line(self, url: str, start: int, end: int) -> bool:
-        """Whether a last line without line end is to be read."""
+        """Return whether a last line without line end is complete, and may be read."""
         ...
 
 
 @dataclass(frozen=True)
 class LineRules:
-    """How a format's lines are told apart.
+    """How a format's lines are split.
 
     Attributes:
-        header: Each file starts with a header line.
-        comment: Prefix of lines that do not count.
+        header: Whether each file starts with a header line.
+        comment: Prefix of lines to skip.
     """
 
     header: bool = False
@@ -91,17 +91,17 @@ class LineRules:
 
 
 def read_marks(plan: StreamPlan) -> dict[str, FileMark]:
-    """The files' marks of the plan's bookmark.
+    """Read the files' marks from the plan's bookmark.
 
     Raises:
-        SourceError: The state is damaged.
+        SourceError: The state is invalid.
     """
     files = plan.bookmark.get(FILES) or {}
     try:
         return {url: FileMark.from_json(mark) for url, mark in files.items()}
     except (ValueError, AttributeError) as error:
         raise SourceError(
-            f"the state's file positions are damaged: {error}",
+            f"the state's file positions are invalid: {error}",
             where=Where(stream=plan.tap_stream_id),
             hint="remove the stream's bookmark to read its files from the start",
         ) from error
@@ -114,7 +114,7 @@ def line_slices(
     files: Sequence[FileNow],
     rules: LineRules,
 ) -> Iterator[Slice]:
-    """Reads the lines that no earlier run has read."""
+    """Read the lines that no earlier run has read."""
     look = FileLook()
     marks = read_marks(plan)
     readings: list[Reading] = []
@@ -151,7 +151,7 @@ def line_slices(
 def file_slices(
     source: GrowingFiles, spark: SparkSession, plan: StreamPlan, files: Sequence[FileNow]
 ) -> Iterator[Slice]:
-    """Reads the files that are new or have changed, each as a whole."""
+    """Read the files that are new or have changed, each as a whole."""
     look = FileLook()
     marks = read_marks(plan)
     readings = _changed(plan, files, marks, look, lines=False)
@@ -160,8 +160,8 @@ def file_slices(
             marks.pop(reading.file.url, None)
         if reading.found is Found.GROWN:
             log.warning(
-                "stream '%s': file '%s' has grown and is read again as a whole, as its format "
-                "cannot be read from the middle",
+                "stream '%s': file '%s' has grown: reading it again as a whole, as its format "
+                "cannot be resumed inside a file",
                 plan.stream,
                 plain_path(reading.file.url),
             )
@@ -179,11 +179,11 @@ def file_slices(
 
 
 def tell_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
-    """Warn of files whose last line may wait for ever."""
+    """Warn of files whose last line may never get a line end."""
     if urls:
         log.warning(
-            "stream '%s': the last line of %d file(s) still waits for its line end, and they have "
-            "not changed since the last run; first '%s'; if they are complete, set "
+            "stream '%s': the last line of %d file(s) still has no line end, and they have not "
+            "changed since the last run; first '%s'; if they are complete, set "
             "'read_unterminated_line'",
             plan.stream,
             len(urls),
@@ -198,7 +198,7 @@ def _is_unchanged(file: FileNow, mark: FileMark | None) -> bool:
 def _marks_only(
     source: GrowingFiles, spark: SparkSession, plan: StreamPlan, marks: Mapping[str, FileMark]
 ) -> Iterator[Slice]:
-    """No rows, but a bookmark where it has changed."""
+    """Yield a slice without rows, to carry the bookmark, if that has changed."""
     if marks != read_marks(plan):
         yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, marks))
 
@@ -211,7 +211,7 @@ def _changed(
     *,
     lines: bool = True,
 ) -> list[Reading]:
-    """What is to be read; warns of files that are started over, renews marks of the others."""
+    """Find what is to be read; warn of files that are started over, renew marks of the others."""
     _forget(plan, files, marks)
     readings = []
     for file in files:
@@ -225,15 +225,15 @@ def _changed(
         path = plain_path(reading.file.url)
         if reading.found in (Found.TRUNCATED, Found.REWRITTEN):
             log.warning(
-                "stream '%s': file '%s' was %s since the last run; it is read again as a whole",
+                "stream '%s': file '%s' was %s since the last run: reading it again as a whole",
                 plan.stream,
                 path,
                 reading.found.value,
             )
         elif reading.found is Found.UNFINISHED:
             log.warning(
-                "stream '%s': the last line of file '%s' was read before it was finished; it is "
-                "read again",
+                "stream '%s': the last line of file '%s' was read before it was finished: reading "
+                "it again",
                 plan.stream,
                 path,
             )
@@ -241,15 +241,16 @@ def _changed(
 
 
 def _forget(plan: StreamPlan, files: Sequence[FileNow], marks: dict[str, FileMark]) -> None:
-    """Drop marks of files that have long been gone."""
+    """Drop the positions of files that have not existed for long."""
     listed = {file.url for file in files}
     gone = len(marks.keys() - listed)
     kept = kept_marks(marks, listed, datetime.now(timezone.utc).date())
     if gone and not listed:
-        log.warning("stream '%s': no file is listed; all %d marks are kept", plan.stream, gone)
+        log.warning("stream '%s': found no files; keeping all %d file positions", plan.stream, gone)
     elif gone:
         log.info(
-            "stream '%s': %d file(s) of the bookmark are gone; %d marks are dropped after %d days",
+            "stream '%s': %d file(s) of the bookmark no longer exist; dropped the positions of "
+            "%d not listed for %d days",
             plan.stream,
             gone,
             len(marks) - len(kept),
@@ -260,10 +261,10 @@ def _forget(plan: StreamPlan, files: Sequence[FileNow], marks: dict[str, FileMar
 
 
 def waiting_ends(source: GrowingFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:
-    """The files whose last line waits for its line end, and where the lines before it end.
+    """Return the files whose last line has no line end yet, and the end of the lines before.
 
     Raises:
-        OSError: A file cannot be looked into.
+        OSError: A file cannot be read.
     """
     look = FileLook()
 
@@ -280,11 +281,11 @@ def waiting_ends(source: GrowingFiles, urls: Sequence[str], rules: LineRules) ->
 
 
 def tell_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
-    """Log which files have a last line that waits."""
+    """Log which files have a last line without line end."""
     if urls:
         log.info(
-            "stream '%s': the last line of %d file(s) has no line end yet and waits for it; "
-            "first '%s' ('read_unterminated_line' reads such lines at once)",
+            "stream '%s': the last line of %d file(s) has no line end yet and is read once it has; "
+            "first '%s' (set 'read_unterminated_line' to read such lines at once)",
             plan.stream,
             len(urls),
             plain_path(urls[0]),
@@ -316,13 +317,13 @@ def lines_frame(
     rules: LineRules,
     change: Callable[[pa.Array], pa.Array] | None,
 ) -> DataFrame:
-    """A frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
+    """Return a frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
 
     Args:
         spark: The session.
-        parts: File, start and end, both of which are line starts or the file's end.
-        rules: How lines are told apart.
-        change: What to make of lines on executors.
+        parts: File, start and end; both are line starts or the end of the file.
+        rules: How lines are split.
+        change: Changes the lines on executors.
     """
     ranges = [
         piece
@@ -343,7 +344,7 @@ def lines_frame(
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:
-    """Puts small ranges together, so that many small files do not make as many tasks."""
+    """Put small ranges together, so that many small files do not make as many tasks."""
     tasks: list[list[LineRange]] = []
     room = 0
     for piece in ranges:

@@ -1,4 +1,4 @@
-"""The generator: deterministic rows of mixed types, made by Spark expressions alone."""
+"""Generated rows: deterministic, of mixed types, made by Spark expressions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CASTS = {"decimal": "decimal(18,4)"}
 
 
 def column_names(count: int) -> list[str]:
-    """`id`, `updated_at`, then columns named by type and position."""
+    """Name the columns: `id`, `updated_at`, then by type and position."""
     names = ["id", "updated_at"]
     names += [f"{KINDS[(n - 2) % len(KINDS)][0]}_{n + 1}" for n in range(2, count)]
     return names[:count]
@@ -80,13 +80,13 @@ class RowsSource:
 def generated_frame(
     spark: SparkSession, rows: int, columns: int, names: Sequence[str] | None = None
 ) -> DataFrame:
-    """Give the generator's frame.
+    """Return a frame of generated rows.
 
     Args:
         spark: The session.
         rows: How many rows.
-        columns: How many columns it has.
-        names: Those of them that are wanted, in this order; None for all.
+        columns: How many columns the stream has.
+        names: The columns to return, in this order; None for all.
     """
     every = column_names(columns)
     positions = {name: position for position, name in enumerate(every)}

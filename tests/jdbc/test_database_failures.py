@@ -98,7 +98,7 @@ def test_other_errors_are_not_of_a_database() -> None:
 def test_a_missing_driver_is_told() -> None:
     text = "java.lang.ClassNotFoundException: org.x.Driver\n at spark.jdbc.DriverRegistry"
     error = database_error(Exception(text), WHERE)
-    assert "its driver org.x.Driver is not there" in str(error)
+    assert "driver org.x.Driver is not installed" in str(error)
     assert "'package'" in str(error)
 
 

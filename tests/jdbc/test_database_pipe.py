@@ -144,7 +144,7 @@ def test_a_connection_that_is_cut_is_tried_again(
         assert tap.wait(60) == 0, (tmp_path / "log").read_text()
     text = (tmp_path / "log").read_text()
     assert cut > 0
-    assert "trying again in" in text
+    assert "retrying in" in text
     assert "Traceback" not in text
     sent = [json.loads(line) for line in lines]
     versions = [m["version"] for m in sent if m["type"] == "ACTIVATE_VERSION"]

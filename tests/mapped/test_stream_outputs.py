@@ -130,7 +130,7 @@ def test_a_removed_stream_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     _, left = planned({"orders": None}, plan(), plan("kept"))
     assert [kept.stream for kept in left] == ["kept"]
-    assert "stream 'orders': not read, as stream_maps remove it" in caplog.text
+    assert "stream 'orders': not reading it, as stream_maps removes it" in caplog.text
 
 
 def test_copies_of_a_removed_stream_are_read() -> None:

@@ -116,7 +116,7 @@ def test_a_disk_without_locks(
         else:
             assert place.work is None
             assert place.work is None
-            assert caplog.text.count("knows no file locks") == 1
+            assert caplog.text.count("does not support file locks") == 1
     assert list(tmp_path.iterdir()) == []
 
 

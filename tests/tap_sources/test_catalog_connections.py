@@ -164,9 +164,9 @@ def test_row_counts(provider, statistics, count):
 
 def test_nothing_wanted_is_a_warning(own, caplog):
     assert found(own, connection("spark_catalog", include=("nope.*",))) == {}
-    assert "connection 'c': no table is wanted" in caplog.text
+    assert "connection 'c': no table matches 'include' and 'exclude'" in caplog.text
 
 
 def test_an_unknown_catalog(lake_spark):
-    with pytest.raises(SourceError, match="connection 'c': the catalog 'nowhere' cannot be listed"):
+    with pytest.raises(SourceError, match="connection 'c': cannot list the catalog 'nowhere'"):
         found(lake_spark, connection("nowhere"))

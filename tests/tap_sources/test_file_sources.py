@@ -245,7 +245,7 @@ def test_records_path(spark, write):
     assert rows(spark, config) == [{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 4, "b": None}]
     wrong = stream("json", path, records_path="in.nope")
     assert "records_path 'in.nope' is not in the documents" in failure(lambda: rows(spark, wrong))
-    assert "no array of objects" in failure(
+    assert "not an array of objects" in failure(
         lambda: rows(spark, stream("json", path, records_path="in"))
     )
 

@@ -113,5 +113,5 @@ def test_a_file_emptied_has_no_rows(spark, tmp_path):
             assert read_all(spark, config, catalog=catalog)[0] == []
     assert rows(spark, config) == []
     path.write_text("")
-    with pytest.raises(Exception, match=r"e\.csv.*hold no line"):
+    with pytest.raises(Exception, match=r"e\.csv.*have no lines"):
         rows(spark, stream("csv", str(path)))

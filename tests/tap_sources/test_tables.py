@@ -183,7 +183,7 @@ def test_a_command_that_passed_the_check_would_not_run(spark, text, monkeypatch)
 
 @pytest.mark.parametrize("text", ["SELECT 1 AS a, 2 AS A", "SELECT 1 AS a, 2 AS a"])
 def test_columns_of_one_name(spark, text):
-    with pytest.raises(SourceError, match="several columns have the same name, but for case: a, "):
+    with pytest.raises(SourceError, match="several columns have the same name, ignoring case: a, "):
         types(spark, sql(text))
 
 

@@ -97,5 +97,5 @@ def test_a_retry_is_told(caplog: pytest.LogCaptureFixture) -> None:
     Runs(1).keep_trying(3)
     (record,) = caplog.records
     assert record.getMessage() == (
-        "stream 's': the connection was cut; trying again in 1 s, 2 more after that"
+        "stream 's': the connection was cut; retrying in 1 s (2 retries left after that)"
     )

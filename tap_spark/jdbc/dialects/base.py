@@ -1,4 +1,4 @@
-"""What most databases have in common: quoting, values as SQL, tables put together from rows."""
+"""The parts that most dialects share: quoting, values as SQL, tables from metadata rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_DIGITS = 38
 
 
 class SqlDialect:
-    """Standard SQL; databases override what they do otherwise."""
+    """Standard SQL; databases override what differs."""
 
     name = "other"
     open_quote = close_quote = '"'
@@ -43,21 +43,21 @@ class SqlDialect:
         """Write a string as SQL.
 
         Raises:
-            ValueError: It holds the character NUL, which no database takes.
+            ValueError: It has a NUL character, which databases reject.
         """
         if "\0" in value:
-            raise ValueError("a text with the character NUL is no value of a database")
+            raise ValueError("text with a NUL character cannot be sent to a database")
         return "'" + value.replace("'", "''") + "'"
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column for comparisons: as it is."""
+        """Write the column as SQL for comparisons with bookmarks."""
         return self.quote(column.name)
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
         """Write a bookmark's JSON value as SQL for comparisons with a column.
 
         Raises:
-            ValueError: It is no value of the column's type.
+            ValueError: It is not a value of the column's type.
         """
         kind = column.spark_type.split("(")[0]
         if kind in NUMBERS:
@@ -66,21 +66,21 @@ class SqlDialect:
             day, clock, zone = moment(value)
             return self.moment(kind, self.day(day), clock, zone, column)
         if not isinstance(value, str):
-            raise ValueError(f"{json.dumps(value)} is no text")
+            raise ValueError(f"{json.dumps(value)} is not text")
         return self.text(value)
 
     def day(self, day: str) -> str:
         """Write a day of any year.
 
         Raises:
-            ValueError: Such years are not known to work in the database.
+            ValueError: The database may not support such years.
         """
         if day[0] in "+-":
-            raise ValueError(f"{day} is beyond the years that can be asked for")
+            raise ValueError(f"the year of {day} is not supported for this database")
         return day
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
-        """Write a date or timestamp (in UTC where it has a zone) as SQL."""
+        """Write a date or timestamp (in UTC if it has a zone) as SQL."""
         del column
         if kind == "date":
             return f"DATE '{day}'"
@@ -96,7 +96,7 @@ class MetadataDialect(SqlDialect):
 
     tables_query = keys_query = columns_query = ""
     all_tables = one_table = ""
-    """Conditions: for every table of the user's; for one, with `{schema}` and `{name}`."""
+    """Conditions: for every table of the user; for one table, with `{schema}` and `{name}`."""
     this_schema = ""
     """SQL for the schema of a table that is named without one."""
 
@@ -104,7 +104,7 @@ class MetadataDialect(SqlDialect):
         """Describe every table and view the user may read, by three queries.
 
         Args:
-            ask: Asks the database.
+            ask: Queries the database.
             only: Describe this table alone.
         """
         wanted = self.all_tables
@@ -139,11 +139,11 @@ class MetadataDialect(SqlDialect):
         )
 
     def columns_of(self, rows: list[Row]) -> list[Row]:
-        """Choose the columns that can be read: all of them."""
+        """Select the columns that can be read: all of them."""
         return rows
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
-        """Name the columns that are fit to be bookmarks."""
+        """Name the columns that can be replication keys."""
         del rows
         return tuple(column.name for column in columns if is_ordered(column.spark_type))
 
@@ -162,14 +162,14 @@ def number(value: Any) -> str:
     """Write a JSON number, or one as text, as SQL.
 
     Raises:
-        ValueError: It is none, or not finite.
+        ValueError: It is not a number, or not finite.
     """
     try:
         found = Decimal(str(value))
     except InvalidOperation:
         found = Decimal("NaN")
     if isinstance(value, bool) or not found.is_finite():
-        raise ValueError(f"{json.dumps(value)} is no finite number")
+        raise ValueError(f"{json.dumps(value)} is not a finite number")
     return f"{found:f}" if abs(found.adjusted()) <= 2 * _MAX_DIGITS else f"{found:E}"
 
 
@@ -177,11 +177,11 @@ def moment(value: Any) -> tuple[str, str, str]:
     """Split an ISO date or timestamp into day, clock and offset from UTC (`+00:00` for none).
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a date or timestamp.
     """
     match = _MOMENT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{json.dumps(value)} is no date or timestamp")
+        raise ValueError(f"{json.dumps(value)} is not a date or timestamp")
     day, clock, zone = match.groups()
     clock = clock or "00:00:00"
     if zone in (None, "Z"):
@@ -191,7 +191,7 @@ def moment(value: Any) -> tuple[str, str, str]:
 
 
 def decimal(precision: int | None, scale: int | None) -> str:
-    """Spark's type that holds every value of `numeric(p,s)`; text where none does."""
+    """Return Spark's type that holds every value of `numeric(p,s)`; text if none does."""
     if not precision:
         return "string"
     scale = scale or 0
@@ -200,7 +200,7 @@ def decimal(precision: int | None, scale: int | None) -> str:
 
 
 def is_ordered(spark_type: str) -> bool:
-    """Whether the database orders the type as Spark does: numbers, dates and timestamps."""
+    """Return whether the database orders the type as Spark does: numbers, dates and timestamps."""
     kind = spark_type.split("(", maxsplit=1)[0]
     return kind in NUMBERS or kind in TEMPORAL
 
@@ -214,7 +214,7 @@ def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]
 
 
 def whole(value: Any) -> int | None:
-    """A number of the metadata as an integer; None for null and for less than zero."""
+    """Return a number of the metadata as an integer; None for null and for less than zero."""
     return None if value is None or int(value) < 0 else int(value)
 
 

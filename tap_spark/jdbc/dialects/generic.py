@@ -1,4 +1,4 @@
-"""Databases that are not known: tables from the standard's metadata, types from Spark's reader."""
+"""Unknown databases: tables from INFORMATION_SCHEMA, types from Spark's reader."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Generic(SqlDialect):
     name = "other"
 
     def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
-        """Describe every table and view, by one query for all and one for each.
+        """Describe every table and view, by one query, and one for each table.
 
-        Keys and numbers of rows are not known.
+        Keys and row counts are unknown.
         """
         if only:
             parts = tuple(part for part in only if part is not None)

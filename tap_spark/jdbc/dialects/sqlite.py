@@ -1,6 +1,6 @@
-"""SQLite. Its columns take values of any type: all but binary is read as text, which Spark casts.
+"""SQLite. Its columns take values of any type: all but binary are read as text, which Spark casts.
 
-A value that is none of the declared type therefore ends the run instead of becoming zero.
+A value that does not fit the declared type therefore fails the run instead of becoming zero.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Sqlite(MetadataDialect):
             return ColumnInfo(row["column"], words, kind, nullable, quoted, "binary")
         text = f"CAST({quoted} AS TEXT)"
         if kind in ("double", "string"):
-            # A cast of its own keeps fifteen digits of a number only.
+            # SQLite's own cast keeps only fifteen digits of a number.
             text = (
                 f"CASE typeof({quoted}) WHEN 'real' THEN printf('%!.17g', {quoted}) ELSE {text} END"
             )
         return ColumnInfo(row["column"], words, kind, nullable, text, "string")
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
-        """Name numbers, dates, which SQLite keeps as texts, and texts of the primary key."""
+        """Name the columns that can be replication keys: also text of dates and primary keys."""
         return tuple(
             column.name
             for column, row in zip(columns, rows, strict=True)
@@ -91,13 +91,13 @@ class Sqlite(MetadataDialect):
         )
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column for comparisons: texts by their bytes, as Spark orders them."""
+        """Write the column as SQL for comparisons: text by its bytes, as Spark orders it."""
         quoted = self.quote(column.name)
         return f"{quoted} COLLATE BINARY" if column.spark_type == "string" else quoted
 
 
 def declared_type(words: str) -> str:
-    """Give Spark's type of a declared one, by SQLite's rules of affinity."""
+    """Return Spark's type of a declared one, by SQLite's rules of affinity."""
     upper = words.upper()
     numeric = _NUMERIC.search(upper)
     if numeric:
