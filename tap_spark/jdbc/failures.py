@@ -72,7 +72,7 @@ FAILURES: Sequence[Failure] = (
         REDISCOVER,
     ),
     Failure(("42883", "42804", "22P02"), (), REDISCOVER),
-    Failure(("25006",), ("read-only transaction",), "make the query read only: a stream must not write"),
+    Failure(("25006",), ("read-only transaction",), "a stream's query must not write"),
     Failure(
         ("22023",),
         ("invalid snapshot identifier",),

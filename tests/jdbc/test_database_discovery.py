@@ -149,7 +149,7 @@ def test_hostile_names(lake_spark: Any, shop: Database, name: str) -> None:
     dialect = dialect_for(shop.url)
     condition = f"WHERE {dialect.key(column)} > {dialect.literal(1000, column)}"
     assert texts(read(lake_spark, connection, table, condition)) == []
-    with pytest.raises(SourceError, match="table or view .* does not exist"):
+    with pytest.raises(SourceError, match=r"table or view .* does not exist"):
         table_info(lake_spark, connection, (name, name))
     assert shop.value("select count(*) from victim") == "0"
 

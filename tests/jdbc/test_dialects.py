@@ -120,7 +120,7 @@ def test_years_before_1_and_after_9999(day: str, postgresql: str, duckdb: str) -
         assert dialect_for(URLS[database]).literal(day, column("date")) == f"DATE '{written}'"
     for database in ("oracle", "sqlserver", "mysql", "other"):
         if not day.startswith("0"):
-            with pytest.raises(ValueError, match="the year of .* is not supported"):
+            with pytest.raises(ValueError, match=r"the year of .* is not supported"):
                 dialect_for(URLS[database]).literal(day, column("date"))
 
 

@@ -123,7 +123,7 @@ def test_settings_of_the_same_name_win() -> None:
 
 
 def test_an_unknown_connection() -> None:
-    with pytest.raises(SourceError, match="from the connection 'shop', which is not in the settings"):
+    with pytest.raises(SourceError, match="the connection 'shop', which is not in the settings"):
         plan_streams(TapConfig(), {"streams": [table_entry(ORDERS)]}, None, 5)
 
 

@@ -227,7 +227,9 @@ def test_fixed_width_with_a_schema(spark, write):
     )
     assert rows(spark, config)[0] == {"amount": Decimal("1.50"), "id": 1}
     config = fixed(write("a.txt", LINES), schema="ids INT")
-    assert "'schema' has columns that 'columns' does not have: ids" in failure(lambda: types(spark, config))
+    assert "'schema' has columns that 'columns' does not have: ids" in failure(
+        lambda: types(spark, config)
+    )
     config = fixed(write("a.txt", LINES), schema="name INT")
     assert "column 'name' holds a value that type int cannot keep" in failure(
         lambda: rows(spark, config)
