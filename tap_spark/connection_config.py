@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.settings_check import Problem
 from shared.spark_settings import text_values
-from tap_spark.jdbc.urls import property_problems
+from tap_spark.jdbc.driver_properties import property_problems
 
 KINDS = ("url", "catalog", "path")
 """Kinds of connections; an item has exactly one of these settings."""
