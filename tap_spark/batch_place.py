@@ -22,7 +22,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _logger = logging.getLogger(__name__)
 
 
-class BatchPlace:
+class BatchStagingFolder:
     """A hidden, private folder beside the batch files.
 
     A killed run leaves its files there; the next run detects that and removes the folder.
@@ -53,7 +53,7 @@ class BatchPlace:
                 self._owned = self._make()
         return None if self._owned is None else str(self._owned.path)
 
-    def show(self, waiting: str, url: str) -> None:
+    def publish(self, waiting: str, url: str) -> None:
         """Move a finished file to its URL, durably.
 
         Args:
@@ -73,7 +73,7 @@ class BatchPlace:
         if self._owned is not None:
             self._owned.close()
 
-    def __enter__(self) -> BatchPlace:
+    def __enter__(self) -> BatchStagingFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,10 +100,10 @@ class BatchPlace:
             return None
 
 
-def place_for(batch: BatchConfig | None) -> BatchPlace | None:
+def staging_folder_for(batch: BatchConfig | None) -> BatchStagingFolder | None:
     """Return the folder for files on a disk that the executors share; None for other storage."""
     path = None if batch is None or batch.root is None else local_path(absolute_url(batch.root))
-    return None if batch is None or path is None else BatchPlace(path, batch.prefix)
+    return None if batch is None or path is None else BatchStagingFolder(path, batch.prefix)
 
 
 def _make_folder(folder: Path) -> None:

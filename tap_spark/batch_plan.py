@@ -73,7 +73,7 @@ def absolute_url(root: str) -> str:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """A file that a task wrote.
 
     Attributes:
@@ -86,15 +86,15 @@ class Written:
     url: str
     rows: int
     size: int
-    is_rest: bool = False
+    is_leftover: bool = False
 
 
-NO_FILE = Written("", 0, 0)
+NO_FILE = WrittenFile("", 0, 0)
 """Stands for filtered rows, which are not in a file but whose replication key counts."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class LeftoverRange:
     """Rows of one left-over file: from `start` to before `stop`."""
 
     url: str
@@ -102,76 +102,79 @@ class Piece:
     stop: int
 
 
-Join = tuple[Piece, ...]
+FileContent = tuple[LeftoverRange, ...]
+"""The left-over rows that one file consists of."""
 
 
-def piece_of(rest: Written) -> Piece:
+def whole_leftover(leftover: WrittenFile) -> LeftoverRange:
     """Return all rows of a left-over file."""
-    return Piece(rest.url, 0, rest.rows)
+    return LeftoverRange(leftover.url, 0, leftover.rows)
 
 
-def rows_of(join: Join) -> int:
+def row_count(content: FileContent) -> int:
     """Count the rows of a file to write."""
-    return sum(piece.stop - piece.start for piece in join)
+    return sum(leftover_range.stop - leftover_range.start for leftover_range in content)
 
 
-def plan_joins(pieces: Iterable[Piece], rows: int) -> tuple[Join, ...]:
+def plan_contents(ranges: Iterable[LeftoverRange], rows: int) -> tuple[FileContent, ...]:
     """Distribute left-over rows to files of exactly `rows` rows; only the last may have fewer.
 
     Args:
-        pieces: The left-over rows, in order.
+        ranges: The left-over rows, in order.
         rows: Rows of a file.
 
     Returns:
         For each file the rows it consists of.
     """
-    joins: list[Join] = []
-    open_join: list[Piece] = []
+    contents: list[FileContent] = []
+    open_content: list[LeftoverRange] = []
     missing = rows
-    for piece in pieces:
-        start = piece.start
-        while start < piece.stop:
-            stop = min(piece.stop, start + missing)
-            open_join.append(Piece(piece.url, start, stop))
+    for leftover_range in ranges:
+        start = leftover_range.start
+        while start < leftover_range.stop:
+            stop = min(leftover_range.stop, start + missing)
+            open_content.append(LeftoverRange(leftover_range.url, start, stop))
             missing -= stop - start
             start = stop
             if not missing:
-                joins.append(tuple(open_join))
-                open_join, missing = [], rows
-    return (*joins, tuple(open_join)) if open_join else tuple(joins)
+                contents.append(tuple(open_content))
+                open_content, missing = [], rows
+    return (*contents, tuple(open_content)) if open_content else tuple(contents)
 
 
-def full_joins(pieces: Iterable[Piece], rows: int) -> tuple[tuple[Join, ...], Join]:
-    """Plan files as `plan_joins` does, but return the rows that do not fill one.
+def full_contents(
+    ranges: Iterable[LeftoverRange], rows: int
+) -> tuple[tuple[FileContent, ...], FileContent]:
+    """Plan files as `plan_contents` does, but return the rows that do not fill one.
 
     Returns:
         The full files, and the fewer than `rows` rows that remain.
     """
-    joins = plan_joins(pieces, rows)
-    if joins and rows_of(joins[-1]) < rows:
-        return joins[:-1], joins[-1]
-    return joins, ()
+    contents = plan_contents(ranges, rows)
+    if contents and row_count(contents[-1]) < rows:
+        return contents[:-1], contents[-1]
+    return contents, ()
 
 
-def shares(joins: Sequence[Join], tasks: int) -> Iterator[tuple[Join, ...]]:
+def distribute(contents: Sequence[FileContent], tasks: int) -> Iterator[tuple[FileContent, ...]]:
     """Distribute files to tasks, in order; a short file, the last one, goes to the last task."""
-    count = min(tasks, len(joins))
+    count = min(tasks, len(contents))
     for task in range(count):
-        yield tuple(joins[task * len(joins) // count : (task + 1) * len(joins) // count])
+        yield tuple(contents[task * len(contents) // count : (task + 1) * len(contents) // count])
 
 
-def note_of(written: Written) -> dict[str, Any]:
+def file_note(written: WrittenFile) -> dict[str, Any]:
     """Return a file as JSON values."""
     return {
         "url": written.url,
         "rows": written.rows,
         "size": written.size,
-        "is_rest": written.is_rest,
+        "is_leftover": written.is_leftover,
     }
 
 
 @contextmanager
-def marked(options: StorageOptions) -> Iterator[None]:
+def marking_storage_failures(options: StorageOptions) -> Iterator[None]:
     """Mark failures of the storage, to separate them from failures of the source."""
     try:
         yield

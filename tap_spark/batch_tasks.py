@@ -22,19 +22,19 @@ from shared.storage import StorageOptions, local_path, make_durable, open_output
 from tap_spark.batch_plan import (
     FILE_BYTES,
     NO_FILE,
+    FileContent,
     FileNames,
-    Join,
-    Written,
-    marked,
-    note_of,
-    rows_of,
+    WrittenFile,
+    file_note,
+    marking_storage_failures,
+    row_count,
 )
-from tap_spark.line_chunks import LEFT_OUT, KeyMax, KeyWatch, pack_meta
-from tap_spark.spool_files import SpoolPlace, begun, chunk_name, leave_note, task_identity
+from tap_spark.line_chunks import LEFT_OUT, KeyMax, KeyTracker, pack_meta
+from tap_spark.spool_files import TaskSpool, begun, chunk_name, leave_note, task_identity
 
 NOTE_SCHEMA = "partition int, number int, note string, meta string"
 PART_SUFFIX = ".part"
-REST_SUFFIX = ".rest"
+LEFTOVER_SUFFIX = ".rest"
 _COPY_BYTES = 1 << 20
 _NOTES = pa.schema(
     [
@@ -68,7 +68,7 @@ class FileWriter:
     def write(self, url: str, tables: Iterable[pa.Table]) -> None:
         """Write a file; it appears when it is complete and durable."""
         path = local_path(url)
-        with marked(self.options):
+        with marking_storage_failures(self.options):
             if path is None:
                 self._fill(url, tables)
             elif self.work is not None:
@@ -105,15 +105,15 @@ class Reporter:
             gets them with the result.
     """
 
-    place: SpoolPlace | None
+    spool: TaskSpool | None
 
-    def tell(
-        self, partition: int, task: int, number: int, written: Written, key: KeyMax | None
+    def report(
+        self, partition: int, task: int, number: int, written: WrittenFile, key: KeyMax | None
     ) -> pa.RecordBatch:
         """Report a file."""
-        note, meta = json.dumps(note_of(written)), pack_meta(written.rows, key)
-        if self.place is not None:
-            leave_note(self.place.path(chunk_name(partition, task, number)), note, meta)
+        note, meta = json.dumps(file_note(written)), pack_meta(written.rows, key)
+        if self.spool is not None:
+            leave_note(self.spool.path(chunk_name(partition, task, number)), note, meta)
         row = {"partition": partition, "number": number, "note": note, "meta": meta}
         return pa.RecordBatch.from_pylist([row], schema=_NOTES)
 
@@ -140,15 +140,15 @@ class BatchTask:
         reporter: Reporter,
         key: str | None,
         rows: int | None,
-        rest_folder: str | None = None,
+        leftover_folder: str | None = None,
         file_bytes: int = FILE_BYTES,
-        before: Join = (),
+        before: FileContent = (),
     ) -> None:
         self._writer = writer
         self._reporter = reporter
         self._key = key
         self._rows = rows
-        self._rest_folder = rest_folder
+        self._leftover_folder = leftover_folder
         self._file_bytes = file_bytes
         self._before = before
 
@@ -156,8 +156,8 @@ class BatchTask:
         """Run on the batches of one partition; yields a note for each file."""
         pa.set_cpu_count(1)
         partition, task = task_identity()
-        place = self._reporter.place
-        with begun(place, partition) if place is not None else nullcontext():
+        spool = self._reporter.spool
+        with begun(spool, partition) if spool is not None else nullcontext():
             rows = RowSource(batches, self._key, self._writer.schema.names)
             number = 0
             while rows.more():
@@ -165,54 +165,54 @@ class BatchTask:
                 url = self._writer.names.url(task, number)
                 write = self._one if self._rows is None else self._exact
                 written = write(url, rows)
-                yield self._reporter.tell(partition, task, number, written, rows.watch.take())
-            key = rows.watch.take()
+                yield self._reporter.report(partition, task, number, written, rows.tracker.take())
+            key = rows.tracker.take()
             if key is not None:
-                yield self._reporter.tell(partition, task, number + 1, NO_FILE, key)
+                yield self._reporter.report(partition, task, number + 1, NO_FILE, key)
 
-    def _one(self, url: str, rows: RowSource) -> Written:
+    def _one(self, url: str, rows: RowSource) -> WrittenFile:
         rows.count = rows.size = 0
         self._writer.write(url, rows.take(None, self._file_bytes))
-        return Written(url, rows.count, rows.size)
+        return WrittenFile(url, rows.count, rows.size)
 
-    def _exact(self, url: str, rows: RowSource) -> Written:
+    def _exact(self, url: str, rows: RowSource) -> WrittenFile:
         """Write rows to disk first: only then is it known whether they fill a file."""
         size = self._rows or 0
         before, self._before = self._before, ()
         sizes: list[int] = []
-        earlier = _piece_tables(before, self._writer.options, sizes)
+        earlier = _range_tables(before, self._writer.options, sizes)
         rows.count = rows.size = 0
         with self._raw_file(url) as raw:
-            own = rows.take(size - rows_of(before), None)
+            own = rows.take(size - row_count(before), None)
             _write_raw(raw, self._writer.schema, chain(earlier, own))
             raw.seek(0)
-            written = Written(url, rows.count + rows_of(before), rows.size + sum(sizes))
+            written = WrittenFile(url, rows.count + row_count(before), rows.size + sum(sizes))
             if written.rows < size:
-                return replace(written, url=self._keep(raw, url), is_rest=True)
+                return replace(written, url=self._keep(raw, url), is_leftover=True)
             self._writer.write(url, _raw_tables(raw))
-        if self._rest_folder is not None:
+        if self._leftover_folder is not None:
             Path(raw.name).unlink()
         return written
 
     def _raw_file(self, url: str) -> BinaryIO:
-        if self._rest_folder is None:
+        if self._leftover_folder is None:
             # A file without a name disappears however the task ends.
             return tempfile.TemporaryFile()
-        name = url.rpartition("/")[2] + REST_SUFFIX
-        return Path(self._rest_folder, name).open("w+b")
+        name = url.rpartition("/")[2] + LEFTOVER_SUFFIX
+        return Path(self._leftover_folder, name).open("w+b")
 
     def _keep(self, raw: BinaryIO, url: str) -> str:
         """Return the URL of left-over rows, which every executor can read."""
-        if self._rest_folder is not None:
+        if self._leftover_folder is not None:
             return raw.name
-        kept = f"{url}{REST_SUFFIX}"
+        kept = f"{url}{LEFTOVER_SUFFIX}"
         options = self._writer.options
-        with marked(options), open_output(kept, options=options) as sink:
+        with marking_storage_failures(options), open_output(kept, options=options) as sink:
             shutil.copyfileobj(raw, sink, _COPY_BYTES)
         return kept
 
 
-class JoinTask:
+class RepackTask:
     """Writes files from left-over rows.
 
     Args:
@@ -222,7 +222,7 @@ class JoinTask:
     """
 
     def __init__(
-        self, writer: FileWriter, reporter: Reporter, shares: tuple[tuple[Join, ...], ...]
+        self, writer: FileWriter, reporter: Reporter, shares: tuple[tuple[FileContent, ...], ...]
     ) -> None:
         self._writer = writer
         self._reporter = reporter
@@ -234,14 +234,14 @@ class JoinTask:
             pass
         pa.set_cpu_count(1)
         partition, task = task_identity()
-        place = self._reporter.place
-        with begun(place, partition) if place is not None else nullcontext():
-            for number, join in enumerate(self._shares[partition], start=1):
+        spool = self._reporter.spool
+        with begun(spool, partition) if spool is not None else nullcontext():
+            for number, content in enumerate(self._shares[partition], start=1):
                 url = self._writer.names.url(task, number)
                 sizes: list[int] = []
-                self._writer.write(url, _piece_tables(join, self._writer.options, sizes))
-                written = Written(url, rows_of(join), sum(sizes))
-                yield self._reporter.tell(partition, task, number, written, None)
+                self._writer.write(url, _range_tables(content, self._writer.options, sizes))
+                written = WrittenFile(url, row_count(content), sum(sizes))
+                yield self._reporter.report(partition, task, number, written, None)
 
 
 class RowSource:
@@ -256,7 +256,7 @@ class RowSource:
         names: Names of the file's columns.
 
     Attributes:
-        watch: Tracks the greatest key taken so far.
+        tracker: Tracks the greatest key taken so far.
         count: Rows taken.
         size: Bytes of the rows taken.
     """
@@ -264,7 +264,7 @@ class RowSource:
     def __init__(
         self, batches: Iterable[pa.RecordBatch], key: str | None, names: list[str]
     ) -> None:
-        self.watch = KeyWatch(key, envelope=False)
+        self.tracker = KeyTracker(key, envelope=False)
         self.count = 0
         self.size = 0
         self._key = key
@@ -294,7 +294,7 @@ class RowSource:
         rows, self._left_out = self._left_out, None
         if rows is not None:
             width = len(self._names)
-            self.watch.see(rows.column(width), rows.column(width + 1))
+            self.tracker.track(rows.column(width), rows.column(width + 1))
 
     def take(self, rows: int | None, size: int | None) -> Iterator[pa.Table]:
         """Take whole batches until there are `size` bytes, or exactly `rows` rows."""
@@ -310,7 +310,7 @@ class RowSource:
         width = len(self._names)
         if self._key is not None:
             own = batch.num_columns - 1 if batch.num_columns > width + 1 else 0
-            self.watch.see(batch.column(width), batch.column(own))
+            self.tracker.track(batch.column(width), batch.column(own))
         kept = pa.table(batch.columns[:width], names=self._names)
         self.count += kept.num_rows
         self.size += kept.nbytes
@@ -324,18 +324,23 @@ def read_raw(url: str, options: StorageOptions | None = None) -> Iterator[pa.Tab
         yield from _raw_tables(source)
 
 
-def _piece_tables(join: Join, options: StorageOptions, sizes: list[int]) -> Iterator[pa.Table]:
+def _range_tables(
+    content: FileContent, options: StorageOptions, sizes: list[int]
+) -> Iterator[pa.Table]:
     """Read ranges of left-over rows; adds the bytes of each table to `sizes`."""
-    for piece in join:
+    for leftover_range in content:
         at = 0
-        for table in read_raw(piece.url, options):
-            first, last = max(piece.start - at, 0), min(piece.stop - at, table.num_rows)
+        for table in read_raw(leftover_range.url, options):
+            first, last = (
+                max(leftover_range.start - at, 0),
+                min(leftover_range.stop - at, table.num_rows),
+            )
             if first < last:
                 cut = table.slice(first, last - first)
                 sizes.append(cut.nbytes)
                 yield cut
             at += table.num_rows
-            if at >= piece.stop:
+            if at >= leftover_range.stop:
                 break
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
 from tap_spark.catalog import build_entry
-from tap_spark.connections import connection_for
+from tap_spark.connections import table_lister
 from tap_spark.replication import all_of
 from tap_spark.sources import Source, source_for
 from tap_spark.sources.failures import source_error
@@ -90,7 +90,7 @@ def _twice(name: str) -> SourceError:
 
 
 def _entries_of_connection(spark: SparkSession, config: ConnectionConfig) -> list[dict[str, Any]]:
-    return [table_entry(found) for found in connection_for(config).tables(spark)]
+    return [table_entry(found) for found in table_lister(config).tables(spark)]
 
 
 def _entries_of_stream(

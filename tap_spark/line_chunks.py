@@ -40,7 +40,7 @@ class KeyMax:
 
 
 @dataclass(frozen=True)
-class Block:
+class LineBlock:
     """Whole lines of one Arrow batch, in the batch's own memory."""
 
     data: memoryview
@@ -59,7 +59,7 @@ def greater(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
     return other if other.rank > one.rank else one
 
 
-def blocks(lines: pa.Array, limit: int) -> Iterator[Block]:
+def blocks(lines: pa.Array, limit: int) -> Iterator[LineBlock]:
     """Cut a column of lines into blocks of at most `limit` bytes; a longer line is one block.
 
     Args:
@@ -76,7 +76,7 @@ def blocks(lines: pa.Array, limit: int) -> Iterator[Block]:
     while start < end:
         fits = bisect_right(offsets, offsets[start] + limit, start + 1, end + 1) - 1
         stop = max(fits, start + 1)
-        yield Block(data[offsets[start] : offsets[stop]], stop - start, start - lines.offset)
+        yield LineBlock(data[offsets[start] : offsets[stop]], stop - start, start - lines.offset)
         start = stop
 
 
@@ -86,7 +86,7 @@ def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(lines.is_valid()) if lines.null_count else batch
 
 
-class KeyWatch:
+class KeyTracker:
     """Tracks the greatest replication key of the rows since the last `take`.
 
     Nulls, NaN and infinities (also of dates) are ignored: they cannot be bookmarks.
@@ -101,7 +101,7 @@ class KeyWatch:
         self._envelope = envelope
         self._best: KeyMax | None = None
 
-    def blocks(self, batch: pa.RecordBatch, limit: int) -> Iterator[Block]:
+    def blocks(self, batch: pa.RecordBatch, limit: int) -> Iterator[LineBlock]:
         """Yield the blocks of a batch's lines, each after its rows have been tracked.
 
         The columns of the batch are line, key and, if lines may lack the key, a record with only
@@ -111,24 +111,24 @@ class KeyWatch:
         lines = without_nulls(batch)
         found = list(blocks(lines.column(0), limit))
         for block in found[:-1]:
-            self.see_block(lines, block)
+            self.track_block(lines, block)
             yield block
         for block in found[-1:]:
-            self.see_block(lines, block)
+            self.track_block(lines, block)
         if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
             left_out = batch.filter(batch.column(0).is_null())
-            self.see(left_out.column(1), left_out.column(2), envelope=False)
+            self.track(left_out.column(1), left_out.column(2), envelope=False)
         yield from found[-1:]
 
-    def see_block(self, batch: pa.RecordBatch, block: Block) -> None:
+    def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:
         """Track the rows of a block of `batch`."""
         if self._name is not None:
             own = batch.num_columns > 2  # noqa: PLR2004
             columns = (batch.column(1), batch.column(2 if own else 0))
             keys, texts = (column.slice(block.first, block.rows) for column in columns)
-            self.see(keys, texts, envelope=self._envelope and not own)
+            self.track(keys, texts, envelope=self._envelope and not own)
 
-    def see(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
+    def track(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
         """Track rows by their keys and the JSON texts that contain these.
 
         Args:
@@ -223,11 +223,11 @@ class ChunkRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition (columns: line and, with a key, key)."""
-        watch = KeyWatch(self._key)
+        tracker = KeyTracker(self._key)
         for batch in batches:
-            for block in watch.blocks(batch, self._chunk_bytes):
-                yield _chunk_row(block.data, block.rows, watch.take())
-        key = watch.take()
+            for block in tracker.blocks(batch, self._chunk_bytes):
+                yield _chunk_row(block.data, block.rows, tracker.take())
+        key = tracker.take()
         if key is not None:
             yield _chunk_row(b"", 0, key)
 

@@ -96,6 +96,6 @@ class Slice:
     left_out_column: str | None = None
 
     @property
-    def beside(self) -> frozenset[str]:
+    def helper_columns(self) -> frozenset[str]:
         """The columns of the frame outside the record."""
         return frozenset(name for name in (self.key_column, self.left_out_column) if name)

@@ -79,7 +79,7 @@ OnChunk = Callable[[ChunkInfo], None]
 def write_records(
     spark: SparkSession,
     plan: StreamPlan,
-    piece: Slice,
+    slice_: Slice,
     output: LineOutput,
     *,
     spool: Spool | None,
@@ -90,7 +90,7 @@ def write_records(
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
-        piece: The slice; if it is ordered, lines are written in its order.
+        slice_: The slice; if it is ordered, lines are written in its order.
         output: Standard output.
         spool: Where executors leave lines; None if they do not share a disk with this process.
         on_chunk: Called after each chunk has been written; may write STATE.
@@ -104,12 +104,12 @@ def write_records(
         Exception: Any failure of Spark (see `shared.spark_errors`).
     """
     key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-    lines = _lines(plan, piece, key, datetime.now(timezone.utc))
+    lines = _lines(plan, slice_, key, datetime.now(timezone.utc))
     _send_by_value()
     if spool is None:
         chunks = _fetch(spark, lines, key, output)
     else:
-        folder = spool.new_folder(ordered=piece.ordered)
+        folder = spool.new_folder(ordered=slice_.ordered)
         chunks = _drain(spark, lines, key, output, folder)
     written = RowsWritten()
     # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
@@ -120,7 +120,7 @@ def write_records(
     return written
 
 
-def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -> DataFrame:
+def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> DataFrame:
     """Select the columns `line` and, with a key to track, `key`.
 
     If the record may lack the key, a third column has it as a record of its own. The line of a
@@ -133,16 +133,16 @@ def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -
 
     line = f.concat(
         f.lit(record_head(plan.stream)),
-        record_json(record_of(piece)),
+        record_json(record_of(slice_)),
         f.lit(record_tail(started, plan.version)),
     )
-    if piece.left_out_column is not None:
-        line = f.when(f.col(piece.left_out_column).isNull(), line)
+    if slice_.left_out_column is not None:
+        line = f.when(f.col(slice_.left_out_column).isNull(), line)
     line = line.alias("line")
     if key is None:
-        return piece.frame.select(line)
-    keys = key_columns(piece, key)
-    return piece.frame.select(line, *(keys if piece.key_column else keys[:1]))
+        return slice_.frame.select(line)
+    keys = key_columns(slice_, key)
+    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]))
 
 
 def _send_by_value() -> None:
@@ -159,7 +159,7 @@ def _drain(
     spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, folder: SpoolFolder
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
-    writer = SpoolWriter(folder.place, key, SPOOL_CHUNK_BYTES)
+    writer = SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES)
     job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
     rows = 0
     try:

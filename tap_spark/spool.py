@@ -21,11 +21,11 @@ from tap_spark.spool_files import (
     ENDED_SUFFIX,
     LINES_SUFFIX,
     META_SUFFIX,
-    SpoolPlace,
-    Turn,
+    CopyProgress,
+    TaskSpool,
     marker_name,
     partition_of,
-    write_turn,
+    write_progress,
 )
 
 PREFIX = "tap-spark-spool-"
@@ -59,9 +59,9 @@ class SpoolFolder:
         task_spool: The folder, as the tasks use it.
     """
 
-    def __init__(self, place: SpoolPlace) -> None:
-        self.place = place
-        self.path = Path(place.folder)
+    def __init__(self, task_spool: TaskSpool) -> None:
+        self.task_spool = task_spool
+        self.path = Path(task_spool.folder)
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
         """Yield the chunks that may be copied now; remove each before taking the next.
@@ -102,9 +102,9 @@ class OrderedSpoolFolder(SpoolFolder):
     Spark started too early.
     """
 
-    def __init__(self, place: SpoolPlace) -> None:
-        super().__init__(place)
-        self._turn = Turn()
+    def __init__(self, task_spool: TaskSpool) -> None:
+        super().__init__(task_spool)
+        self._progress = CopyProgress()
         self._stuck_since: float | None = None
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
@@ -116,29 +116,31 @@ class OrderedSpoolFolder(SpoolFolder):
             # Checked before the listing, which then has every chunk of an ended partition.
             over = self._marker(ENDED_SUFFIX).exists()
             names = self._names()
-            yield from self._chunks([n for n in names if partition_of(n) <= self._turn.partition])
+            yield from self._chunks(
+                [n for n in names if partition_of(n) <= self._progress.partition]
+            )
             if not over:
                 break
             self._next()
-        self._grant_where_stuck()
+        self._grant_if_stuck()
 
     def _marker(self, suffix: str) -> Path:
-        return self.path / marker_name(self._turn.partition, suffix)
+        return self.path / marker_name(self._progress.partition, suffix)
 
     def _next(self) -> None:
         for suffix in (BEGUN_SUFFIX, ENDED_SUFFIX):
             self._marker(suffix).unlink(missing_ok=True)
-        self._set_turn(replace(self._turn, partition=self._turn.partition + 1))
+        self._set_progress(replace(self._progress, partition=self._progress.partition + 1))
 
-    def _set_turn(self, turn: Turn) -> None:
-        self._turn = turn
+    def _set_progress(self, progress: CopyProgress) -> None:
+        self._progress = progress
         with _explained(self.path):
-            write_turn(self.place.folder, turn)
+            write_progress(self.task_spool.folder, progress)
 
-    def _grant_where_stuck(self) -> None:
+    def _grant_if_stuck(self) -> None:
         with _explained(self.path):
-            is_stuck = not is_locked(self._marker(BEGUN_SUFFIX)) and self.place.is_full_for(
-                self._turn.partition + 1
+            is_stuck = not is_locked(self._marker(BEGUN_SUFFIX)) and self.task_spool.is_full_for(
+                self._progress.partition + 1
             )
         now = time.monotonic()
         if not is_stuck:
@@ -147,8 +149,8 @@ class OrderedSpoolFolder(SpoolFolder):
             self._stuck_since = now
         elif now - self._stuck_since > GRACE_SECONDS:
             self._stuck_since = None
-            granted = self._turn.granted + self.place.room // 2
-            self._set_turn(replace(self._turn, granted=granted))
+            granted = self._progress.granted + self.task_spool.limit // 2
+            self._set_progress(replace(self._progress, granted=granted))
 
 
 class Spool:
@@ -170,8 +172,8 @@ class Spool:
             remove_stale(root, PREFIX)
             self._owned = OwnedFolder(root, PREFIX)
             # On a smaller disk, tasks would fill it before they wait.
-            room = min(settings.bytes, shutil.disk_usage(root).free // 2)
-            self.room = room // jobs
+            limit = min(settings.bytes, shutil.disk_usage(root).free // 2)
+            self.limit = limit // jobs
         self.path = self._owned.path
 
     def new_folder(self, *, ordered: bool = False) -> SpoolFolder:
@@ -186,8 +188,8 @@ class Spool:
         path = self.path / str(next(self._numbers))
         with _explained(path):
             path.mkdir(mode=0o700)
-        place = SpoolPlace(str(path), str(self._owned.lock), self.room, ordered)
-        return OrderedSpoolFolder(place) if ordered else SpoolFolder(place)
+        task_spool = TaskSpool(str(path), str(self._owned.lock), self.limit, ordered)
+        return OrderedSpoolFolder(task_spool) if ordered else SpoolFolder(task_spool)
 
     def close(self) -> None:
         """Remove the folder; safe to call twice."""
@@ -219,7 +221,7 @@ def check_complete(found: int, expected: int, what: str) -> None:
         )
 
 
-def spool_error(error: OSError, place: Path) -> DestinationError:
+def spool_error(error: OSError, task_spool: Path) -> DestinationError:
     """Explain why the spool cannot be written."""
     full = error.errno in DISK_FULL
     hint = (
@@ -229,15 +231,15 @@ def spool_error(error: OSError, place: Path) -> DestinationError:
     )
     return DestinationError(
         f"cannot write to the spool folder: {error.strerror or error}",
-        where=Where(file=str(place), setting="spool.root"),
+        where=Where(file=str(task_spool), setting="spool.root"),
         hint=hint,
     )
 
 
 @contextmanager
-def _explained(place: Path) -> Iterator[None]:
+def _explained(task_spool: Path) -> Iterator[None]:
     """Turn an OSError about a folder into an error for users."""
     try:
         yield
     except OSError as error:
-        raise spool_error(error, place) from error
+        raise spool_error(error, task_spool) from error

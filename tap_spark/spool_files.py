@@ -8,7 +8,7 @@ The folder of one job has these files:
   is finished its name ends in `.part`.
 - `<partition>.begun`: locked while a task of the partition runs.
 - `<partition>.ended`: a task of the partition has finished all its chunks.
-- `turn`: in an ordered job, the partition that the driver copies.
+- `progress`: in an ordered job, the partition that the driver copies.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tap_spark.line_chunks import Block, KeyMax, KeyWatch, pack_meta
+from tap_spark.line_chunks import KeyMax, KeyTracker, LineBlock, pack_meta
 
 LINES_SUFFIX = ".lines"
 META_SUFFIX = ".meta"
 PART_SUFFIX = ".part"
 BEGUN_SUFFIX = ".begun"
 ENDED_SUFFIX = ".ended"
-TURN_NAME = "turn"
+PROGRESS_NAME = "progress"
 SPOOL_FAILED = "[tap-spark spool errno {}]"
 COUNT_SCHEMA = "rows bigint"
 
@@ -39,7 +39,7 @@ _OWNER_CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Turn:
+class CopyProgress:
     """What the driver of an ordered job reports to its tasks.
 
     Attributes:
@@ -52,7 +52,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class SpoolPlace:
+class TaskSpool:
     """The folder in which tasks of a job leave their chunks, and how many bytes may wait there.
 
     A task does not start a chunk while too many bytes wait. In an ordered job half of the space is
@@ -68,7 +68,7 @@ class SpoolPlace:
 
     folder: str
     lock: str
-    room: int
+    limit: int
     ordered: bool = False
 
     def path(self, name: str) -> str:
@@ -78,13 +78,13 @@ class SpoolPlace:
     def is_full_for(self, partition: int) -> bool:
         """Return whether a task of a partition must wait."""
         if not self.ordered:
-            return sum(size for _, size in unread(self.folder)) > self.room
-        turn = read_turn(self.folder)
-        is_later = partition > turn.partition
-        held = sum(size for p, size in unread(self.folder) if (p > turn.partition) == is_later)
-        return held > self.room // 2 + (turn.granted if is_later else 0)
+            return sum(size for _, size in unread(self.folder)) > self.limit
+        progress = read_progress(self.folder)
+        is_later = partition > progress.partition
+        held = sum(size for p, size in unread(self.folder) if (p > progress.partition) == is_later)
+        return held > self.limit // 2 + (progress.granted if is_later else 0)
 
-    def wait_for_room(self, partition: int) -> None:
+    def wait_for_space(self, partition: int) -> None:
         """Wait until a task of a partition may start a chunk.
 
         Raises:
@@ -108,8 +108,8 @@ class SpoolWriter:
         chunk_bytes: Size of a chunk; only a single longer line makes it larger.
     """
 
-    def __init__(self, place: SpoolPlace, key: str | None, chunk_bytes: int) -> None:
-        self._place = place
+    def __init__(self, spool: TaskSpool, key: str | None, chunk_bytes: int) -> None:
+        self._spool = spool
         self._key = key
         self._chunk_bytes = chunk_bytes
 
@@ -117,31 +117,31 @@ class SpoolWriter:
         """Run on the batches of one partition; yields the number of rows written."""
         partition, task = task_identity()
         try:
-            with begun(self._place, partition):
+            with begun(self._spool, partition):
                 rows = self._write(batches, partition, task)
         except OSError as error:
             raise RuntimeError(SPOOL_FAILED.format(error.errno or 0)) from error
         yield pa.record_batch([pa.array([rows], pa.int64())], names=["rows"])
 
     def _write(self, batches: Iterable[pa.RecordBatch], partition: int, task: int) -> int:
-        watch = KeyWatch(self._key)
+        tracker = KeyTracker(self._key)
         chunk: _ChunkFile | None = None
         total = number = 0
         for batch in batches:
-            for block in watch.blocks(batch, self._chunk_bytes):
+            for block in tracker.blocks(batch, self._chunk_bytes):
                 if chunk is None:
-                    self._place.wait_for_room(partition)
-                    chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
+                    self._spool.wait_for_space(partition)
+                    chunk = _ChunkFile(self._spool.path(chunk_name(partition, task, number)))
                     number += 1
                 chunk.write(block)
                 total += block.rows
                 if chunk.size * 2 >= self._chunk_bytes:
-                    chunk.finish(watch.take())
+                    chunk.finish(tracker.take())
                     chunk = None
-        key = watch.take()
+        key = tracker.take()
         if chunk is None and key is not None:
             # The key of rows without a line: reported by a chunk without lines.
-            chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
+            chunk = _ChunkFile(self._spool.path(chunk_name(partition, task, number)))
         if chunk is not None:
             chunk.finish(key)
         return total
@@ -171,17 +171,17 @@ def marker_name(partition: int, suffix: str) -> str:
 
 
 @contextmanager
-def begun(place: SpoolPlace, partition: int) -> Iterator[None]:
+def begun(spool: TaskSpool, partition: int) -> Iterator[None]:
     """Mark a partition as begun, and at the end of the block as ended unless it fails."""
-    if not place.ordered:
+    if not spool.ordered:
         yield
         return
-    fd = os.open(place.path(marker_name(partition, BEGUN_SUFFIX)), os.O_RDWR | os.O_CREAT, 0o600)
+    fd = os.open(spool.path(marker_name(partition, BEGUN_SUFFIX)), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         # Shared: another attempt of the same task may hold it too.
         fcntl.flock(fd, fcntl.LOCK_SH)
         yield
-        ended = place.path(marker_name(partition, ENDED_SUFFIX))
+        ended = spool.path(marker_name(partition, ENDED_SUFFIX))
         os.close(os.open(ended, os.O_WRONLY | os.O_CREAT, 0o600))
     finally:
         os.close(fd)
@@ -194,7 +194,7 @@ class _ChunkFile:
         self._rows = 0
         self.size = 0
 
-    def write(self, block: Block) -> None:
+    def write(self, block: LineBlock) -> None:
         rest = block.data
         while rest:
             rest = rest[os.write(self._fd, rest) :]
@@ -203,38 +203,38 @@ class _ChunkFile:
 
     def finish(self, key: KeyMax | None) -> None:
         os.close(self._fd)
-        _show(self._name, pack_meta(self._rows, key))
+        _publish(self._name, pack_meta(self._rows, key))
 
 
 def leave_note(name: str, text: str, meta: str) -> None:
     """Leave a chunk with a text for the driver."""
     with open(name + PART_SUFFIX, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(text)
-    _show(name, meta)
+    _publish(name, meta)
 
 
-def _show(name: str, meta: str) -> None:
+def _publish(name: str, meta: str) -> None:
     with open(name + META_SUFFIX, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(meta)
     os.rename(name + PART_SUFFIX, name + LINES_SUFFIX)  # noqa: PTH104
 
 
-def write_turn(folder: str, turn: Turn) -> None:
+def write_progress(folder: str, progress: CopyProgress) -> None:
     """Tell the tasks which partition the driver copies."""
-    path = os.path.join(folder, TURN_NAME)  # noqa: PTH118
+    path = os.path.join(folder, PROGRESS_NAME)  # noqa: PTH118
     with open(path + PART_SUFFIX, "w", encoding="ascii") as file:  # noqa: PTH123
-        file.write(f"{turn.partition} {turn.granted}")
+        file.write(f"{progress.partition} {progress.granted}")
     os.replace(path + PART_SUFFIX, path)  # noqa: PTH105
 
 
-def read_turn(folder: str) -> Turn:
-    """Read what `write_turn` wrote; the first partition if it has not written yet."""
+def read_progress(folder: str) -> CopyProgress:
+    """Read what `write_progress` wrote; the first partition if it has not written yet."""
     try:
-        with open(os.path.join(folder, TURN_NAME), encoding="ascii") as file:  # noqa: PTH118, PTH123
+        with open(os.path.join(folder, PROGRESS_NAME), encoding="ascii") as file:  # noqa: PTH118, PTH123
             partition, granted = file.read().split()
     except FileNotFoundError:
-        return Turn()
-    return Turn(int(partition), int(granted))
+        return CopyProgress()
+    return CopyProgress(int(partition), int(granted))
 
 
 def unread(folder: str) -> Iterator[tuple[int, int]]:

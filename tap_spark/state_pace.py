@@ -15,7 +15,7 @@ Change = Callable[[State], State]
 """Returns the next state, given the latest one, which parallel streams share."""
 
 
-class StatePace:
+class StateWriter:
     """Holds the state of the run and writes STATE messages. Thread-safe.
 
     Args:

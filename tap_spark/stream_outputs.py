@@ -50,13 +50,13 @@ class Output:
     struct: StructType | None = None
     rebuild: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
 
-    def laid_out(self, piece: Slice, *, left_out: bool = True) -> Slice:
+    def mapped_slice(self, slice_: Slice, *, left_out: bool = True) -> Slice:
         """Return the slice as it is written: its rows mapped, the replication key kept aside.
 
         A row that cannot be mapped fails the job; see `map_error`.
 
         Args:
-            piece: The slice as read.
+            slice_: The slice as read.
             left_out: Whether to keep filtered rows, marked, if a key is tracked.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -65,22 +65,22 @@ class Output:
         from shared.transforms.transform import ERROR  # noqa: PLC0415
 
         if self.transform is None:
-            return piece
-        transform = self._transform_for(piece.frame.schema) or self.transform
+            return slice_
+        transform = self._transform_for(slice_.frame.schema) or self.transform
         keep: dict[str, str] = {}
-        if DELETED_AT in piece.frame.columns:
+        if DELETED_AT in slice_.frame.columns:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
         marks = KEY in keep and left_out and transform.filter is not None
         mark = LEFT_OUT if marks else None
-        frame = transform.apply(piece.frame, keep=keep, mark=mark)
+        frame = transform.apply(slice_.frame, keep=keep, mark=mark)
         names = [*transform.struct().names, *keep, *([mark] if mark else [])]
         columns = [F.col(quoted(name)) for name in names]
         if names:
             columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
         return replace(
-            piece,
+            slice_,
             frame=frame.select(*columns),
             key_column=KEY if KEY in keep else None,
             left_out_column=mark,
@@ -116,7 +116,7 @@ class Outputs:
             return (Output(plan),)
         return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in found)
 
-    def reading(self, plan: StreamPlan) -> StreamPlan:
+    def read_plan(self, plan: StreamPlan) -> StreamPlan:
         """Return the plan with only the columns that an output needs."""
         from shared.schema_nodes import only_properties  # noqa: PLC0415
 
@@ -182,11 +182,11 @@ def map_error(error: BaseException) -> RecordError | None:
     if found is None:
         return None
     try:
-        told = json.loads(found.group(1))
+        details = json.loads(found.group(1))
     except ValueError:
-        told = {"reason": found.group(1)}
+        details = {"reason": found.group(1)}
     return RecordError(
-        str(told.get("reason")), where=Where(stream=told.get("stream"), setting="stream_maps")
+        str(details.get("reason")), where=Where(stream=details.get("stream"), setting="stream_maps")
     )
 
 
@@ -273,6 +273,6 @@ def _checked(column: Column, error: Column, stream: str) -> Column:
     """Return the column; it fails the job if the row could not be mapped."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    told = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
-    marked = F.concat(F.lit(BEGIN), told, F.lit(END))
+    details = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
+    marked = F.concat(F.lit(BEGIN), details, F.lit(END))
     return F.when(error.isNull(), column).otherwise(F.raise_error(marked))

@@ -18,7 +18,7 @@ Replan = Callable[[StreamPlan], StreamPlan]
 """Plans the stream again: with the current bookmark, and a new version."""
 
 
-def keep_trying(
+def read_with_retries(
     plan: StreamPlan,
     attempt: Callable[[StreamPlan], None],
     replan: Replan,

@@ -12,13 +12,13 @@ from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.connections import FoundTable
+    from tap_spark.connections import DiscoveredTable
 
 SOURCE = "tap-spark-source"
 _KEPT = ("format", "path", "table", "connection")
 
 
-def table_entry(found: FoundTable) -> dict[str, Any]:
+def table_entry(found: DiscoveredTable) -> dict[str, Any]:
     """Describe a table as a catalog entry.
 
     Args:
@@ -55,7 +55,7 @@ def table_entry(found: FoundTable) -> dict[str, Any]:
     return entry
 
 
-def _describe(schema: dict[str, Any], found: FoundTable) -> None:
+def _describe(schema: dict[str, Any], found: DiscoveredTable) -> None:
     """Copy the source's comments on table and columns into the JSON Schema."""
     if found.comment:
         schema["description"] = found.comment

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
 
 MODULES = {
-    "url": "databases:Database",
-    "catalog": "catalogs:SparkCatalog",
-    "path": "folders:TableFolder",
+    "url": "databases:DatabaseTables",
+    "catalog": "catalogs:CatalogTables",
+    "path": "folders:FolderTables",
 }
 """Module and class of each kind."""
 
 
 @dataclass(frozen=True)
-class FoundTable:
+class DiscoveredTable:
     """A table or view that discovery lists.
 
     Attributes:
@@ -51,10 +51,10 @@ class FoundTable:
     comment: str | None = None
 
 
-class Connection(Protocol):
+class TableLister(Protocol):
     """A database, catalog or folder with tables."""
 
-    def tables(self, spark: SparkSession) -> Iterable[FoundTable]:
+    def tables(self, spark: SparkSession) -> Iterable[DiscoveredTable]:
         """List the tables that the connection's patterns ask for, in a stable order.
 
         Raises:
@@ -63,9 +63,9 @@ class Connection(Protocol):
         ...
 
 
-def connection_for(config: ConnectionConfig) -> Connection:
+def table_lister(config: ConnectionConfig) -> TableLister:
     """Build the connection of an item of `connections`."""
     kind = next(kind for kind in KINDS if getattr(config, kind) is not None)
     module, name = MODULES[kind].split(":")
-    made: Connection = getattr(import_module(f"tap_spark.connections.{module}"), name)(config)
+    made: TableLister = getattr(import_module(f"tap_spark.connections.{module}"), name)(config)
     return made

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SourceError, Where
 from shared.table_names import joined_name, name_parts
-from tap_spark.connections import FoundTable
+from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.sources.failures import source_error
 from tap_spark.sources.tables import spark_name
@@ -60,14 +60,14 @@ class Details:
         return provider if provider in LOG_FORMATS and not self.is_view else "table"
 
 
-class SparkCatalog:
+class CatalogTables:
     """A catalog of the setting `connections`."""
 
     def __init__(self, config: ConnectionConfig) -> None:
         self.config = config
         self.catalog = config.catalog or ""
 
-    def tables(self, spark: SparkSession) -> Iterator[FoundTable]:
+    def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
         """See `Connection.tables`; warns of what cannot be listed or described."""
         found = False
         for namespace in self._namespaces(spark):
@@ -124,7 +124,7 @@ class SparkCatalog:
 
     def _table(
         self, spark: SparkSession, namespace: tuple[str, ...], name: str, *, is_view: bool
-    ) -> FoundTable | None:
+    ) -> DiscoveredTable | None:
         """Describe one table; warn and return None if that fails."""
         parts = (self.catalog, *namespace, name)
         try:
@@ -137,7 +137,7 @@ class SparkCatalog:
         if not struct.fields:
             self._warn((*namespace, name), SourceError("it has no columns"))
             return None
-        return FoundTable(
+        return DiscoveredTable(
             StreamConfig(
                 name=stream_name(self.config, parts[1:]),
                 format=details.format,

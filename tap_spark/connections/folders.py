@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from shared.storage import join, local_path, remote, shown
-from tap_spark.connections import FoundTable
+from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.replication import all_of
 from tap_spark.sources import source_for
@@ -28,7 +28,7 @@ _DELTA, _ICEBERG, _METADATA = "_delta_log", "metadata", ".metadata.json"
 
 
 @dataclass(frozen=True)
-class TablePlace:
+class TableLocation:
     """A folder that is a table.
 
     Attributes:
@@ -42,13 +42,13 @@ class TablePlace:
     parts: tuple[str, ...]
 
 
-class TableFolder:
+class FolderTables:
     """A folder with tables below it."""
 
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
 
-    def tables(self, spark: SparkSession) -> Iterator[FoundTable]:
+    def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
         """Yield the tables, in the order of their names.
 
         Raises:
@@ -67,15 +67,17 @@ class TableFolder:
         if errors:
             raise all_of(errors)
 
-    def _found(self, spark: SparkSession, place: TablePlace, schema: str | None) -> FoundTable:
+    def _found(
+        self, spark: SparkSession, place: TableLocation, schema: str | None
+    ) -> DiscoveredTable:
         name = stream_name(self._config, place.parts)
         stream = StreamConfig(name, place.format, place.path, connection=self._config.name)
         source = source_for(stream)
         struct = source.schema(spark)
         stream = replace(stream, key_properties=source.key_properties)
-        return FoundTable(stream, struct, schema, place.parts[-1])
+        return DiscoveredTable(stream, struct, schema, place.parts[-1])
 
-    def _places(self) -> list[TablePlace]:
+    def _places(self) -> list[TableLocation]:
         root = str(self._config.path)
         local = local_path(root)
         try:
@@ -109,7 +111,7 @@ class _Walk:
         known = set(folders)
         return folders, [entry.name for entry in entries if entry.name not in known]
 
-    def tables(self) -> Iterator[TablePlace]:
+    def tables(self) -> Iterator[TableLocation]:
         """Yield the tables, in the order of their names.
 
         Raises:
@@ -118,7 +120,7 @@ class _Walk:
         name = self.root.rpartition("/")[2] or "table"
         yield from self._below(self.root, (), name)
 
-    def _below(self, folder: str, parts: tuple[str, ...], name: str) -> Iterator[TablePlace]:
+    def _below(self, folder: str, parts: tuple[str, ...], name: str) -> Iterator[TableLocation]:
         here = self.identity(folder)
         if here in self._seen:
             return
@@ -133,7 +135,7 @@ class _Walk:
             return
         kind = self._kind(folder, folders)
         if kind is not None:
-            yield TablePlace(folder, kind, parts or (name,))
+            yield TableLocation(folder, kind, parts or (name,))
         elif len(parts) < MAX_DEPTH:
             for child in folders:
                 if not child.startswith(("_", ".")) and "=" not in child:

@@ -31,14 +31,14 @@ _NO_DRIVER = re.compile(r"ClassNotFoundException: ([\w.$]+)|No suitable driver")
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\w*\s*=\s*)[^&;\s,)]*", re.IGNORECASE)
 
 
-class PassingSourceError(SourceError):
+class TransientSourceError(SourceError):
     """A database failed for a temporary reason: reading again may help."""
 
     retryable = True
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureRule:
     """What a class of SQLSTATEs means.
 
     Attributes:
@@ -54,37 +54,37 @@ class Failure:
     transient: bool = False
 
 
-FAILURES: Sequence[Failure] = (
-    Failure(
+FAILURE_RULES: Sequence[FailureRule] = (
+    FailureRule(
         ("28",),
         ("password authentication failed", "Access denied for user", "Login failed", "ORA-01017"),
         "check 'user' and 'password' of the connection",
     ),
-    Failure(("3D",), ('database "',), "check the database's name in the connection's 'url'"),
-    Failure(
+    FailureRule(("3D",), ('database "',), "check the database's name in the connection's 'url'"),
+    FailureRule(
         ("42501",),
         ("permission denied", "command denied", "ORA-01031"),
         "grant SELECT (and USAGE of the schema) to the connection's 'user'",
     ),
-    Failure(
+    FailureRule(
         ("42P01", "42S02", "42703", "42S22", "3F000"),
         ('relation "', 'column "', "no such table", "no such column", "ORA-00942", "ORA-00904"),
         REDISCOVER,
     ),
-    Failure(("42883", "42804", "22P02"), (), REDISCOVER),
-    Failure(("25006",), ("read-only transaction",), "a stream's query must not write"),
-    Failure(
+    FailureRule(("42883", "42804", "22P02"), (), REDISCOVER),
+    FailureRule(("25006",), ("read-only transaction",), "a stream's query must not write"),
+    FailureRule(
         ("22023",),
         ("invalid snapshot identifier",),
         "the connection that held the snapshot was closed",
         transient=True,
     ),
-    Failure(
+    FailureRule(
         ("57014",),
         (),
         "the database cancelled the query; raise its statement timeout, or read less",
     ),
-    Failure(
+    FailureRule(
         ("08", "57P", "40", "53", "55P03", "25P03", "HYT0"),
         (
             "terminating connection",
@@ -126,14 +126,14 @@ def database_error(
     if network and network[-1][1] not in message:
         message = ": ".join((message, *network[-1]))
     failure = _failure(state, message)
-    kind = PassingSourceError if failure.transient else SourceError
+    kind = TransientSourceError if failure.transient else SourceError
     code = f" [{state}]" if state else ""
     return kind(
-        f"the database says: {shown(message, secrets)}{code}", where=where, hint=failure.hint
+        f"the database says: {one_line(message, secrets)}{code}", where=where, hint=failure.hint
     )
 
 
-def run(
+def with_retries(
     action: Callable[[], T],
     connection: ConnectionConfig,
     where: Where | None = None,
@@ -177,7 +177,7 @@ def _final(found: SourceError, retries: int) -> SourceError:
     return SourceError(found.message + times, where=found.where, hint=found.hint)
 
 
-def shown(message: str, secrets: Sequence[str] = ()) -> str:
+def one_line(message: str, secrets: Sequence[str] = ()) -> str:
     """Return a driver's message on one line, without secrets."""
     for secret in secrets:
         message = message.replace(secret, "***")
@@ -186,12 +186,12 @@ def shown(message: str, secrets: Sequence[str] = ()) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-def _failure(state: str | None, message: str) -> Failure:
+def _failure(state: str | None, message: str) -> FailureRule:
     if state is not None:
-        fits = [f for f in FAILURES if any(state.startswith(start) for start in f.states)]
+        fits = [f for f in FAILURE_RULES if any(state.startswith(start) for start in f.states)]
     else:
-        fits = [f for f in FAILURES if any(sign in message for sign in f.signs)]
-    return fits[0] if fits else Failure(())
+        fits = [f for f in FAILURE_RULES if any(sign in message for sign in f.signs)]
+    return fits[0] if fits else FailureRule(())
 
 
 def _without_driver(text: str, where: Where) -> SourceError | None:

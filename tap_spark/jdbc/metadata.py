@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SourceError, Where
-from tap_spark.jdbc.dialects import Ask, dialect_for
-from tap_spark.jdbc.failures import REDISCOVER, run
+from tap_spark.jdbc.dialects import QueryRunner, dialect_for
+from tap_spark.jdbc.failures import REDISCOVER, with_retries
 from tap_spark.jdbc.urls import reader_options
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Database:
+class JdbcQueryRunner:
     """Runs queries through Spark's JDBC reader; retries temporary failures."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Database:
         self._options = reader_options(connection)
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """See `Ask`.
+        """See `QueryRunner`.
 
         Raises:
             SourceError: The database cannot be reached, or rejects the query.
@@ -56,10 +56,12 @@ class Database:
         return reader.option("query", query.strip()).load()
 
     def _run(self, action: Callable[[], T]) -> T:
-        return run(action, self._connection, self._where)
+        return with_retries(action, self._connection, self._where)
 
 
-def ask_with(spark: SparkSession, connection: ConnectionConfig, where: Where | None = None) -> Ask:
+def query_runner(
+    spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
+) -> QueryRunner:
     """Return what queries a database.
 
     Args:
@@ -70,7 +72,7 @@ def ask_with(spark: SparkSession, connection: ConnectionConfig, where: Where | N
     Raises:
         SettingsError: The URL or a property is rejected.
     """
-    return Database(spark, connection, where)
+    return JdbcQueryRunner(spark, connection, where)
 
 
 def table_info(
@@ -92,10 +94,10 @@ def table_info(
         SettingsError: The URL or a property is rejected.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
-    ask = ask_with(spark, connection, where)
+    run_query = query_runner(spark, connection, where)
     *schemas, name = parts
     schema = schemas[-1] if schemas else None
-    found = dialect_for(str(connection.url)).tables(ask, (schema, name))
+    found = dialect_for(str(connection.url)).tables(run_query, (schema, name))
     if not found:
         shown = ".".join(parts)
         raise SourceError(f"table or view {shown!r} does not exist", where=where, hint=REDISCOVER)

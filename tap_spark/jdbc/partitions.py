@@ -20,12 +20,12 @@ MAX_PARTS = 16
 PART_BYTES = 16 * 1024**2
 PART_ROWS = 200_000
 SLICE_ROWS = 1_000_000
-NEAR_ORDER = 0.5
-FEW = 0.2
+WELL_ORDERED = 0.5
+SMALL_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class KeyFacts:
+class KeyStatistics:
     """Statistics of a replication key.
 
     Attributes:
@@ -41,7 +41,7 @@ class KeyFacts:
 
 
 @dataclass(frozen=True)
-class TableFacts:
+class TableStatistics:
     """Statistics of a table.
 
     Attributes:
@@ -54,11 +54,11 @@ class TableFacts:
     pages: int | None = None
     size: int | None = None
     rows: int | None = None
-    key: KeyFacts = KeyFacts()
+    key: KeyStatistics = KeyStatistics()
 
 
 @dataclass(frozen=True)
-class Range:
+class KeyRange:
     """Keys from `low` to below `high`, open if None; the range without `low` includes nulls."""
 
     low: Json = None
@@ -66,7 +66,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartPlan:
     """How a table is read.
 
     Attributes:
@@ -75,35 +75,35 @@ class Cut:
         pages: First blocks of the parts of one slice; empty for one part.
     """
 
-    slices: tuple[tuple[Range, ...], ...] = ()
+    slices: tuple[tuple[KeyRange, ...], ...] = ()
     pages: tuple[int, ...] = ()
 
 
-def part_count(facts: TableFacts, parallelism: int, wanted: int | None) -> int:
+def part_count(statistics: TableStatistics, parallelism: int, wanted: int | None) -> int:
     """Choose the number of parts of a table that are read in parallel.
 
     Args:
-        facts: Its statistics.
+        statistics: Its statistics.
         parallelism: How many tasks can run at the same time.
         wanted: The user's choice, if any.
     """
     if wanted is not None:
         return wanted
-    if facts.size is not None:
-        needed = -(-facts.size // PART_BYTES)
+    if statistics.size is not None:
+        needed = -(-statistics.size // PART_BYTES)
     else:
-        needed = -(-(facts.rows or 0) // PART_ROWS)
+        needed = -(-(statistics.rows or 0) // PART_ROWS)
     return max(1, min(needed, parallelism, MAX_PARTS))
 
 
-def plan_cut(
-    facts: TableFacts,
+def plan_parts(
+    statistics: TableStatistics,
     parts: int,
     start: Json = None,
     key_type: str | None = None,
     *,
     ordered: bool = False,
-) -> Cut:
+) -> PartPlan:
     """Decide how a table is read from one snapshot.
 
     With an index on the key, ranges of the key together cost no more than one query. Without one,
@@ -111,26 +111,28 @@ def plan_cut(
     filters.
 
     Args:
-        facts: Statistics of the table.
+        statistics: Statistics of the table.
         parts: Parts that are read in parallel.
         start: The bookmark, if the stream is incremental and has one.
         key_type: The replication key's Spark type, if the stream is incremental.
         ordered: The user wants rows in the order of the key.
     """
-    key = facts.key
+    key = statistics.key
     if key_type is not None and key.indexed and key.bounds:
         above = [b for b in key.bounds if start is None or _less(start, b, key_type)]
         share = len(above) / len(key.bounds)
-        rows = int((facts.rows or 0) * share)
-        near = abs(key.correlation or 0) >= NEAR_ORDER
+        rows = int((statistics.rows or 0) * share)
+        near = abs(key.correlation or 0) >= WELL_ORDERED
         count = min(-(-rows // SLICE_ROWS), max(1, len(above) // parts))
         if count > 1 and (near or ordered):
-            return Cut(slices=grouped(key_ranges(thinned(above[1:], count * parts)), count))
-        if start is not None and share < FEW:
-            return Cut(slices=(key_ranges(thinned(above, _few(rows, parts))),))
-    if facts.pages is not None:
-        return Cut(pages=tuple(page_starts(facts.pages, parts)))
-    return Cut()
+            return PartPlan(
+                slices=group_ranges(key_ranges(spread_evenly(above[1:], count * parts)), count)
+            )
+        if start is not None and share < SMALL_SHARE:
+            return PartPlan(slices=(key_ranges(spread_evenly(above, _few(rows, parts))),))
+    if statistics.pages is not None:
+        return PartPlan(pages=tuple(page_starts(statistics.pages, parts)))
+    return PartPlan()
 
 
 def page_starts(pages: int, parts: int) -> list[int]:
@@ -139,20 +141,20 @@ def page_starts(pages: int, parts: int) -> list[int]:
     return [pages * number // parts for number in range(parts)] if parts > 1 else []
 
 
-def key_ranges(bounds: Sequence[Json]) -> tuple[Range, ...]:
+def key_ranges(bounds: Sequence[Json]) -> tuple[KeyRange, ...]:
     """Return the ranges between ascending bounds; every key, and null, is in exactly one."""
     edges = [None, *bounds, None]
-    return tuple(Range(low, high) for low, high in pairwise(edges))
+    return tuple(KeyRange(low, high) for low, high in pairwise(edges))
 
 
-def thinned(bounds: Sequence[T], ranges: int) -> list[T]:
+def spread_evenly(bounds: Sequence[T], ranges: int) -> list[T]:
     """Choose at most `ranges - 1` of the bounds, evenly spread, each once."""
     if len(bounds) < ranges:
         return list(bounds)
     return [bounds[len(bounds) * number // ranges] for number in range(1, ranges)]
 
 
-def grouped(ranges: Sequence[Range], count: int) -> tuple[tuple[Range, ...], ...]:
+def group_ranges(ranges: Sequence[KeyRange], count: int) -> tuple[tuple[KeyRange, ...], ...]:
     """Put neighbouring ranges together in at most `count` groups."""
     count = min(count, len(ranges))
     cuts = [len(ranges) * number // count for number in range(count + 1)]
@@ -174,7 +176,7 @@ def even_bounds(low: Json, high: Json, parts: int, key_type: str) -> list[Json]:
     return [from_number(number, key_type) for number in sorted(numbers)]
 
 
-def can_cut(key_type: str) -> bool:
+def can_split(key_type: str) -> bool:
     """Return whether `even_bounds` works for keys of a type."""
     return key_type in (*INTEGERS, *TEMPORAL)
 
@@ -189,7 +191,7 @@ def from_number(number: int, key_type: str) -> Json:
     return number if key_type in INTEGERS else moment_text(number, key_type)
 
 
-def range_condition(column: str, part: Range, literal: Literal) -> str | None:
+def range_condition(column: str, part: KeyRange, literal: Literal) -> str | None:
     """Write a range as a condition; None if it is everything.
 
     Args:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.jdbc.dialects import Dialect
-    from tap_spark.jdbc.partitions import Range
-    from tap_spark.jdbc.snapshots import Snapshot
+    from tap_spark.jdbc.partitions import KeyRange
+    from tap_spark.jdbc.snapshots import DatabaseSnapshot
     from tap_spark.jdbc.tables import ColumnInfo
 
 ROWS, KEY, BLOCK, SPLIT = "tap_spark_rows", "k", "b", "p"
@@ -24,7 +24,7 @@ INIT = "sessionInitStatement"
 
 
 @dataclass(frozen=True)
-class Reading:
+class JdbcQuery:
     """A SELECT over a table or query.
 
     Its columns are named `c0`, `c1`, …: column names may differ only by case, or contain what
@@ -46,7 +46,7 @@ class Reading:
     key: ColumnInfo | None = None
     conditions: tuple[str, ...] = ()
 
-    def since(self, start: object) -> Reading:
+    def since(self, start: object) -> JdbcQuery:
         """Keep rows whose key is at or above a value, and rows whose key is null."""
         assert self.key is not None  # noqa: S101
         key = self.dialect.key(self.key)
@@ -55,7 +55,7 @@ class Reading:
             above = f"({above} OR {key} IS NULL)"
         return replace(self, conditions=(*self.conditions, above))
 
-    def up_to(self, last: object) -> Reading:
+    def up_to(self, last: object) -> JdbcQuery:
         """Keep rows whose key is at or below a value, and rows whose key is null."""
         assert self.key is not None  # noqa: S101
         key = self.dialect.key(self.key)
@@ -75,7 +75,9 @@ class Reading:
         """Name of the column with the block of each row."""
         return self.dialect.quote(BLOCK)
 
-    def in_ranges(self, spark: SparkSession, ranges: Sequence[Range], by: ColumnInfo) -> DataFrame:
+    def in_ranges(
+        self, spark: SparkSession, ranges: Sequence[KeyRange], by: ColumnInfo
+    ) -> DataFrame:
         """Return the rows in parts, by ranges of a column."""
         name = self.dialect.quote(KEY)
         found = [
@@ -92,7 +94,7 @@ class Reading:
         given = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
         return self._named(spark.read.format("jdbc").options(**given).load())
 
-    def query(self, extra: Sequence[str] = ()) -> str:
+    def subquery(self, extra: Sequence[str] = ()) -> str:
         """Return the SELECT as a named subquery."""
         quote = self.dialect.quote
         columns = [f"{item.expression} AS {quote(f'c{n}')}" for n, item in enumerate(self.columns)]
@@ -113,7 +115,7 @@ class Reading:
 
     def _all(self, extra: Sequence[str]) -> dict[str, str]:
         types = custom_schema(self._ours())
-        given = {"dbtable": self.query(extra)} | ({"customSchema": types} if types else {})
+        given = {"dbtable": self.subquery(extra)} | ({"customSchema": types} if types else {})
         return {**self.options, **given}
 
     def _ours(self) -> list[ColumnInfo]:
@@ -125,7 +127,7 @@ class Reading:
 
 
 def session_options(
-    url: str, options: Mapping[str, str], own: Mapping[str, str], snapshot: Snapshot | None
+    url: str, options: Mapping[str, str], own: Mapping[str, str], snapshot: DatabaseSnapshot | None
 ) -> dict[str, str]:
     """Return the options of Spark's reader for sessions that read.
 

@@ -43,9 +43,9 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
 }
 """Default properties of each driver, by prefix of the URL; the user's own win."""
 _IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
-FOREVER = "SET LOCAL idle_in_transaction_session_timeout = 0"
+NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 """A session that waits for Spark to write what it has read is not idle."""
-WORDS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
+TEXT_FORMATS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
 """How the server formats what is read as text."""
 REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -80,5 +80,5 @@ def init_statement(url: str, snapshot: str | None = None) -> str | None:
         # The server makes snapshots' names of digits and dashes; quoted all the same.
         name = (snapshot or "").replace("'", "''")
         seen = (f"SET TRANSACTION SNAPSHOT '{name}'",) if snapshot else ()
-        return "; ".join((begin, *seen, FOREVER, *WORDS))
+        return "; ".join((begin, *seen, NO_IDLE_TIMEOUT, *TEXT_FORMATS))
     return "PRAGMA query_only = 1" if database == "sqlite" else None

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from shared.errors import SourceError, Where
 from shared.jdbc_drivers import driver_of
 from shared.spark_session import HeldConnection, hold_connection, sql_state
-from tap_spark.jdbc.failures import run
-from tap_spark.jdbc.metadata import ask_with
-from tap_spark.jdbc.sessions import FOREVER, REPEATABLE
+from tap_spark.jdbc.failures import with_retries
+from tap_spark.jdbc.metadata import query_runner
+from tap_spark.jdbc.sessions import NO_IDLE_TIMEOUT, REPEATABLE
 from tap_spark.jdbc.urls import reader_options
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _log = logging.getLogger("tap-spark")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class DatabaseSnapshot:
     """A snapshot that several sessions can read.
 
     Attributes:
@@ -45,7 +45,7 @@ class Snapshot:
 @contextmanager
 def snapshot_of(
     spark: SparkSession, connection: ConnectionConfig, where: Where
-) -> Iterator[Snapshot | None]:
+) -> Iterator[DatabaseSnapshot | None]:
     """Hold a snapshot of a database while the block runs.
 
     Args:
@@ -66,7 +66,7 @@ def snapshot_of(
     elif database == "oracle":
         yield _scn(spark, connection, where)
     else:
-        held = run(lambda: _held(spark, connection, where), connection, where)
+        held = with_retries(lambda: _held(spark, connection, where), connection, where)
         try:
             yield None if held is None else held.snapshot
         finally:
@@ -77,7 +77,7 @@ def snapshot_of(
 @dataclass(frozen=True)
 class _Held:
     connection: HeldConnection
-    snapshot: Snapshot
+    snapshot: DatabaseSnapshot
 
 
 def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _Held | None:
@@ -92,8 +92,8 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
         return None
     try:
         held.run(REPEATABLE)
-        held.run(FOREVER)
-        return _Held(held, Snapshot(name=held.run(EXPORT)))
+        held.run(NO_IDLE_TIMEOUT)
+        return _Held(held, DatabaseSnapshot(name=held.run(EXPORT)))
     except Exception as error:
         held.close()
         if sql_state(error) not in _UNKNOWN:
@@ -107,10 +107,12 @@ def _properties(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
 
 
-def _scn(spark: SparkSession, connection: ConnectionConfig, where: Where) -> Snapshot | None:
+def _scn(
+    spark: SparkSession, connection: ConnectionConfig, where: Where
+) -> DatabaseSnapshot | None:
     try:
-        number = int(ask_with(spark, connection, where)(SCN)[0]["scn"])
+        number = int(query_runner(spark, connection, where)(SCN)[0]["scn"])
     except SourceError as error:
         _log.warning("%s; reading in one part (grant EXECUTE on DBMS_FLASHBACK)", error)
         return None
-    return Snapshot(as_of=f" AS OF SCN {number}")
+    return DatabaseSnapshot(as_of=f" AS OF SCN {number}")

@@ -46,7 +46,7 @@ class Source(Protocol):
         ...
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return columns and exact types; may read the source.
+        """Columns and exact types; may read the source.
 
         Raises:
             SourceError: It cannot be read, or has no columns.
@@ -54,7 +54,7 @@ class Source(Protocol):
         ...
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
-        """Yield the planned rows, in parts that are each read by one Spark job.
+        """The planned rows, in parts that are each read by one Spark job.
 
         Raises:
             SourceError: It cannot be read, or a planned column is gone. What Spark finds later,
@@ -64,7 +64,7 @@ class Source(Protocol):
 
 
 def source_for(stream: StreamConfig) -> Source:
-    """Build the source of a stream.
+    """Builds the source of a stream.
 
     Raises:
         SettingsError: There is no such format.

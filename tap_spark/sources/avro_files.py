@@ -46,7 +46,7 @@ class AvroSource(ParquetSource):
             struct = _joined(struct, reader.load(self.paths).schema)
         return StructType([StructField(f.name, f.dataType, True) for f in struct.fields])
 
-    def _one_of_each(self, files: list[paths.FileNow]) -> list[str]:
+    def _one_of_each(self, files: list[paths.ListedFile]) -> list[str]:
         """Choose one file of every distinct schema."""
         examples: dict[bytes, str] = {}
         for file in files:

@@ -35,7 +35,7 @@ HEAD_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Layout:
+class CsvLayout:
     """The columns of the files.
 
     Attributes:
@@ -75,7 +75,7 @@ def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
 class CsvSource(FileSource):
     """CSV files of one layout."""
 
-    _layout: Layout | None = None
+    _layout: CsvLayout | None = None
 
     @cached_property
     def header(self) -> bool:
@@ -161,24 +161,24 @@ class CsvSource(FileSource):
                 file=url,
             )
 
-    def layout(self, spark: SparkSession) -> Layout:
+    def layout(self, spark: SparkSession) -> CsvLayout:
         """Return the columns, from the first line; none if there is no line."""
         if self._layout is None:
             self._layout = self._read_layout(spark)
         return self._layout
 
-    def _read_layout(self, spark: SparkSession) -> Layout:
+    def _read_layout(self, spark: SparkSession) -> CsvLayout:
         options = self._options() | {"header": "false", "inferSchema": "false"}
         options = {k: v for k, v in options.items() if k.lower() != "enforceschema"}
         frame, data, first = self._first_row(spark.read.options(**options), self.paths)
         if not first:
-            return Layout(None, ())
+            return CsvLayout(None, ())
         partitions = tuple(field for field in frame.schema.fields if field.name not in data)
         if not self.header:
             names = tuple(data)
-            return Layout(None, self._given_names(spark, names), partitions)
+            return CsvLayout(None, self._given_names(spark, names), partitions)
         header = tuple(value or "" for value in first)
-        return Layout(header, self._given_names(spark, unique_names(header)), partitions)
+        return CsvLayout(header, self._given_names(spark, unique_names(header)), partitions)
 
     def _first_row(
         self, reader: DataFrameReader, urls: list[str]
@@ -220,18 +220,18 @@ class CsvSource(FileSource):
             **corrupt_options(self, CORRUPT),
         )
 
-    def _reader(self, spark: SparkSession, layout: Layout) -> DataFrameReader:
+    def _reader(self, spark: SparkSession, layout: CsvLayout) -> DataFrameReader:
         options = self._options()
         if layout.header is not None:
             verbatim = str(layout.names != layout.header).lower()
             options = {"header": "true", "enforceSchema": verbatim, **options}
         return spark.read.options(**options)
 
-    def _text(self, spark: SparkSession, layout: Layout) -> DataFrame:
+    def _text(self, spark: SparkSession, layout: CsvLayout) -> DataFrame:
         struct = StructType([StructField(name, StringType()) for name in layout.names])
         return self.finished_rows(spark, self.paths, struct)
 
-    def _fields(self, layout: Layout, struct: StructType) -> list[StructField]:
+    def _fields(self, layout: CsvLayout, struct: StructType) -> list[StructField]:
         """Return the data columns for Spark's parser: text, or the types that Spark is to parse."""
         typed = bool(self.stream.schema) or self.flag("inferSchema")
         types = {field.name: field.dataType for field in struct.fields} if typed else {}

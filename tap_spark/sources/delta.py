@@ -15,13 +15,19 @@ from shared.spark_conform import conformed, loose
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.delta_log import (
     CHANGE_FEED,
-    Version,
+    DeltaVersion,
     names_at,
     stale_columns,
 )
 from tap_spark.sources.frames import col, quoted
 from tap_spark.sources.lake_changes import as_records, compared, marked
-from tap_spark.sources.lake_log import Commit, How, Part, halves, parts
+from tap_spark.sources.lake_log import (
+    ChangeReadMode,
+    CommitGroup,
+    TableCommit,
+    group_commits,
+    split_in_half,
+)
 from tap_spark.sources.lake_source import START_OVER, LakeSource, Pinned
 
 if TYPE_CHECKING:
@@ -49,14 +55,14 @@ class DeltaPinned(Pinned):
 
 
 @dataclass(frozen=True)
-class _Range:
+class _DeltaScan:
     """One read of changes."""
 
     spark: SparkSession
     plan: StreamPlan
     pinned: Pinned
     want: StructType
-    versions: Sequence[Version]
+    versions: Sequence[DeltaVersion]
 
 
 class DeltaSource(LakeSource):
@@ -113,11 +119,11 @@ class DeltaSource(LakeSource):
             return
         self.first_bookmark(pinned)
         versions = self._history(spark, after, newest)
-        scope = _Range(spark, plan, pinned, want, versions)
+        scan = _DeltaScan(spark, plan, pinned, want, versions)
         stale = stale_columns(versions, plan.columns) if plan.key_properties else []
-        for part in parts([self._planned(spark, version) for version in versions]):
-            for piece in self._slices_of(scope, part):
-                yield replace(piece, bookmark=None) if stale else piece
+        for part in group_commits([self._planned(spark, version) for version in versions]):
+            for slice_ in self._slices_of(scan, part):
+                yield replace(slice_, bookmark=None) if stale else slice_
         if stale:
             _logger.warning(
                 "stream '%s': reading every row again, as columns were renamed or replaced: %s",
@@ -143,7 +149,7 @@ class DeltaSource(LakeSource):
                 START_OVER,
             )
 
-    def _history(self, spark: SparkSession, after: int, newest: int) -> list[Version]:
+    def _history(self, spark: SparkSession, after: int, newest: int) -> list[DeltaVersion]:
         """Return every version after one, up to another.
 
         Raises:
@@ -173,7 +179,7 @@ class DeltaSource(LakeSource):
             f"the changes after version {after} are no longer in the table's log", START_OVER
         )
 
-    def _planned(self, spark: SparkSession, version: Version) -> Commit:
+    def _planned(self, spark: SparkSession, version: DeltaVersion) -> TableCommit:
         """Return a version as a commit; compared if it replaced rows by rows of other columns."""
         commit = version.commit()
         if not version.replaces_rows:
@@ -182,21 +188,23 @@ class DeltaSource(LakeSource):
             self._version(spark, n).schema for n in (version.number - 1, version.number)
         )
         same = loose(before) == loose(after)
-        return commit if same else replace(commit, how=How.COMPARE)
+        return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
 
-    def _slices_of(self, scope: _Range, part: Part) -> Iterator[Slice]:
+    def _slices_of(self, scan: _DeltaScan, part: CommitGroup) -> Iterator[Slice]:
         """Read commits as one slice, or as several if the columns changed on the way."""
-        if part[0].how is How.COMPARE or (len(part) == 1 and self._is_unreadable(scope, part)):
-            yield self._compared(scope, part)
-        elif len(part) > 1 and self._is_unreadable(scope, part):
-            for half in halves(part):
-                yield from self._slices_of(scope, half)
+        if part[0].how is ChangeReadMode.COMPARE or (
+            len(part) == 1 and self._is_unreadable(scan, part)
+        ):
+            yield self._compared(scan, part)
+        elif len(part) > 1 and self._is_unreadable(scan, part):
+            for half in split_in_half(part):
+                yield from self._slices_of(scan, half)
         else:
-            yield self._fed(scope, part)
+            yield self._fed(scan, part)
 
-    def _is_unreadable(self, scope: _Range, part: Part) -> bool:
+    def _is_unreadable(self, scan: _DeltaScan, part: CommitGroup) -> bool:
         """Return whether the feed cannot be read at once, which Delta says only when planning."""
-        nothing = self._feed(scope.spark, part).filter(col(_VERSION) < 0)
+        nothing = self._feed(scan.spark, part).filter(col(_VERSION) < 0)
         try:
             nothing.isEmpty()
         except Exception as error:
@@ -206,7 +214,7 @@ class DeltaSource(LakeSource):
             if _NO_FEED in text:
                 raise self.error(
                     f"the table did not record its changes in every version after "
-                    f"{scope.plan.bookmark['version']}",
+                    f"{scan.plan.bookmark['version']}",
                     START_OVER,
                 ) from error
             if any(sign in text for sign in _GONE):
@@ -214,49 +222,47 @@ class DeltaSource(LakeSource):
             raise
         return False
 
-    def _fed(self, scope: _Range, part: Part) -> Slice:
-        feed = self._feed(scope.spark, part)
-        names = names_at(scope.versions, part[-1].position)
+    def _fed(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
+        feed = self._feed(scan.spark, part)
+        names = names_at(scan.versions, part[-1].position)
         kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
-        rows = conformed(feed, StructType([*scope.want.fields, *kept.fields]), names)
+        rows = conformed(feed, StructType([*scan.want.fields, *kept.fields]), names)
         frame = marked(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
         frame = frame.drop(_CHANGE, _VERSION, _TIME)
         ordered = len(part) > 1
         if all(commit.only_new for commit in part):
-            ordered = ordered and bool(scope.plan.key_properties)
+            ordered = ordered and bool(scan.plan.key_properties)
             records = as_records(frame, ordered=ordered)
         else:
-            records = self.changed_rows(frame, scope.plan, ordered=ordered)
-            ordered = ordered or not scope.plan.key_properties
-        return Slice(records, self._bookmark(scope, part), ordered=ordered)
+            records = self.changed_rows(frame, scan.plan, ordered=ordered)
+            ordered = ordered or not scan.plan.key_properties
+        return Slice(records, self._bookmark(scan, part), ordered=ordered)
 
-    def _compared(self, scope: _Range, part: Part) -> Slice:
+    def _compared(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
         first, last = part[0].position - 1, part[-1].position
         _logger.info(
             "stream '%s': comparing versions %s and %s, as columns changed between them",
-            scope.plan.stream,
+            scan.plan.stream,
             first,
             last,
         )
         before, after = (
-            conformed(
-                self._version(scope.spark, number), scope.want, names_at(scope.versions, number)
-            )
+            conformed(self._version(scan.spark, number), scan.want, names_at(scan.versions, number))
             for number in (first, last)
         )
         frame = compared(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
-        records = self.changed_rows(frame, scope.plan, ordered=False)
-        ordered = not scope.plan.key_properties
-        return Slice(records, self._bookmark(scope, part), ordered=ordered)
+        records = self.changed_rows(frame, scan.plan, ordered=False)
+        ordered = not scan.plan.key_properties
+        return Slice(records, self._bookmark(scan, part), ordered=ordered)
 
-    def _bookmark(self, scope: _Range, part: Part) -> Mapping[str, Any]:
-        at = replace(scope.pinned, position=part[-1].position)
+    def _bookmark(self, scan: _DeltaScan, part: CommitGroup) -> Mapping[str, Any]:
+        at = replace(scan.pinned, position=part[-1].position)
         return {"replication_method": "LOG_BASED", **self.first_bookmark(at)}
 
     def _version(self, spark: SparkSession, version: int) -> DataFrame:
         return self._load(self._reader(spark).option("versionAsOf", version))
 
-    def _feed(self, spark: SparkSession, part: Part) -> DataFrame:
+    def _feed(self, spark: SparkSession, part: CommitGroup) -> DataFrame:
         reader = self._reader(spark).option("readChangeFeed", True)
         reader = reader.option("startingVersion", part[0].position)
         return self._load(reader.option("endingVersion", part[-1].position))
@@ -268,8 +274,8 @@ class DeltaSource(LakeSource):
         return reader.table(self.name) if self.name else reader.load(str(self.path))
 
 
-def _version(row: Any) -> Version:
-    return Version(
+def _version(row: Any) -> DeltaVersion:
+    return DeltaVersion(
         int(row.version),
         int(row.micros),
         row.operation or "",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.spark_conform import Names, Path
-from tap_spark.sources.lake_log import Commit
+from tap_spark.sources.lake_log import TableCommit
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 _COLUMNS_CHANGE = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS")
@@ -25,7 +25,7 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 @dataclass(frozen=True)
-class Version:
+class DeltaVersion:
     """One line of DESCRIBE HISTORY.
 
     Attributes:
@@ -57,10 +57,10 @@ class Version:
         overwrites = self.parameters.get("mode") == "Overwrite"
         return overwrites or self.operation.startswith(_REPLACES)
 
-    def commit(self) -> Commit:
+    def commit(self) -> TableCommit:
         """Return the version as a commit of the log."""
         metrics = [self.metrics.get(name) or "" for name in _ROW_COUNTS]
-        return Commit(
+        return TableCommit(
             self.number,
             self.number - 1,
             self.at_micros,
@@ -70,7 +70,7 @@ class Version:
         )
 
 
-def names_at(versions: Iterable[Version], number: int) -> Names:
+def names_at(versions: Iterable[DeltaVersion], number: int) -> Names:
     """Return the names of today's columns in an earlier version.
 
     Args:
@@ -86,7 +86,7 @@ def names_at(versions: Iterable[Version], number: int) -> Names:
     return dict(names)
 
 
-def renamed(version: Version) -> tuple[Path, Path] | None:
+def renamed(version: DeltaVersion) -> tuple[Path, Path] | None:
     """Return the old and new path of the field that a version renamed."""
     if version.operation != "RENAME COLUMN":
         return None
@@ -94,7 +94,7 @@ def renamed(version: Version) -> tuple[Path, Path] | None:
     return _path(given.get("oldColumnPath", "")), _path(given.get("newColumnPath", ""))
 
 
-def stale_columns(versions: Sequence[Version], columns: Iterable[str]) -> list[str]:
+def stale_columns(versions: Sequence[DeltaVersion], columns: Iterable[str]) -> list[str]:
     """Return columns whose rows a destination must get again, though no row changed.
 
     They, or fields inside them, were renamed, or dropped and added again.

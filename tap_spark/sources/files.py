@@ -19,7 +19,7 @@ from tap_spark.sources.resume import (
     file_slices,
     line_slices,
     lines_frame,
-    tell_waiting,
+    log_waiting,
     waiting_ends,
 )
 
@@ -74,7 +74,7 @@ class FileSource(ABC):
     def check_file(self, url: str) -> None:  # noqa: B027
         """Check the start of a file before it is read, from its start or from later on."""
 
-    def whole_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
 
@@ -213,7 +213,7 @@ class FileSource(ABC):
     def _finished_rows(
         self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
     ) -> DataFrame:
-        return self.finished_rows(spark, urls, struct, lambda files: tell_waiting(plan, files))
+        return self.finished_rows(spark, urls, struct, lambda files: log_waiting(plan, files))
 
     def _only_root(self) -> str:
         """Return the folder whose `name=value` folders become columns."""

@@ -17,9 +17,20 @@ from shared.spark_conform import conformed
 from shared.storage import join, local_path, open_input, remote
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.frames import col
-from tap_spark.sources.iceberg_metadata import Metadata, Snapshot, newest_file, parse_metadata
+from tap_spark.sources.iceberg_metadata import (
+    IcebergMetadata,
+    IcebergSnapshot,
+    newest_file,
+    parse_metadata,
+)
 from tap_spark.sources.lake_changes import as_records, compared, marked
-from tap_spark.sources.lake_log import Commit, How, Part, parts, with_compared
+from tap_spark.sources.lake_log import (
+    ChangeReadMode,
+    CommitGroup,
+    TableCommit,
+    group_commits,
+    with_compared,
+)
 from tap_spark.sources.lake_source import START_OVER, LakeSource, Pinned
 
 if TYPE_CHECKING:
@@ -44,13 +55,13 @@ class IcebergPinned(Pinned):
         is_file: Whether the location is that metadata file, which fixes the snapshot.
     """
 
-    metadata: Metadata = field(default_factory=lambda: Metadata(None, None, {}))
-    place: str = ""
+    metadata: IcebergMetadata = field(default_factory=lambda: IcebergMetadata(None, None, {}))
+    location: str = ""
     is_file: bool = False
 
 
 @dataclass(frozen=True)
-class _Range:
+class _IcebergScan:
     """One read of changes."""
 
     spark: SparkSession
@@ -69,19 +80,19 @@ class IcebergSource(LakeSource):
     def pin(self, spark: SparkSession) -> IcebergPinned:
         """See `LakeSource.pin`; also sets the identifier fields as key properties."""
         file = None if self.name else _newest_in(str(self.path))
-        place = self.name or file or str(self.path)
-        metadata = self._metadata(spark, place, file)
-        struct = self._load(spark.read, place).schema
+        location = self.name or file or str(self.path)
+        metadata = self._metadata(spark, location, file)
+        struct = self._load(spark.read, location).schema
         self.key_properties = self.stream.key_properties or metadata.identifiers
         return IcebergPinned(
-            struct, metadata.current, metadata.table_id, metadata, place, file is not None
+            struct, metadata.current, metadata.table_id, metadata, location, file is not None
         )
 
     def rows(self, spark: SparkSession, pinned: Pinned, want: T.StructType) -> DataFrame:
         """See `LakeSource.rows`."""
         found = _of_iceberg(pinned)
         if found.position is None:
-            return conformed(self._load(self._reader(spark), found.place), want).limit(0)
+            return conformed(self._load(self._reader(spark), found.location), want).limit(0)
         return self._at(spark, found, want, found.position)
 
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
@@ -106,12 +117,12 @@ class IcebergSource(LakeSource):
     ) -> Iterator[Slice]:
         """See `LakeSource.changes`."""
         found, mark = _of_iceberg(pinned), plan.bookmark
-        scope = _Range(spark, plan, found, want)
+        scan = _IcebergScan(spark, plan, found, want)
         commits = self._commits(found, mark)
         stale = found.metadata.stale_columns(mark.get("schema_id"), plan.columns)
         stale = stale if plan.key_properties else []
-        for part in parts(commits):
-            piece = self._slice(scope, part)
+        for part in group_commits(commits):
+            piece = self._slice(scan, part)
             yield replace(piece, bookmark=None) if stale else piece
         if stale:
             _logger.warning(
@@ -121,7 +132,7 @@ class IcebergSource(LakeSource):
             )
             yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned) or {})
 
-    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[Commit]:
+    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[TableCommit]:
         """Return the commits after a bookmark; one to compare if the table was rolled back.
 
         Raises:
@@ -145,78 +156,80 @@ class IcebergSource(LakeSource):
                 "the table was replaced",
                 START_OVER,
             )
-        return [Commit(newest.number, after, newest.at_micros, How.COMPARE)]
+        return [TableCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
 
-    def _slice(self, scope: _Range, part: Part) -> Slice:
+    def _slice(self, scan: _IcebergScan, part: CommitGroup) -> Slice:
         last = part[-1]
-        mark = self.first_bookmark(replace(scope.pinned, position=last.position)) or {}
+        mark = self.first_bookmark(replace(scan.pinned, position=last.position)) or {}
         bookmark = {"replication_method": "LOG_BASED", **mark}
-        keys = scope.plan.key_properties
+        keys = scan.plan.key_properties
         at = F.timestamp_micros(F.lit(last.at_micros))
-        if part[0].how is How.COMPARE:
-            frame = compared(self._before(scope, part), self._at_snapshot(scope, last.position), at)
-            records = self.changed_rows(frame, scope.plan, ordered=False)
+        if part[0].how is ChangeReadMode.COMPARE:
+            frame = compared(self._before(scan, part), self._at_snapshot(scan, last.position), at)
+            records = self.changed_rows(frame, scan.plan, ordered=False)
             return Slice(records, bookmark, ordered=not keys)
-        if part[0].how is How.APPENDED:
-            new = conformed(self._between(scope, part, ""), scope.want)
+        if part[0].how is ChangeReadMode.APPENDED:
+            new = conformed(self._between(scan, part, ""), scan.want)
             records = as_records(marked(new, F.lit(0), F.lit(False), at), ordered=False)
             return Slice(records, bookmark)
         ordered = len(part) > 1
-        frame = self._fed(scope, part)
+        frame = self._fed(scan, part)
         if all(commit.only_new for commit in part):
             ordered = ordered and bool(keys)
             return Slice(as_records(frame, ordered=ordered), bookmark, ordered=ordered)
-        records = self.changed_rows(frame, scope.plan, ordered=ordered)
+        records = self.changed_rows(frame, scan.plan, ordered=ordered)
         return Slice(records, bookmark, ordered=ordered or not keys)
 
-    def _before(self, scope: _Range, part: Part) -> DataFrame:
+    def _before(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
         before = part[0].before
         _logger.info(
             "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows",
-            scope.plan.stream,
+            scan.plan.stream,
             before,
             part[-1].position,
         )
         if before is None:
-            return self._at_snapshot(scope, part[-1].position).limit(0)
-        return self._at_snapshot(scope, before)
+            return self._at_snapshot(scan, part[-1].position).limit(0)
+        return self._at_snapshot(scan, before)
 
-    def _fed(self, scope: _Range, part: Part) -> DataFrame:
-        want = T.StructType([*scope.want.fields, *_CHANGE_FIELDS])
-        rows = conformed(self._between(scope, part, "changes"), want)
+    def _fed(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
+        want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
+        rows = conformed(self._between(scan, part, "changes"), want)
         at = _times(part, col(_SNAPSHOT))
         frame = marked(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
         return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
 
-    def _between(self, scope: _Range, part: Part, table: str) -> DataFrame:
-        reader = self._reader(scope.spark).option("end-snapshot-id", part[-1].position)
+    def _between(self, scan: _IcebergScan, part: CommitGroup, table: str) -> DataFrame:
+        reader = self._reader(scan.spark).option("end-snapshot-id", part[-1].position)
         if part[0].before is not None:
             reader = reader.option("start-snapshot-id", part[0].before)
-        return self._load(reader, scope.pinned.place, table)
+        return self._load(reader, scan.pinned.location, table)
 
-    def _at_snapshot(self, scope: _Range, snapshot: int) -> DataFrame:
-        return self._at(scope.spark, scope.pinned, scope.want, snapshot)
+    def _at_snapshot(self, scan: _IcebergScan, snapshot: int) -> DataFrame:
+        return self._at(scan.spark, scan.pinned, scan.want, snapshot)
 
     def _at(
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
     ) -> DataFrame:
         """Return the rows of a snapshot; Iceberg reads them with that snapshot's schema."""
         if pinned.is_file and snapshot == pinned.position:
-            return conformed(self._load(self._reader(spark), pinned.place), want)
+            return conformed(self._load(self._reader(spark), pinned.location), want)
         reader = self._reader(spark).option("versionAsOf", snapshot)
         names = pinned.metadata.names_at(pinned.metadata.schema_of(snapshot))
-        return conformed(self._load(reader, pinned.place), want, names)
+        return conformed(self._load(reader, pinned.location), want, names)
 
-    def _metadata(self, spark: SparkSession, place: str, file: str | None) -> Metadata:
+    def _metadata(self, spark: SparkSession, location: str, file: str | None) -> IcebergMetadata:
         """Return the newest metadata file; if it cannot be read, what Spark shows of it."""
         if file is None:
-            entries = self._load(spark.read, place, "metadata_log_entries").select("file").collect()
+            entries = (
+                self._load(spark.read, location, "metadata_log_entries").select("file").collect()
+            )
             file = entries[-1].file
         text = _text_of(spark, str(file))
-        return self._shown_metadata(spark, place) if text is None else parse_metadata(text)
+        return self._shown_metadata(spark, location) if text is None else parse_metadata(text)
 
-    def _shown_metadata(self, spark: SparkSession, place: str) -> Metadata:
-        listed = self._load(spark.read, place, "snapshots").select(
+    def _shown_metadata(self, spark: SparkSession, location: str) -> IcebergMetadata:
+        listed = self._load(spark.read, location, "snapshots").select(
             "snapshot_id",
             "parent_id",
             F.unix_micros("committed_at").alias("micros"),
@@ -224,22 +237,24 @@ class IcebergSource(LakeSource):
             "summary",
         )
         snapshots = [
-            Snapshot(row.snapshot_id, row.parent_id, row.micros, row.operation, row.summary or {})
+            IcebergSnapshot(
+                row.snapshot_id, row.parent_id, row.micros, row.operation, row.summary or {}
+            )
             for row in listed.collect()
         ]
-        refs = self._load(spark.read, place, "refs").filter(col("name") == "main")
+        refs = self._load(spark.read, location, "refs").filter(col("name") == "main")
         current = refs.select("snapshot_id").first()
         found = None if current is None else int(current.snapshot_id)
-        return Metadata(None, found, {each.number: each for each in snapshots})
+        return IcebergMetadata(None, found, {each.number: each for each in snapshots})
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.options(**self.stream.options)
 
-    def _load(self, reader: DataFrameReader, place: str, table: str = "") -> DataFrame:
+    def _load(self, reader: DataFrameReader, location: str, table: str = "") -> DataFrame:
         """Load the table, or one of its metadata tables."""
         if self.name:
-            return reader.table(f"{place}.{table}" if table else place)
-        return reader.format("iceberg").load(f"{place}#{table}" if table else place)
+            return reader.table(f"{location}.{table}" if table else location)
+        return reader.format("iceberg").load(f"{location}#{table}" if table else location)
 
 
 def _of_iceberg(pinned: Pinned) -> IcebergPinned:
@@ -248,7 +263,7 @@ def _of_iceberg(pinned: Pinned) -> IcebergPinned:
     return pinned
 
 
-def _times(part: Sequence[Commit], snapshot: Column) -> Column:
+def _times(part: Sequence[TableCommit], snapshot: Column) -> Column:
     """Return the commit time of a snapshot of the group."""
     pairs = [F.lit(value) for commit in part for value in (commit.position, commit.at_micros)]
     return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.spark_conform import Names, Path
-from tap_spark.sources.lake_log import Commit, How
+from tap_spark.sources.lake_log import ChangeReadMode, TableCommit
 
 _FILE = re.compile(r"v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _DELETE_COUNTS = ("added-delete-files", "removed-delete-files", "total-delete-files")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class IcebergSnapshot:
     """One snapshot.
 
     Attributes:
@@ -35,15 +35,21 @@ class Snapshot:
     summary: Mapping[str, str]
     schema_id: int | None = None
 
-    def commit(self) -> Commit:
+    def commit(self) -> TableCommit:
         """Return the snapshot as a commit; Spark reads no changes if it has delete files."""
         nothing = self.operation == "replace"
         only_new = nothing or self.operation == "append"
         total = self.summary.get("total-delete-files")
         clean = total == "0" and not any(self._count(name) for name in _DELETE_COUNTS)
-        how = How.FEED if clean or nothing else How.APPENDED if only_new else How.COMPARE
+        how = (
+            ChangeReadMode.FEED
+            if clean or nothing
+            else ChangeReadMode.APPENDED
+            if only_new
+            else ChangeReadMode.COMPARE
+        )
         rows = 0 if nothing else self._count("added-records") + self._count("deleted-records")
-        return Commit(self.number, self.parent, self.at_micros, how, rows, only_new)
+        return TableCommit(self.number, self.parent, self.at_micros, how, rows, only_new)
 
     def _count(self, name: str) -> int:
         text = str(self.summary.get(name, "0"))
@@ -51,7 +57,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class IcebergMetadata:
     """A table's metadata.
 
     Attributes:
@@ -65,14 +71,14 @@ class Metadata:
 
     table_id: str | None
     current: int | None
-    snapshots: Mapping[int, Snapshot]
+    snapshots: Mapping[int, IcebergSnapshot]
     identifiers: tuple[str, ...] = ()
     schema_id: int | None = None
     schemas: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
-    def chain(self, after: int) -> list[Snapshot] | None:
+    def chain(self, after: int) -> list[IcebergSnapshot] | None:
         """Return the snapshots after one, up to the newest; None if it is not an ancestor."""
-        found: list[Snapshot] = []
+        found: list[IcebergSnapshot] = []
         number = self.current
         while number != after:
             snapshot = self.snapshots.get(number) if number is not None else None
@@ -130,7 +136,7 @@ class Metadata:
         return list(_fields(schema, ())) if schema is not None else []
 
 
-def parse_metadata(text: str | bytes) -> Metadata:
+def parse_metadata(text: str | bytes) -> IcebergMetadata:
     """Read a metadata file.
 
     Raises:
@@ -149,7 +155,7 @@ def parse_metadata(text: str | bytes) -> Metadata:
         raise ValueError(f"the metadata file is damaged: {error!r}") from error
     ids = (schemas.get(schema_id) or {}).get("identifier-field-ids") or []
     named = {number: path for number, path, _ in _fields(schemas.get(schema_id) or {}, ())}
-    return Metadata(
+    return IcebergMetadata(
         document.get("table-uuid"),
         None if current in (None, -1) else int(current),
         {snapshot.number: snapshot for snapshot in found},
@@ -172,9 +178,9 @@ def _identifiers(paths: Iterator[Path | None] | Any) -> tuple[str, ...]:
     return tuple(path[0] for path in found if path is not None) if whole else ()
 
 
-def _snapshot(document: Mapping[str, Any]) -> Snapshot:
+def _snapshot(document: Mapping[str, Any]) -> IcebergSnapshot:
     summary = document.get("summary") or {}
-    return Snapshot(
+    return IcebergSnapshot(
         int(document["snapshot-id"]),
         document.get("parent-snapshot-id"),
         int(document["timestamp-ms"]) * 1000,

@@ -10,11 +10,11 @@ from shared.read_only_sql import as_subquery, check_reads
 from shared.table_names import name_parts
 from tap_spark.jdbc.columns import struct_of
 from tap_spark.jdbc.dialects import dialect_for
-from tap_spark.jdbc.failures import REDISCOVER, run
+from tap_spark.jdbc.failures import REDISCOVER, with_retries
 from tap_spark.jdbc.metadata import table_info
 from tap_spark.jdbc.options import jdbc_options
-from tap_spark.jdbc.reading import Reading, database_name, session_options
-from tap_spark.jdbc.table_slices import Task, slices_of
+from tap_spark.jdbc.reading import JdbcQuery, database_name, session_options
+from tap_spark.jdbc.table_slices import JdbcRead, read_slices
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 from tap_spark.jdbc.urls import reader_options
 from tap_spark.plans import Resume, Slice, StreamPlan
@@ -70,7 +70,7 @@ class JdbcSource:
         key = None
         if plan.resume is Resume.REPLICATION_KEY:
             key = known[str(plan.replication_key)]
-        reading = Reading(
+        query = JdbcQuery(
             self.dialect,
             self._query() if table is None else self.dialect.table(table.parts),
             tuple(known[name] for name in plan.columns),
@@ -78,10 +78,10 @@ class JdbcSource:
             key,
         )
         if key is not None and plan.start_value is not None:
-            reading = self._since(reading, plan.start_value)
+            query = self._since(query, plan.start_value)
         split = self._split(known)
-        yield from slices_of(
-            Task(spark, self.connection, plan, self.options, reading, table, split)
+        yield from read_slices(
+            JdbcRead(spark, self.connection, plan, self.options, query, table, split)
         )
 
     def _table(self, spark: SparkSession) -> TableInfo | None:
@@ -100,7 +100,7 @@ class JdbcSource:
         """Describe the columns of a query, which Spark's reader asks the database for."""
         options = {**self._options(), "dbtable": self._query()}
         reader = spark.read.format("jdbc").options(**options)
-        struct = run(lambda: reader.load().schema, self.connection, self.where)
+        struct = with_retries(lambda: reader.load().schema, self.connection, self.where)
         return tuple(
             ColumnInfo(f.name, "", f.dataType.simpleString(), True, self.dialect.quote(f.name))
             for f in struct.fields
@@ -125,9 +125,9 @@ class JdbcSource:
     def _changed(self, text: str) -> SourceError:
         return SourceError(text, where=self.where, hint=REDISCOVER)
 
-    def _since(self, reading: Reading, start: object) -> Reading:
+    def _since(self, query: JdbcQuery, start: object) -> JdbcQuery:
         try:
-            return reading.since(start)
+            return query.since(start)
         except ValueError as error:
             raise SourceError(
                 f"the bookmark does not fit the replication key: {error}",

@@ -13,11 +13,11 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 from shared.spark_errors import plain_path
 from shared.storage import open_input
 from tap_spark.sources import json_documents, paths
-from tap_spark.sources.bare_values import BareValues, places_of_text
+from tap_spark.sources.bare_values import UnquotedValues, text_fields_of
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
 from tap_spark.sources.frames import CORRUPT, FILE, col, fail, file_of, tidy, without_corrupt
 from tap_spark.sources.line_reader import BOM
-from tap_spark.sources.looks import FileLook
+from tap_spark.sources.looks import StorageFileInspector
 from tap_spark.sources.resume import LineRules
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class JsonSource(FileSource):
         frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
         return frame.drop(FILE)
 
-    def change_for(self, struct: StructType) -> BareValues | None:
+    def change_for(self, struct: StructType) -> UnquotedValues | None:
         """See `FileSource.change_for`."""
-        places = places_of_text(struct)
-        return None if places is None else BareValues(places)
+        text_fields = text_fields_of(struct)
+        return None if text_fields is None else UnquotedValues(text_fields)
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
@@ -104,12 +104,14 @@ class JsonSource(FileSource):
             return None
         return LineRules()
 
-    def whole_line(self, url: str, start: int, end: int) -> bool:
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:
         """See `GrowingFiles`: only a complete object or array is read."""
         if end - start > LONGEST_CHECKED:
             return False
         try:
-            value = orjson.loads(FileLook().read_at(url, start, end - start).removeprefix(BOM))
+            value = orjson.loads(
+                StorageFileInspector().read_at(url, start, end - start).removeprefix(BOM)
+            )
         except orjson.JSONDecodeError:
             return False
         return isinstance(value, dict | list)

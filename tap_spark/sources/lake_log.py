@@ -10,7 +10,7 @@ MAX_COMMITS = 100
 MAX_ROWS = 1_000_000
 
 
-class How(Enum):
+class ChangeReadMode(Enum):
     """How the changes of a commit are read."""
 
     FEED = "from the log of changes"
@@ -19,7 +19,7 @@ class How(Enum):
 
 
 @dataclass(frozen=True)
-class Commit:
+class TableCommit:
     """One version or snapshot.
 
     Attributes:
@@ -35,18 +35,18 @@ class Commit:
     position: int
     before: int | None
     at_micros: int
-    how: How = How.FEED
+    how: ChangeReadMode = ChangeReadMode.FEED
     rows: int = 0
     only_new: bool = False
     alone: bool = False
 
 
-Part = tuple[Commit, ...]
+CommitGroup = tuple[TableCommit, ...]
 
 
-def parts(
-    commits: Sequence[Commit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
-) -> list[Part]:
+def group_commits(
+    commits: Sequence[TableCommit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
+) -> list[CommitGroup]:
     """Group the commits that are read together, in order.
 
     Args:
@@ -55,14 +55,14 @@ def parts(
         max_rows: Most changed rows of a group of several commits. Commits that are compared
             have neither limit: comparing many costs as much as comparing one.
     """
-    found: list[list[Commit]] = []
+    found: list[list[TableCommit]] = []
     rows = 0
     for commit in commits:
         last = found[-1] if found else []
         together = bool(last) and last[0].how is commit.how and not commit.alone
-        if commit.how is How.APPENDED:
+        if commit.how is ChangeReadMode.APPENDED:
             together = False
-        elif commit.how is How.FEED:
+        elif commit.how is ChangeReadMode.FEED:
             together = together and len(last) < max_commits and rows + commit.rows <= max_rows
         if together:
             last.append(commit)
@@ -73,18 +73,18 @@ def parts(
     return [tuple(part) for part in found]
 
 
-def with_compared(commits: Sequence[Commit]) -> list[Commit]:
+def with_compared(commits: Sequence[TableCommit]) -> list[TableCommit]:
     """Compare all commits at once, from the first that must be compared to the last."""
-    found = [index for index, commit in enumerate(commits) if commit.how is How.COMPARE]
+    found = [index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE]
     if not found:
         return list(commits)
     return [
-        replace(commit, how=How.COMPARE) if found[0] <= index <= found[-1] else commit
+        replace(commit, how=ChangeReadMode.COMPARE) if found[0] <= index <= found[-1] else commit
         for index, commit in enumerate(commits)
     ]
 
 
-def halves(part: Part) -> tuple[Part, Part]:
+def split_in_half(part: CommitGroup) -> tuple[CommitGroup, CommitGroup]:
     """Split a group of several commits in two."""
     middle = len(part) // 2
     return part[:middle], part[middle:]

@@ -44,21 +44,28 @@ class LineRange:
 
 
 def cut_ranges(
-    url: str, number: int, start: int, end: int, *, piece: int, header: bool, comment: bytes = b""
+    url: str,
+    number: int,
+    start: int,
+    end: int,
+    *,
+    range_bytes: int,
+    header: bool,
+    comment: bytes = b"",
 ) -> list[LineRange]:
-    """Cut a line-aligned part of a file into ranges of about `piece` bytes."""
+    """Cut a line-aligned part of a file into ranges of about `range_bytes` bytes."""
     return [
         LineRange(
             url,
             number,
             at,
-            min(at + piece, end),
+            min(at + range_bytes, end),
             end,
             aligned=at == start,
             header=header and at == 0,
             comment=comment,
         )
-        for at in range(start, end, piece)
+        for at in range(start, end, range_bytes)
     ]
 
 
@@ -76,26 +83,26 @@ def reader(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                for piece in tasks[task]:
-                    for lines in read_range(piece):
+                for line_range in tasks[task]:
+                    for lines in read_range(line_range):
                         yield lines if change is None else _changed(lines, change)
 
     return read
 
 
-def read_range(piece: LineRange) -> Iterator[pa.RecordBatch]:
+def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
     """Read the lines of a range, without their line ends."""
     try:
-        with open_random(piece.url) as file:
-            header = piece.header
-            for values in _lines(file, piece):
-                kept = values.slice(_header_lines(values, piece.comment)) if header else values
-                header = header and not len(kept) and _only_blank(values, piece.comment)
-                numbers = pa.repeat(pa.scalar(piece.number, pa.int32()), len(kept))
+        with open_random(line_range.url) as file:
+            header = line_range.header
+            for values in _lines(file, line_range):
+                kept = values.slice(_header_lines(values, line_range.comment)) if header else values
+                header = header and not len(kept) and _only_blank(values, line_range.comment)
+                numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
                 yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
     except OSError as error:
         raise RuntimeError(
-            row_failure(problem=f"the file cannot be read: {error}", file=piece.url)
+            row_failure(problem=f"the file cannot be read: {error}", file=line_range.url)
         ) from error
 
 
@@ -107,9 +114,9 @@ def _changed(lines: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> p
 
 def has_line(url: str, end: int, comment: bytes = b"") -> bool:
     """Return whether a file has a line before `end` that is neither blank nor a comment."""
-    piece = LineRange(url, 0, 0, end, end, aligned=True)
+    line_range = LineRange(url, 0, 0, end, end, aligned=True)
     with open_random(url) as file:
-        return any(not _only_blank(values, comment) for values in _lines(file, piece))
+        return any(not _only_blank(values, comment) for values in _lines(file, line_range))
 
 
 def split_lines(data: bytes) -> pa.Array:
@@ -123,11 +130,15 @@ def split_lines(data: bytes) -> pa.Array:
     return pc.split_pattern(pa.array([data], pa.binary()), b"\n").flatten()
 
 
-def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
-    at = piece.start if piece.aligned else next_line_start(file, piece.start, piece.limit)
-    end = piece.limit
-    if piece.stop < piece.limit:
-        end = next_line_start(file, piece.stop, piece.limit)
+def _lines(file: pa.NativeFile, line_range: LineRange) -> Iterator[pa.Array]:
+    at = (
+        line_range.start
+        if line_range.aligned
+        else next_line_start(file, line_range.start, line_range.limit)
+    )
+    end = line_range.limit
+    if line_range.stop < line_range.limit:
+        end = next_line_start(file, line_range.stop, line_range.limit)
     carried: list[bytes] = []
     while at < end:
         wanted = min(CHUNK, end - at)

@@ -19,7 +19,7 @@ COUNT_CHUNK = 4 * KIB * KIB
 TERMINATOR = re.compile(rb"\r\n|\n|\r")
 
 
-class FileLook:
+class StorageFileInspector:
     """Inspects files, local or by fsspec; opens the file for each call."""
 
     def fingerprint(self, url: str, length: int) -> str:

@@ -26,7 +26,7 @@ _GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True)
-class FileNow:
+class ListedFile:
     """A file as it is listed now.
 
     Attributes:
@@ -88,13 +88,13 @@ def expanded(pattern: str) -> list[str]:
     return [full for choice in choices for full in expanded(before + choice + after)]
 
 
-def list_files(paths: tuple[str, ...]) -> list[FileNow]:
+def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
     """List the data files of resolved paths, sorted by URL, each once.
 
     Raises:
         SourceError: A remote storage rejects the request, or does not answer.
     """
-    files: dict[str, FileNow] = {}
+    files: dict[str, ListedFile] = {}
     for path in paths:
         listing = _local_files(path) if local_path(path) is not None else _listed(path)
         files.update((file.url, file) for file in listing)
@@ -121,7 +121,7 @@ def spark_url(url: str) -> str:
     return escaped(url)
 
 
-def _local_files(path: str) -> Iterator[FileNow]:
+def _local_files(path: str) -> Iterator[ListedFile]:
     literal = unescaped(path)
     roots = [literal] if Path(literal).exists() else []
     if not roots:
@@ -130,10 +130,10 @@ def _local_files(path: str) -> Iterator[FileNow]:
         yield from _below(Path(root))
 
 
-def _below(root: Path, *, partitioned: bool = False) -> Iterator[FileNow]:
+def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
     if root.is_file():
         stat = root.stat()
-        yield FileNow(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
+        yield ListedFile(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
     elif root.is_dir():
         for child in sorted(root.iterdir()):
             if _hidden(child.name):
@@ -142,7 +142,7 @@ def _below(root: Path, *, partitioned: bool = False) -> Iterator[FileNow]:
                 yield from _below(child, partitioned=partitioned or child.is_dir())
 
 
-def _listed(path: str) -> list[FileNow]:
+def _listed(path: str) -> list[ListedFile]:
     try:
         with failures(path):
             return list(_remote_files(path))
@@ -154,7 +154,7 @@ def _listed(path: str) -> list[FileNow]:
         ) from error
 
 
-def _remote_files(path: str) -> Iterator[FileNow]:
+def _remote_files(path: str) -> Iterator[ListedFile]:
     scheme = path.split("://", 1)[0]
     filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", path))
     for pattern in expanded(inside):
@@ -169,10 +169,12 @@ def _remote_below(
     info: dict[str, Any],
     *,
     partitioned: bool = False,
-) -> Iterator[FileNow]:
+) -> Iterator[ListedFile]:
     if info["type"] == "file":
         mtime = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
-        yield FileNow(f"{scheme}://{name.lstrip('/')}", int(info["size"]), str(mtime), partitioned)
+        yield ListedFile(
+            f"{scheme}://{name.lstrip('/')}", int(info["size"]), str(mtime), partitioned
+        )
         return
     for child in filesystem.ls(name, detail=True):
         leaf = child["name"].rstrip("/").rpartition("/")[2]

@@ -8,13 +8,13 @@ from datetime import date, timedelta
 from enum import Enum
 from typing import Any, Protocol
 
-from tap_spark.sources.paths import FileNow
+from tap_spark.sources.paths import ListedFile
 
 FORGET_DAYS = 30
 """Days for which the position of a file that is no longer listed is kept."""
 
 
-class Found(str, Enum):
+class FileChange(str, Enum):
     """How a file changed since its position was written."""
 
     NEW = "new"
@@ -25,7 +25,7 @@ class Found(str, Enum):
 
 
 @dataclass(frozen=True)
-class FileMark:
+class FilePosition:
     """How far a file was read; one entry of `bookmarks.<stream>.files`.
 
     Attributes:
@@ -46,7 +46,7 @@ class FileMark:
     gone: str | None = None
 
     @classmethod
-    def from_json(cls, value: object) -> FileMark:
+    def from_json(cls, value: object) -> FilePosition:
         """Read a position from the state.
 
         Raises:
@@ -72,8 +72,8 @@ class FileMark:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-class Look(Protocol):
-    """Inspects a file as far as `decide` needs it."""
+class FileInspector(Protocol):
+    """Inspects a file as far as `plan_range` needs it."""
 
     def fingerprint(self, url: str, length: int) -> str:
         """Hash the first `length` bytes of the file."""
@@ -89,88 +89,94 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Bytes of one file to be read; `start` and `end` are line starts, or the file's end.
+class FileRange:
+    """Bytes of one file to read; `start` and `end` are line starts, or the end of the file.
 
     Attributes:
         file: The file as listed.
         start: First byte.
         end: Byte after the last.
-        found: Why it is read.
+        change: How the file changed.
         lines: Line ends before `start`, if known.
     """
 
-    file: FileNow
+    file: ListedFile
     start: int
     end: int
-    found: Found
+    change: FileChange
     lines: int | None = 0
 
 
-def decide(
-    file: FileNow, mark: FileMark | None, look: Look, *, lines: bool = True
-) -> Reading | None:
+def plan_range(
+    file: ListedFile, position: FilePosition | None, inspector: FileInspector, *, lines: bool = True
+) -> FileRange | None:
     """Decide which bytes of a file to read; None if nothing is new.
 
     Args:
         file: The file as listed now.
-        mark: How far it was read, if ever.
-        look: Inspects the file; called only if its size or time changed.
+        position: How far it was read, if ever.
+        inspector: Inspects the file; called only if its size or time changed.
         lines: Whether reading may resume after the last line; else a file that grew is read
             again as a whole.
     """
-    if mark is None:
-        return Reading(file, 0, file.size, Found.NEW) if file.size else None
-    if file.size < mark.offset:
-        return Reading(file, 0, file.size, Found.TRUNCATED)
-    touched = (file.size, file.mtime) != (mark.size, mark.mtime)
-    if touched and look.fingerprint(file.url, mark.offset) != mark.fingerprint:
-        return Reading(file, 0, file.size, Found.REWRITTEN)
-    if file.size == mark.offset:
+    if position is None:
+        return FileRange(file, 0, file.size, FileChange.NEW) if file.size else None
+    if file.size < position.offset:
+        return FileRange(file, 0, file.size, FileChange.TRUNCATED)
+    touched = (file.size, file.mtime) != (position.size, position.mtime)
+    if touched and inspector.fingerprint(file.url, position.offset) != position.fingerprint:
+        return FileRange(file, 0, file.size, FileChange.REWRITTEN)
+    if file.size == position.offset:
         return None
-    start, found = _resume(file, mark, look) if lines else (0, Found.GROWN)
-    return Reading(file, start, file.size, found, mark.lines) if start < file.size else None
+    start, change = _resume(file, position, inspector) if lines else (0, FileChange.GROWN)
+    return FileRange(file, start, file.size, change, position.lines) if start < file.size else None
 
 
-def renewed(file: FileNow, mark: FileMark) -> FileMark:
+def renewed(file: ListedFile, position: FilePosition) -> FilePosition:
     """Renew the position of a file without new data, so that it is not inspected again."""
-    return replace(mark, size=file.size, mtime=file.mtime)
+    return replace(position, size=file.size, mtime=file.mtime)
 
 
-def kept_marks(
-    marks: Mapping[str, FileMark], listed: Collection[str], today: date
-) -> dict[str, FileMark]:
+def kept_positions(
+    positions: Mapping[str, FilePosition], listed: Collection[str], today: date
+) -> dict[str, FilePosition]:
     """Drop the positions of files that have not been listed for `FORGET_DAYS`.
 
     If no file is listed, as in a folder that is not mounted, all stay as they are.
     """
     if not listed:
-        return dict(marks)
+        return dict(positions)
     known = {
-        url: replace(mark, gone=None if url in listed else mark.gone or today.isoformat())
-        for url, mark in marks.items()
+        url: replace(position, gone=None if url in listed else position.gone or today.isoformat())
+        for url, position in positions.items()
     }
     last = (today - timedelta(days=FORGET_DAYS)).isoformat()
-    return {url: mark for url, mark in known.items() if mark.gone is None or mark.gone > last}
+    return {
+        url: position
+        for url, position in known.items()
+        if position.gone is None or position.gone > last
+    }
 
 
-def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
+def _resume(
+    file: ListedFile, position: FilePosition, inspector: FileInspector
+) -> tuple[int, FileChange]:
     """Find the first line that was not read as a whole."""
-    if not mark.offset:
-        return 0, Found.GROWN
-    around = look.read_at(file.url, mark.offset - 1, 3)
+    if not position.offset:
+        return 0, FileChange.GROWN
+    around = inspector.read_at(file.url, position.offset - 1, 3)
     before, after = around[:1], around[1:]
     if before in (b"\n", b"\r"):
         split_crlf = before == b"\r" and after[:1] == b"\n"
-        return mark.offset + split_crlf, Found.GROWN
+        return position.offset + split_crlf, FileChange.GROWN
     if after[:1] in (b"\n", b"\r"):
-        return mark.offset + (2 if after == b"\r\n" else 1), Found.GROWN
-    start = look.unfinished_line(file.url, 0, mark.offset)
-    return start or 0, Found.UNFINISHED
+        return position.offset + (2 if after == b"\r\n" else 1), FileChange.GROWN
+    start = inspector.unfinished_line(file.url, 0, position.offset)
+    return start or 0, FileChange.UNFINISHED
 
 
 def complete_end(
-    url: str, start: int, end: int, look: Look, whole: Callable[[str, int, int], bool]
+    url: str, start: int, end: int, inspector: FileInspector, whole: Callable[[str, int, int], bool]
 ) -> int:
     """Find the end of the lines that may be read, without an incomplete last line.
 
@@ -178,35 +184,35 @@ def complete_end(
         url: The file.
         start: A line start.
         end: Where the file ends.
-        look: Inspects the file.
+        inspector: Inspects the file.
         whole: Returns whether a last line without line end is complete.
     """
-    at = look.unfinished_line(url, start, end)
+    at = inspector.unfinished_line(url, start, end)
     return end if at is None or whole(url, at, end) else at
 
 
 def waves(
-    readings: Sequence[Reading], wave_bytes: int, cut: Cut
-) -> Iterator[list[tuple[Reading, int, int]]]:
+    file_ranges: Sequence[FileRange], wave_bytes: int, cut: FindLineStart
+) -> Iterator[list[tuple[FileRange, int, int]]]:
     """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
 
     Args:
-        readings: What is to be read, in order.
+        file_ranges: What is to be read, in order.
         wave_bytes: Bytes after which a wave is closed.
         cut: Finds the first line start at or after an offset.
 
     Yields:
-        For each wave its parts `(reading, start, end)`; all waves cover every range once.
+        For each wave its parts `(file_range, start, end)`; all waves cover every range once.
     """
-    wave: list[tuple[Reading, int, int]] = []
+    wave: list[tuple[FileRange, int, int]] = []
     room = wave_bytes
-    for reading in readings:
-        start = reading.start
-        while start < reading.end:
-            end = reading.end
+    for file_range in file_ranges:
+        start = file_range.start
+        while start < file_range.end:
+            end = file_range.end
             if end - start > room:
-                end = min(end, cut(reading.file.url, start + room, reading.end))
-            wave.append((reading, start, end))
+                end = min(end, cut(file_range.file.url, start + room, file_range.end))
+            wave.append((file_range, start, end))
             room -= end - start
             start = end
             if room <= 0:
@@ -216,7 +222,7 @@ def waves(
         yield wave
 
 
-class Cut(Protocol):
+class FindLineStart(Protocol):
     """Finds line starts."""
 
     def __call__(self, url: str, at: int, limit: int) -> int:

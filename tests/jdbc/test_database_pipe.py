@@ -66,7 +66,7 @@ def records(output: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
-def test_discover_choose_load_and_go_on(shop: Database, tmp_path: Path) -> None:
+def test_discover_select_load_and_resume(shop: Database, tmp_path: Path) -> None:
     runs = Runs(tmp_path, shop)
     found = runs.run(runs.tap("--discover"))
     assert found.returncode == 0, found.stderr.decode()

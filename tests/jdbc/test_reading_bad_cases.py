@@ -59,7 +59,7 @@ def test_a_database_that_does_not_exist(lake_spark, postgres):
     assert "'url'" in failure(lake_spark, table_stream(postgres, "t", url=url))
 
 
-def test_no_permission(lake_spark, postgres):
+def test_a_missing_permission(lake_spark, postgres):
     stream = table_stream(postgres, "secret", user="narrow_reader", password="reads only")
     text = failure(lake_spark, stream)
     assert "permission denied" in text

@@ -34,7 +34,7 @@ def changes(spark: SparkSession, rows: list[tuple[int, bool, int, str]], *keys: 
     return [(row["id"], row["v"], row["_sdc_deleted_at"] is not None) for row in found]
 
 
-def test_what_a_commit_puts_back_is_no_change(spark: SparkSession) -> None:
+def test_rows_that_a_commit_restores_are_not_changes(spark: SparkSession) -> None:
     rows = [(0, True, 1, "a"), (0, False, 1, "a"), (1, True, 1, "a"), (2, False, 1, "a")]
     assert changes(spark, rows, "id") == [(1, "a", True), (1, "a", False)]
 
@@ -54,7 +54,7 @@ def test_equal_rows_are_counted(spark: SparkSession) -> None:
     assert changes(spark, turned) == [(1, "a", False)] * 2
 
 
-def test_values_that_spark_takes_for_equal_are_told_apart(spark: SparkSession) -> None:
+def test_values_that_spark_treats_as_equal_are_distinguished(spark: SparkSession) -> None:
     select = (
         "SELECT 1 AS id, {d} AS d, map('k', {d}) AS m, parse_json('{j}') AS v, "
         "'{t}' COLLATE UTF8_LCASE AS t, named_struct('d', {d}) AS s"
@@ -142,7 +142,5 @@ def test_a_type_that_cannot_hold_older_values_is_an_error(spark: SparkSession) -
         (T.NullType(), T.BinaryType(), True),
     ],
 )
-def test_a_type_widens_where_no_value_is_lost(
-    have: T.DataType, want: T.DataType, fits: bool
-) -> None:
+def test_a_type_widens_if_no_value_is_lost(have: T.DataType, want: T.DataType, fits: bool) -> None:
     assert widens(have, want) is fits

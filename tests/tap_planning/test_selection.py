@@ -84,7 +84,7 @@ def present(schema: dict, path: tuple) -> bool:
     return True
 
 
-def test_a_struct_without_any_selected_field_goes():
+def test_a_struct_without_any_selected_field_is_removed():
     tree = {"a": {"x": {}, "y": {}}, "b": {}}
     off = {"selected": False}
     marks = {("properties", "a", "properties", name): off for name in "xy"}

@@ -11,7 +11,7 @@ from shared.errors import SourceError
 from tap_spark.catalog import metadata_of
 from tap_spark.config import TapConfig
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.connections import connection_for
+from tap_spark.connections import table_lister
 from tap_spark.connections.catalogs import Details
 from tap_spark.discovery import catalog_for
 from tap_spark.replication import plan_streams
@@ -68,7 +68,7 @@ def connection(catalog: str, **settings) -> ConnectionConfig:
 
 
 def found(spark, config: ConnectionConfig):
-    return {table.stream.name: table for table in connection_for(config).tables(spark)}
+    return {table.stream.name: table for table in table_lister(config).tables(spark)}
 
 
 def test_spark_s_own_catalog(own):
@@ -86,7 +86,7 @@ def test_spark_s_own_catalog(own):
     assert tables["own_db-changes"].row_count is None
 
 
-def test_views_may_be_left_out(own):
+def test_views_may_be_excluded(own):
     config = connection("spark_catalog", include=("own_db.*",), views=False)
     assert "own_db-seen" not in found(own, config)
     config = connection("spark_catalog", include=("own_db.*",), exclude=("*.[pc]*",))

@@ -101,7 +101,7 @@ def test_utf16_and_compressed_csv_by_file(spark, tmp_path):
     assert len(slices[-1].bookmark["files"]) == 2
 
 
-def test_a_file_emptied_has_no_rows(spark, tmp_path):
+def test_an_emptied_file_has_no_rows(spark, tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("k,v\n1,2\n")
     for settings in ({}, {"replication_key": "k"}, {"schema": "k INT, v INT"}):

@@ -85,7 +85,7 @@ def test_avro_types_that_have_none_in_common(lake_spark, tmp_path):
 
 
 @pytest.mark.server
-def test_what_is_no_avro(lake_spark, write):
+def test_files_that_are_not_avro(lake_spark, write):
     path = write("a.avro", "no avro at all")
     text = failure(lambda: types(lake_spark, stream("avro", path)))
     assert "it is not an Avro file" in text

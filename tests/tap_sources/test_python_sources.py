@@ -140,7 +140,7 @@ def test_its_own_errors_name_the_line(spark, package, fail, line, text):
         ("broken.Source", "cannot import '{}.broken': ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_no_source(package, name, text):
+def test_classes_that_are_not_sources(package, name, text):
     package = package.partition(".")[0]
     with pytest.raises(SourceError) as caught:
         source_for(stream(f"{package}.{name}"))

@@ -105,7 +105,7 @@ def test_the_bookmark_is_pushed_down(spark, shop, config):
 SHOP_LINES = "sh_op.order_lines"
 
 
-def test_a_table_that_is_gone(spark, shop):
+def test_a_missing_table(spark, shop):
     text = failure(spark, table("NOWHERE.T"))
     assert "`NOWHERE`.`T` cannot be found" in text
     assert "it was dropped or renamed" in text

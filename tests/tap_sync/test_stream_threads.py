@@ -30,7 +30,7 @@ def test_one_at_a_time_keeps_the_order_and_the_thread() -> None:
     assert seen == [(n, threading.current_thread()) for n in range(4)]
 
 
-def test_so_many_run_together_and_no_more() -> None:
+def test_the_number_of_parallel_functions_is_limited() -> None:
     barrier = threading.Barrier(3, timeout=20)
     running: list[int] = []
     most: list[int] = []

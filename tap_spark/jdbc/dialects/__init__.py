@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
     from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
-Only = tuple["str | None", str]
+TableName = tuple["str | None", str]
 """Schema and name of one table; without a schema the database uses its default."""
 
 MODULES = {
-    "postgresql": "postgresql:PostgreSql",
-    "mysql": "mysql:MySql",
-    "sqlserver": "sqlserver:SqlServer",
-    "oracle": "oracle:Oracle",
-    "sqlite": "sqlite:Sqlite",
-    "duckdb": "duckdb:DuckDb",
-    "other": "generic:Generic",
+    "postgresql": "postgresql:PostgreSqlDialect",
+    "mysql": "mysql:MySqlDialect",
+    "sqlserver": "sqlserver:SqlServerDialect",
+    "oracle": "oracle:OracleDialect",
+    "sqlite": "sqlite:SqliteDialect",
+    "duckdb": "duckdb:DuckDbDialect",
+    "other": "generic:GenericDialect",
 }
 """Module and class of each database, by the names of `shared.jdbc_drivers`."""
 
 
-class Ask(Protocol):
+class QueryRunner(Protocol):
     """Queries the database."""
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -61,11 +61,11 @@ class Dialect(Protocol):
         """Quote a table's name with its schema."""
         ...
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view the user may read, by a handful of metadata queries.
 
         Args:
-            ask: Queries the database.
+            run_query: Queries the database.
             only: Describe this table alone, even if the user may not read it.
         """
         ...

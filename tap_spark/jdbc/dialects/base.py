@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
 Row = Mapping[str, Any]
@@ -100,28 +100,30 @@ class MetadataDialect(SqlDialect):
     this_schema = ""
     """SQL for the schema of a table that is named without one."""
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view the user may read, by three queries.
 
         Args:
-            ask: Queries the database.
+            run_query: Queries the database.
             only: Describe this table alone.
         """
         wanted = self.all_tables
         if only:
             schema = self.this_schema if only[0] is None else self.text(only[0])
             wanted = self.one_table.format(schema=schema, name=self.text(only[1]))
-        tables = self._ask(ask, self.tables_query, wanted)
-        keys = grouped(self._ask(ask, self.keys_query, wanted), "schema", "name")
-        columns = grouped(self._ask(ask, self.columns_query, wanted), "schema", "name")
+        tables = self._run_query(run_query, self.tables_query, wanted)
+        keys = group_rows(self._run_query(run_query, self.keys_query, wanted), "schema", "name")
+        columns = group_rows(
+            self._run_query(run_query, self.columns_query, wanted), "schema", "name"
+        )
         found = []
         for row in tables:
             at = (row["schema"], row["name"])
             found.append(self._put_together(row, keys.get(at, []), columns.get(at, [])))
         return in_order(table for table in found if table.columns)
 
-    def _ask(self, ask: Ask, query: str, wanted: str) -> list[dict[str, Any]]:
-        return ask(query.replace("{wanted}", wanted))
+    def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
+        return run_query(query.replace("{wanted}", wanted))
 
     def _put_together(self, row: Row, keys: list[Row], rows: list[Row]) -> TableInfo:
         rows = sorted(self.columns_of(rows), key=lambda item: int(item["place"]))
@@ -205,7 +207,7 @@ def is_ordered(spark_type: str) -> bool:
     return kind in NUMBERS or kind in TEMPORAL
 
 
-def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     """Put rows of the same keys together, in their order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:

@@ -42,7 +42,7 @@ _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 _NESTED = re.compile(r"(STRUCT|MAP|UNION)\(.*|.*\[\d*\]", re.DOTALL)
 
 
-class DuckDb(MetadataDialect):
+class DuckDbDialect(MetadataDialect):
     """Quotes, metadata and values of DuckDB."""
 
     name = "duckdb"

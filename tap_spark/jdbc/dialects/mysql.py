@@ -51,7 +51,7 @@ TYPES: dict[str, tuple[str, str, str]] = {
 _MAX_BITS = 63
 
 
-class MySql(MetadataDialect):
+class MySqlDialect(MetadataDialect):
     """Quotes, metadata and values of MySQL and MariaDB. What they call a database is a schema."""
 
     name = "mysql"

@@ -33,7 +33,7 @@ _DIGITS = re.compile(r"\(\d+\)")
 _INTEGER_DIGITS = 38
 
 
-class Oracle(MetadataDialect):
+class OracleDialect(MetadataDialect):
     """Quotes, metadata and values of Oracle. What it calls a user is a schema."""
 
     name = "oracle"

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.dialects.base import (
     Row,
     SqlDialect,
-    grouped,
+    group_rows,
     in_order,
     is_ordered,
     with_era,
@@ -92,32 +92,32 @@ READABLE_TABLE = "pg_catalog.has_any_column_privilege(c.oid, 'SELECT')"
 READABLE_COLUMN = "pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')"
 
 
-class PostgreSql(SqlDialect):
+class PostgreSqlDialect(SqlDialect):
     """Quotes, metadata and values of PostgreSQL."""
 
     name = "postgresql"
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view the user may read, by two or three queries.
 
         Args:
-            ask: Queries the database.
+            run_query: Queries the database.
             only: Describe this table alone, even if the user may not read it.
         """
         # The exact size needs a lock, which a table that is being altered does not grant.
         size = "pg_catalog.pg_relation_size(l.oid)" if only else "l.relpages::bigint * 8192"
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_TABLE}"
-        tables = ask(TABLES.format(size=size, wanted=wanted))
+        tables = run_query(TABLES.format(size=size, wanted=wanted))
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_COLUMN}"
-        rows = ask(COLUMNS.format(wanted=wanted))
+        rows = run_query(COLUMNS.format(wanted=wanted))
         if any(row["base"] == "money" for row in rows):
-            money = {"money_scale": ask(MONEY)[0]["scale"]}
+            money = {"money_scale": run_query(MONEY)[0]["scale"]}
             rows = [{**row, **money} for row in rows]
-        columns = grouped(rows, "id")
+        columns = group_rows(rows, "id")
         found = (self._table(row, columns.get((row["id"],), [])) for row in tables)
         return in_order(table for table in found if table.columns)
 
-    def _named(self, only: Only) -> str:
+    def _named(self, only: TableName) -> str:
         schema, name = only
         if schema is None:
             return f"c.relname = {self.text(name)} AND pg_catalog.pg_table_is_visible(c.oid)"

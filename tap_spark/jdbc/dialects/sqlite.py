@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.dialects.base import (
     MetadataDialect,
     Row,
@@ -31,7 +31,7 @@ _STATISTICS = "SELECT tbl AS name, max(stat + 0) AS row_count FROM sqlite_stat1 
 _AS = re.compile(r" AS (\w+)")
 
 
-class Sqlite(MetadataDialect):
+class SqliteDialect(MetadataDialect):
     """Quotes, metadata and values of SQLite."""
 
     name = "sqlite"
@@ -51,18 +51,18 @@ class Sqlite(MetadataDialect):
     all_tables = "1"
     one_table = "m.name = {name}"
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view, by three or four queries."""
-        found = super().tables(ask, (None, only[1]) if only else None)
-        known = self._ask(
-            ask, "SELECT 1 AS name FROM sqlite_master WHERE name = 'sqlite_stat1'", ""
+        found = super().tables(run_query, (None, only[1]) if only else None)
+        known = self._run_query(
+            run_query, "SELECT 1 AS name FROM sqlite_master WHERE name = 'sqlite_stat1'", ""
         )
-        rows = self._ask(ask, _STATISTICS, "") if known else []
+        rows = self._run_query(run_query, _STATISTICS, "") if known else []
         counts = {row["name"]: whole(row["row_count"]) for row in rows}
         return in_order(replace(table, row_count=counts.get(table.name)) for table in found)
 
-    def _ask(self, ask: Ask, query: str, wanted: str) -> list[dict[str, Any]]:
-        return ask(query.replace("{wanted}", wanted), _AS.findall(query))
+    def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
+        return run_query(query.replace("{wanted}", wanted), _AS.findall(query))
 
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its declared type and the affinity that follows from it."""

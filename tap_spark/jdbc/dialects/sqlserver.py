@@ -37,7 +37,7 @@ TYPES: dict[str, tuple[str, str, str]] = {
 """Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
 
 
-class SqlServer(MetadataDialect):
+class SqlServerDialect(MetadataDialect):
     """Quotes, metadata and values of SQL Server."""
 
     name = "sqlserver"
