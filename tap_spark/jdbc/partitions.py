@@ -58,7 +58,7 @@ class TableStatistics:
 
 
 @dataclass(frozen=True)
-class KeyRange:
+class KeyInterval:
     """Keys from `low` to below `high`, open if None; the range without `low` includes nulls."""
 
     low: Json = None
@@ -75,7 +75,7 @@ class PartPlan:
         pages: First blocks of the parts of one slice; empty for one part.
     """
 
-    slices: tuple[tuple[KeyRange, ...], ...] = ()
+    slices: tuple[tuple[KeyInterval, ...], ...] = ()
     pages: tuple[int, ...] = ()
 
 
@@ -141,10 +141,10 @@ def page_starts(pages: int, parts: int) -> list[int]:
     return [pages * number // parts for number in range(parts)] if parts > 1 else []
 
 
-def key_ranges(bounds: Sequence[Json]) -> tuple[KeyRange, ...]:
+def key_ranges(bounds: Sequence[Json]) -> tuple[KeyInterval, ...]:
     """Return the ranges between ascending bounds; every key, and null, is in exactly one."""
     edges = [None, *bounds, None]
-    return tuple(KeyRange(low, high) for low, high in pairwise(edges))
+    return tuple(KeyInterval(low, high) for low, high in pairwise(edges))
 
 
 def spread_evenly(bounds: Sequence[T], ranges: int) -> list[T]:
@@ -154,7 +154,7 @@ def spread_evenly(bounds: Sequence[T], ranges: int) -> list[T]:
     return [bounds[len(bounds) * number // ranges] for number in range(1, ranges)]
 
 
-def group_ranges(ranges: Sequence[KeyRange], count: int) -> tuple[tuple[KeyRange, ...], ...]:
+def group_ranges(ranges: Sequence[KeyInterval], count: int) -> tuple[tuple[KeyInterval, ...], ...]:
     """Put neighbouring ranges together in at most `count` groups."""
     count = min(count, len(ranges))
     cuts = [len(ranges) * number // count for number in range(count + 1)]
@@ -191,7 +191,7 @@ def from_number(number: int, key_type: str) -> Json:
     return number if key_type in INTEGERS else moment_text(number, key_type)
 
 
-def range_condition(column: str, part: KeyRange, literal: Literal) -> str | None:
+def range_condition(column: str, part: KeyInterval, literal: Literal) -> str | None:
     """Write a range as a condition; None if it is everything.
 
     Args:

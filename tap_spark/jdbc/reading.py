@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.jdbc.dialects import Dialect
-    from tap_spark.jdbc.partitions import KeyRange
+    from tap_spark.jdbc.partitions import KeyInterval
     from tap_spark.jdbc.snapshots import DatabaseSnapshot
     from tap_spark.jdbc.tables import ColumnInfo
 
@@ -76,7 +76,7 @@ class JdbcQuery:
         return self.dialect.quote(BLOCK)
 
     def in_ranges(
-        self, spark: SparkSession, ranges: Sequence[KeyRange], by: ColumnInfo
+        self, spark: SparkSession, ranges: Sequence[KeyInterval], by: ColumnInfo
     ) -> DataFrame:
         """Return the rows in parts, by ranges of a column."""
         name = self.dialect.quote(KEY)

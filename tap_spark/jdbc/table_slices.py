@@ -16,7 +16,7 @@ from tap_spark.jdbc.facts import key_type_of, table_statistics
 from tap_spark.jdbc.failures import with_retries
 from tap_spark.jdbc.metadata import query_runner
 from tap_spark.jdbc.partitions import (
-    KeyRange,
+    KeyInterval,
     PartPlan,
     TableStatistics,
     as_number,
@@ -126,7 +126,7 @@ def _part_plan(read: JdbcRead, statistics: TableStatistics, parts: int) -> PartP
     ordered = plan.config.sort_by_replication_key
     part_plan = plan_parts(statistics, parts, plan.start_value, key_type, ordered=ordered)
     # A single query needs no snapshot.
-    return PartPlan() if part_plan.slices == ((KeyRange(),),) else part_plan
+    return PartPlan() if part_plan.slices == ((KeyInterval(),),) else part_plan
 
 
 def _planned_slices(read: JdbcRead, query: JdbcQuery, part_plan: PartPlan) -> Iterator[Slice]:
@@ -146,7 +146,7 @@ def _planned_slices(read: JdbcRead, query: JdbcQuery, part_plan: PartPlan) -> It
         yield _slice(read, make, _bookmark(read.plan, ranges[-1]))
 
 
-def _bookmark(plan: StreamPlan, last: KeyRange) -> Mapping[str, Any] | None:
+def _bookmark(plan: StreamPlan, last: KeyInterval) -> Mapping[str, Any] | None:
     """Return the bookmark after a slice: every row below its end has been read by then."""
     if last.high is None or plan.config.sort_by_replication_key:
         return None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tap_spark.jdbc.partitions import (
     MAX_PARTS,
     SLICE_ROWS,
-    KeyRange,
+    KeyInterval,
     KeyStatistics,
     PartPlan,
     TableStatistics,
@@ -33,7 +33,7 @@ MIB = 1024**2
 KEYS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
 
 
-def holds(part: KeyRange, key: int | None) -> bool:
+def holds(part: KeyInterval, key: int | None) -> bool:
     """What the condition of a range says in SQL."""
     if key is None:
         return part.low is None
@@ -143,9 +143,9 @@ def facts(rows: int, **key: Any) -> TableStatistics:
 
 def test_few_rows_above_the_bookmark_are_found_by_the_index() -> None:
     cut = plan_parts(facts(10**6), 4, start=995, key_type="long")
-    assert cut == PartPlan(slices=((KeyRange(),),))
+    assert cut == PartPlan(slices=((KeyInterval(),),))
     cut = plan_parts(facts(10**6), 4, start=2000, key_type="long")
-    assert cut == PartPlan(slices=((KeyRange(),),))
+    assert cut == PartPlan(slices=((KeyInterval(),),))
     cut = plan_parts(facts(9 * SLICE_ROWS), 4, start=900, key_type="long")
     assert [len(parts) for parts in cut.slices] == [4]
 
@@ -194,7 +194,7 @@ def test_any_plan_reads_every_row_once(bounds, start, parts, rows, key, ordered)
 
 def test_conditions() -> None:
     def condition(low: Any, high: Any) -> str | None:
-        return range_condition('"k"', KeyRange(low, high), str)
+        return range_condition('"k"', KeyInterval(low, high), str)
 
     assert condition(None, None) is None
     assert condition(None, 5) == '("k" < 5 OR "k" IS NULL)'
