@@ -46,8 +46,8 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m shared.settings_docs --check
-	$(BIN)/python -m shared.batch_docs --check
+	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings_docs --check
+	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.batch_docs --check
 
 soak: install
 	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.processes import Measured, describe, interleaved, median_seconds, run_piped
 from benchmarks.processes import module as python_module
-from shared.spark_packages import NEEDS
+from shared.spark_packages import LAKES
 
 PROPERTIES = {
     "id": {"type": "integer"},
@@ -44,7 +44,7 @@ class Place:
         self.table = f"delta.`{self.lake}/rows`" if form == "delta" else "plain.rows"
 
     def plain(self, **more: Any) -> Measured:
-        given: dict[str, Any] = {"package": NEEDS[self.form].package, "format": self.form, **more}
+        given: dict[str, Any] = {"package": LAKES[self.form].package, "format": self.form, **more}
         if self.form == "iceberg":
             given["conf"] = {"spark.sql.catalog.plain.warehouse": str(self.lake)}
         return run_piped([python_module("benchmarks.plain_merge", json.dumps(given))], self.folder)

@@ -20,17 +20,13 @@ from shared.batch_kinds import (
     Word,
 )
 from shared.batch_types import POLICIES, STRATEGIES, Side
+from shared.encoding_registry import added_text, batch_formats
 from shared.settings_check import Json
 
-COMPRESSIONS: dict[str, tuple[str, ...]] = {
-    "jsonl": ("none", "gzip", "zstd", "bzip2"),
-    "parquet": ("none", "snappy", "gzip", "zstd", "lz4"),
-    "csv": ("none", "gzip", "zstd", "bzip2"),
-    "avro": ("none", "snappy", "deflate", "zstd"),
-}
+COMPRESSIONS = {name: form.compressions for name, form in batch_formats().items()}
 """Compressions of each format of batch files."""
 
-DEFAULT_COMPRESSION = {"jsonl": "gzip", "parquet": "snappy", "csv": "gzip", "avro": "deflate"}
+DEFAULT_COMPRESSION = {name: str(form.batch_compression) for name, form in batch_formats().items()}
 """What a format gets where the settings name none."""
 
 ORDERED_POLICIES = ("SendToDLQ", "RetryWithBackoff")
@@ -125,7 +121,7 @@ FORMAT = _config(
     "encoding.format",
     Choice(tuple(COMPRESSIONS)),
     "format",
-    "Format of the batch files.",
+    f"Format of the batch files.{added_text()}",
     default="jsonl",
 )
 COMPRESSION = _config(

@@ -1,5 +1,7 @@
 """Encodings: Arrow tables to files and back, one small class per format.
 
+What there is of them is declared (`shared.declared`, and entry points of other packages).
+
 Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
 are read as blocks of whole lines, which `shared.json_lines` parses; the others as Arrow tables,
 which `shared.typed_rows` brings to the stream's columns. Blocks and tables are bounded, whatever
@@ -8,23 +10,17 @@ the size of the file. Compression is told by content, never by a label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from shared.format_avro import AvroFormat
+from shared.encoding_registry import FORMATS, batch_formats
 from shared.format_base import (
     BLOCK_BYTES,
     ROW_GROUP_BYTES,
     TABLE_ROWS,
     ContentError,
     Encoding,
-    Format,
     grouped,
     looks_like,
 )
-from shared.format_columnar import OrcFormat, ParquetFormat
-from shared.format_csv import CsvFormat
 from shared.format_lines import (
-    LineFormat,
     bare_lines,
     check_lines,
     packed_lines,
@@ -40,7 +36,6 @@ __all__ = [
     "TABLE_ROWS",
     "ContentError",
     "Encoding",
-    "Format",
     "bare_lines",
     "check_lines",
     "grouped",
@@ -50,16 +45,5 @@ __all__ = [
     "text_bytes",
 ]
 
-FORMATS: Mapping[str, Format] = {
-    "singer": LineFormat(".singer"),
-    "jsonl": LineFormat(".json"),
-    "json": LineFormat(".json"),
-    "parquet": ParquetFormat(),
-    "orc": OrcFormat(),
-    "csv": CsvFormat(),
-    "avro": AvroFormat(),
-}
-"""Every format by its name in an `Encoding`."""
-
-BATCH_FORMATS = ("jsonl", "parquet", "csv", "avro")
-"""Those that BATCH messages may name."""
+BATCH_FORMATS = tuple(batch_formats())
+"""Encodings that BATCH messages may name."""

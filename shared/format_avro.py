@@ -47,15 +47,8 @@ class AvroFormat:
     of key and value, as in Arrow.
     """
 
-    text = False
-    compressions = ("deflate", "snappy", "zstd", "none")
-
-    def extension(self, compression: str) -> str:  # noqa: ARG002
-        """See `Format`."""
-        return ".avro"
-
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Format`."""
+        """See `Codec`."""
         check_mark(url, b"Obj\x01", "avro", options, packed=True)
         with open_input(url, options) as source:
             try:
@@ -76,7 +69,7 @@ class AvroFormat:
         compression: str,
         options: StorageOptions | None = None,
     ) -> None:
-        """See `Format`."""
+        """See `Codec`."""
         avro, turn = _to_avro(pa.struct(list(schema)), _Names())
         rows = (
             turn(row)
@@ -95,10 +88,7 @@ class AvroFormat:
 
 
 def _fastavro() -> Any:
-    try:
-        return importlib.import_module("fastavro")
-    except ImportError:
-        raise OSError("Avro needs the package fastavro: pip install 'singer-spark[avro]'") from None
+    return importlib.import_module("fastavro")
 
 
 class _Source:

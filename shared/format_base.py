@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
-from shared.storage import COMPRESSIONS, StorageOptions, codec_of_head, head_of, open_input
+from shared.storage import StorageOptions, codec_of_head, head_of, open_input
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """Bytes of lines that are parsed at once."""
@@ -19,9 +18,6 @@ TABLE_ROWS = 16_384
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes that are collected into one row group or stripe."""
-
-COMPRESSED_SUFFIX = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
-LINE_COMPRESSIONS = ("none", *COMPRESSIONS)
 
 LOOKED_AT = 512
 """Bytes at the beginning of a file that tell what it is."""
@@ -65,39 +61,6 @@ class Encoding:
 
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
     """A file is not what it is labelled as; says what it looks like."""
-
-
-class Format(Protocol):
-    """One file format. Rows of a text format are lines in a single string column."""
-
-    @property
-    def text(self) -> bool:
-        """Whether rows are lines of text."""
-
-    @property
-    def compressions(self) -> tuple[str, ...]:
-        """What it may be compressed with; the default first."""
-
-    def extension(self, compression: str) -> str:
-        """How names of such files end."""
-
-    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """The rows of a file in bounded tables.
-
-        Raises:
-            OSError: The file cannot be opened.
-            pyarrow.ArrowInvalid: It is not of this format.
-        """
-
-    def write(
-        self,
-        url: str,
-        schema: pa.Schema,
-        tables: Iterable[pa.Table],
-        compression: str,
-        options: StorageOptions | None = None,
-    ) -> None:
-        """Creates a file with the rows of all tables, which have this schema."""
 
 
 def looks_like(url: str, options: StorageOptions | None = None) -> str:

@@ -18,15 +18,8 @@ class ParquetFormat:
     Files that are gzipped as a whole (`.parquet.gz`) are read too.
     """
 
-    text = False
-    compressions = ("snappy", "zstd", "gzip", "lz4", "none")
-
-    def extension(self, compression: str) -> str:  # noqa: ARG002
-        """See `Format`."""
-        return ".parquet"
-
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Format`."""
+        """See `Codec`."""
         return read_groups(url, None, options)
 
     def write(
@@ -37,7 +30,7 @@ class ParquetFormat:
         compression: str,
         options: StorageOptions | None = None,
     ) -> None:
-        """See `Format`."""
+        """See `Codec`."""
         from pyarrow import parquet  # noqa: PLC0415
 
         with (
@@ -53,15 +46,8 @@ class ParquetFormat:
 class OrcFormat:
     """ORC; instants are written as `timestamp with local time zone`."""
 
-    text = False
-    compressions = ("snappy", "zstd", "zlib", "lz4", "none")
-
-    def extension(self, compression: str) -> str:  # noqa: ARG002
-        """See `Format`."""
-        return ".orc"
-
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Format`."""
+        """See `Codec`."""
         from pyarrow import orc  # noqa: PLC0415
 
         check_mark(url, b"ORC", "orc", options)
@@ -78,7 +64,7 @@ class OrcFormat:
         compression: str,
         options: StorageOptions | None = None,
     ) -> None:
-        """See `Format`."""
+        """See `Codec`."""
         from pyarrow import orc  # noqa: PLC0415
 
         codec = "uncompressed" if compression == "none" else compression

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from shared.format_base import (
     BLOCK_BYTES,
-    COMPRESSED_SUFFIX,
-    LINE_COMPRESSIONS,
     LOOKED_AT,
     ContentError,
     content_of,
@@ -33,15 +31,8 @@ class CsvFormat:
     with a `Z`. Nested columns must be JSON text before they come here.
     """
 
-    text = False
-    compressions = LINE_COMPRESSIONS
-
-    def extension(self, compression: str) -> str:
-        """See `Format`."""
-        return ".csv" + COMPRESSED_SUFFIX[compression]
-
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Format`: every column as the text that stands in the file.
+        """See `Codec`: every column as the text that stands in the file.
 
         Raises:
             ContentError: Also for a row that is none; says which one and why.
@@ -59,7 +50,7 @@ class CsvFormat:
         compression: str,
         options: StorageOptions | None = None,
     ) -> None:
-        """See `Format`."""
+        """See `Codec`."""
         from pyarrow import csv  # noqa: PLC0415
 
         with open_output(url, compression, options) as sink:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -11,8 +10,6 @@ from shared import limits
 from shared.format_base import (
     BLANKS,
     BLOCK_BYTES,
-    COMPRESSED_SUFFIX,
-    LINE_COMPRESSIONS,
     LOOKED_AT,
     ContentError,
     content_of,
@@ -44,20 +41,11 @@ class LongLineError(ContentError):
         self.line = line
 
 
-@dataclass(frozen=True)
 class LineFormat:
     """JSON objects, one a line; rows to write are texts that end in a newline."""
 
-    suffix: str
-    text = True
-    compressions = LINE_COMPRESSIONS
-
-    def extension(self, compression: str) -> str:
-        """See `Format`."""
-        return self.suffix + COMPRESSED_SUFFIX[compression]
-
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Format`: one column of whole lines, many lines in each value."""
+        """See `Codec`: one column of whole lines, many lines in each value."""
         for block in bare_lines(url, options=options):
             yield pa.table({"value": pa.array([block], pa.large_binary())})
 
@@ -69,7 +57,7 @@ class LineFormat:
         compression: str,
         options: StorageOptions | None = None,
     ) -> None:
-        """See `Format`; the schema's only column holds the lines."""
+        """See `Codec`; the schema's only column holds the lines."""
         with open_output(url, compression, options) as sink:
             for table in tables:
                 for chunk in table.column(schema.names[0]).chunks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -29,7 +29,7 @@ class Need:
     signs: tuple[str, ...] = ()
 
 
-NEEDS: Mapping[str, Need] = {
+LAKES: Mapping[str, Need] = {
     "delta": Need(
         "io.delta:delta-spark_4.1_2.13:4.4.0",
         "io.delta.sql.DeltaSparkSessionExtension",
@@ -46,13 +46,13 @@ NEEDS: Mapping[str, Need] = {
         {},
         ("org.apache.iceberg.",),
     ),
-    "avro": Need("org.apache.spark:spark-avro_2.13:4.1.1"),
 }
+"""What either program needs for tables of these formats."""
 
 
 def with_needs(
     settings: SparkSettings,
-    formats: Iterable[str],
+    wanted: Iterable[Need],
     databases: Iterable[tuple[str, str | None]] = (),
 ) -> SparkSettings:
     """Add what formats and databases need, where the user has not brought it along.
@@ -62,12 +62,12 @@ def with_needs(
 
     Args:
         settings: The user's.
-        formats: Formats that are read or written.
+        wanted: What the formats need that are read or written.
         databases: For each its JDBC URL, and the user's own choice of the driver's package.
     """
     if settings.remote is not None and not settings.remote.startswith("local"):
         return settings
-    needs = [NEEDS[name] for name in _wanted(formats, settings.conf)]
+    needs = _all(list(wanted), settings.conf)
     found = ((package, driver_of(url)) for url, package in databases)
     needs += [Need(package or driver.package) for package, driver in found if package or driver]  # type: ignore[union-attr]
     packages = list(settings.packages)
@@ -81,15 +81,16 @@ def with_needs(
     return replace(settings, packages=tuple(packages), conf=conf)
 
 
-def _wanted(formats: Iterable[str], conf: Mapping[str, str]) -> list[str]:
-    given = set(formats)
+def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:
+    """The lakes that are wanted or that the user's configuration names, then the rest, once."""
     values = list(conf.values())
 
-    def wanted(name: str) -> bool:
-        signs = NEEDS[name].signs
-        return name in given or any(sign in value for sign in signs for value in values)
+    def is_named(lake: Need) -> bool:
+        return any(sign in value for sign in lake.signs for value in values)
 
-    return [name for name in NEEDS if wanted(name)]
+    lakes = [lake for lake in LAKES.values() if lake in wanted or is_named(lake)]
+    found = {need.package: need for need in (*lakes, *wanted)}
+    return list(found.values())
 
 
 def _is_there(package: str, packages: Iterable[str], jars: Iterable[str]) -> bool:

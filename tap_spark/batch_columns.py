@@ -63,7 +63,7 @@ def file_frame(slice_: Slice, form: str, key: str | None) -> DataFrame:
     """
     if FORMATS[form].text:
         return line_frame(slice_, key)
-    return typed_frame(slice_, key, flat=form == "csv")
+    return typed_frame(slice_, key, flat=FORMATS[form].flat)
 
 
 def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -> pa.Schema:

@@ -97,14 +97,16 @@ def _tables(
     """Yield the rows of each file."""
     import pyarrow as pa  # noqa: PLC0415
 
+    from shared.encodings import FORMATS  # noqa: PLC0415
+
     lines = map(_line, records)
     size = config.batch_size or DEFAULT_ROWS
-    is_text = config.format == "jsonl"
+    form = FORMATS[config.format]
     while portion := list(islice(lines, size)):
-        if is_text:
+        if form.text:
             yield pa.table({"line": pa.array([b"".join(portion).decode()], pa.large_string())})
         else:
-            yield _typed(b"".join(portion), schema, flat=config.format == "csv")
+            yield _typed(b"".join(portion), schema, flat=form.flat)
 
 
 def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:

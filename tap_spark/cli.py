@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
-from tap_spark.config import PROGRAM, TapConfig, tap_config
+from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ def command(
 ) -> None:
     """Run the command that the options choose."""
     if about:
+        check_extensions()
         print_about(PROGRAM, about_format)
         return
     if discover and test:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from shared.about import Program
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.batch_types import BatchConfig
+from shared.encoding_registry import check_encodings
 from shared.settings_check import Problem, complete_settings
-from shared.spark_packages import with_needs
+from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
 from shared.transforms.settings import PROPERTIES as TRANSFORMS
 from shared.transforms.settings import (
@@ -26,8 +27,10 @@ from tap_spark.connection_config import (
     connection_config,
     connection_problems,
 )
-from tap_spark.stream_config import STREAM_SCHEMA, StreamConfig, stream_config
+from tap_spark.sources.registry import check_sources, source_format
+from tap_spark.stream_config import StreamConfig
 from tap_spark.stream_rules import stream_problems
+from tap_spark.stream_settings import STREAM_SCHEMA, stream_config
 
 MIB = 1024 * 1024
 
@@ -36,11 +39,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpoolSettings:
-    """Where lines wait on disk between the executors and standard output.
+    """The folder where lines wait on disk between the executors and standard output.
 
     Attributes:
         root: Folder; None for the system's temporary folder.
-        bytes: How much may wait there.
+        bytes: How many bytes may wait there.
     """
 
     root: str | None = None
@@ -58,9 +61,9 @@ class TapConfig:
         start_date: Lower bound of date and timestamp replication keys without a bookmark.
         spark: How to start or reach Spark.
         state_interval_seconds: Time between STATE messages inside a stream.
-        spool: Lines on their way to standard output.
-        batch: Which streams go as BATCH, and how; None where all go as RECORD.
-        transforms: What happens to records before they are written.
+        spool: Disk space for lines on their way to standard output.
+        batch: Which streams are written as BATCH, and how; None for RECORD messages only.
+        transforms: Maps and flattening of records before they are written.
     """
 
     streams: tuple[StreamConfig, ...] = ()
@@ -103,7 +106,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
             "type": "string",
             "format": "date-time",
             "description": "Where date and timestamp replication keys start without a bookmark "
-            "(inclusive; UTC where no offset is given).",
+            "(inclusive; UTC without an offset).",
             "examples": ["2026-01-01T00:00:00Z"],
         },
         "spark": spark_schema("tap-spark"),
@@ -121,7 +124,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
                 "root": {
                     "type": "string",
                     "minLength": 1,
-                    "description": "Folder; the system's temporary folder where not set.",
+                    "description": "Folder; by default the system's temporary folder.",
                 },
                 "bytes": {
                     "type": "integer",
@@ -146,6 +149,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
+    check_extensions()
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     given = {key: value for key, value in complete.items() if is_batch_key(key)}
     batch = validate(given, "tap").check()
@@ -154,11 +158,9 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     spool = complete["spool"]
     connections = tuple(map(connection_config, complete["connections"]))
     streams = tuple(stream_config(stream, connections) for stream in complete["streams"])
-    formats = [stream.format for stream in streams]
-    formats += ["delta", "iceberg"] if any(item.path for item in connections) else []
     spark = with_needs(
         spark_settings(complete["spark"]),
-        formats,
+        _needs(streams, connections),
         [(item.url, item.package) for item in connections if item.url is not None],
     )
     return TapConfig(
@@ -172,6 +174,27 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         batch=batch.batch_config,
         transforms=transform_settings(complete),
     )
+
+
+def check_extensions() -> None:
+    """Check that every installed source and encoding can be used.
+
+    Raises:
+        InvalidSettingsError: With every problem.
+    """
+    check_sources()
+    check_encodings()
+
+
+def _needs(
+    streams: Sequence[StreamConfig], connections: Sequence[ConnectionConfig]
+) -> Iterator[Need]:
+    # The formats in a folder are known only when its tables are listed.
+    yield from LAKES.values() if any(item.path for item in connections) else ()
+    for stream in streams:
+        form = source_format(stream.format)
+        if form is not None and form.needs is not None:
+            yield form.needs
 
 
 def start_date_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

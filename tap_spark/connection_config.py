@@ -180,7 +180,7 @@ def connection_config(connection: Mapping[str, Any]) -> ConnectionConfig:
 
 
 def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check the cross-field rules of `connections`, and of streams that name one."""
+    """Check the cross-field rules of `connections`."""
     connections = settings.get("connections")
     items = connections if isinstance(connections, list) else []
     seen: dict[str, int] = {}
@@ -192,7 +192,6 @@ def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         if isinstance(name, str) and seen.setdefault(name, index) != index:
             text = f"{name!r} is already the name of config['connections'][{seen[name]}]"
             yield Problem(("connections", index, "name"), text)
-    yield from _unknown_connections(settings, [i for i in items if isinstance(i, Mapping)])
     if not settings.get("streams") and not items:
         yield Problem((), "nothing to read: set 'streams', 'connections' or both")
 
@@ -210,29 +209,3 @@ def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         for name in ONLY_FOR_URL:
             if name in item:
                 yield (name,), "applies only with 'url'; remove it"
-
-
-def _unknown_connections(
-    settings: Mapping[str, Any], connections: list[Mapping[str, Any]]
-) -> Iterator[Problem]:
-    databases = [item.get("name") for item in connections if "url" in item]
-    streams = settings.get("streams")
-    for index, stream in enumerate(streams if isinstance(streams, list) else ()):
-        if not isinstance(stream, Mapping) or stream.get("format") != "jdbc":
-            continue
-        name = stream.get("connection")
-        if "connection" not in stream and len(databases) != 1:
-            what = "several" if databases else "none"
-            yield (
-                Problem(
-                    ("streams", index, "connection"),
-                    f"is required: 'connections' has {what} with a url",
-                )
-            )
-        elif isinstance(name, str) and name not in databases:
-            yield (
-                Problem(
-                    ("streams", index, "connection"),
-                    f"{name!r} is not a connection with a url; known: {databases or 'none'}",
-                )
-            )

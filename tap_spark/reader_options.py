@@ -1,8 +1,8 @@
-"""The options of Spark's readers: which there are, and what values they take.
+"""Options of Spark's readers: their names, types and allowed values.
 
-The names are those that Spark 4.1, spark-avro, Delta and Iceberg themselves list for reading;
-those that only writers or streaming queries use are left out. Formats that are not in `OPTIONS`
-take any option, as only the catalog, driver or class behind them knows.
+Each format declares its own (`tap_spark.sources.declared`). The names are those that Spark 4.1,
+spark-avro, Delta and Iceberg themselves list for reading, without those that only writers or
+streaming queries use.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shared.settings_check import nearest
 
 @dataclass(frozen=True)
 class Option:
-    """An option.
+    """An option of a reader.
 
     Attributes:
         name: As Spark writes it; upper and lower case are the same to Spark.
         kind: `text`, `boolean`, `integer` or `number`.
-        words: What it may say, where these are few.
+        words: The allowed values, if they are few.
     """
 
     name: str
@@ -29,109 +29,39 @@ class Option:
     words: tuple[str, ...] = ()
 
 
-def _named(kind: str, text: str) -> tuple[Option, ...]:
+def named(kind: str, text: str) -> tuple[Option, ...]:
+    """Return options of one kind.
+
+    Args:
+        kind: As in `Option`.
+        text: Their names, with spaces between them.
+    """
     return tuple(Option(name, kind) for name in text.split())
 
 
-_MODE = (Option("mode", words=("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),)
-_REBASE = ("EXCEPTION", "CORRECTED", "LEGACY")
-_FILES = (
-    *_named("text", "basePath modifiedAfter modifiedBefore pathGlobFilter timeZone"),
-    *_named("boolean", "ignoreCorruptFiles ignoreMissingFiles ignoreInvalidPartitionPaths"),
-    *_named("boolean", "recursiveFileLookup"),
+MODE = (Option("mode", words=("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),)
+REBASE = ("EXCEPTION", "CORRECTED", "LEGACY")
+FILES = (
+    *named("text", "basePath modifiedAfter modifiedBefore pathGlobFilter timeZone"),
+    *named("boolean", "ignoreCorruptFiles ignoreMissingFiles ignoreInvalidPartitionPaths"),
+    *named("boolean", "recursiveFileLookup"),
 )
-_TIMES = (
-    *_named("text", "dateFormat timestampFormat timestampNTZFormat locale"),
-    *_named("boolean", "enableDateTimeParsingFallback"),
+"""Options of every reader of files."""
+TIMES = (
+    *named("text", "dateFormat timestampFormat timestampNTZFormat locale"),
+    *named("boolean", "enableDateTimeParsingFallback"),
 )
-_PARSED = (
-    *_named("text", "encoding charset columnNameOfCorruptRecord singleVariantColumn"),
-    *_named("number", "samplingRatio"),
-    *_MODE,
+"""Options of readers that parse dates and times."""
+PARSED = (
+    *named("text", "encoding charset columnNameOfCorruptRecord singleVariantColumn"),
+    *named("number", "samplingRatio"),
+    *MODE,
 )
-_SINCE = _named("text", "startingVersion startingTimestamp endingVersion endingTimestamp")
-_AS_OF = _named("text", "versionAsOf timestampAsOf")
-
-OPTIONS: Mapping[str, tuple[Option, ...]] = {
-    "csv": (
-        *_FILES,
-        *_TIMES,
-        *_PARSED,
-        *_named("text", "sep delimiter quote escape charToEscapeQuoteEscaping comment lineSep"),
-        *_named("text", "nullValue emptyValue nanValue positiveInf negativeInf"),
-        *_named("boolean", "header inferSchema enforceSchema multiLine preferDate columnPruning"),
-        *_named("boolean", "ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace"),
-        *_named("integer", "maxColumns maxCharsPerColumn inputBufferSize"),
-        Option(
-            "unescapedQuoteHandling",
-            words=(
-                "STOP_AT_CLOSING_QUOTE",
-                "BACK_TO_DELIMITER",
-                "STOP_AT_DELIMITER",
-                "SKIP_VALUE",
-                "RAISE_ERROR",
-            ),
-        ),
-    ),
-    "json": (
-        *_FILES,
-        *_TIMES,
-        *_PARSED,
-        *_named("text", "lineSep"),
-        *_named("boolean", "multiLine primitivesAsString prefersDecimal dropFieldIfAllNull"),
-        *_named("boolean", "allowComments allowUnquotedFieldNames allowSingleQuotes"),
-        *_named("boolean", "allowNumericLeadingZeros allowBackslashEscapingAnyCharacter"),
-        *_named("boolean", "allowUnquotedControlChars allowNonNumericNumbers inferTimestamp"),
-        *_named("boolean", "useUnsafeRow"),
-    ),
-    "xml": (
-        *_FILES,
-        *_TIMES,
-        *_PARSED,
-        *_named("text", "rowTag attributePrefix valueTag nullValue rowValidationXSDPath"),
-        *_named("text", "wildcardColName"),
-        *_named("boolean", "inferSchema excludeAttribute ignoreSurroundingSpaces ignoreNamespace"),
-        *_named("boolean", "multiLine preferDate prefersDecimal useLegacyXMLParser"),
-    ),
-    "text": (*_FILES, *_named("text", "encoding lineSep"), *_named("boolean", "wholetext")),
-    "parquet": (
-        *_FILES,
-        *_named("boolean", "mergeSchema"),
-        Option("datetimeRebaseMode", words=_REBASE),
-        Option("int96RebaseMode", words=_REBASE),
-    ),
-    "orc": (*_FILES, *_named("boolean", "mergeSchema")),
-    "avro": (
-        *_FILES,
-        *_MODE,
-        *_named("text", "avroSchema avroSchemaUrl stableIdentifierPrefixForUnionType"),
-        *_named("boolean", "ignoreExtension positionalFieldMatching"),
-        *_named("boolean", "enableStableIdentifiersForUnionType"),
-        *_named("integer", "recursiveFieldMaxDepth"),
-        Option("datetimeRebaseMode", words=_REBASE),
-    ),
-    "fixed_width": (
-        *_FILES,
-        *_named("text", "encoding charset comment lineSep"),
-        *_named("boolean", "header"),
-        Option("mode", words=("PERMISSIVE", "FAILFAST")),
-    ),
-    "delta": (*_AS_OF, *_SINCE, *_named("boolean", "readChangeFeed readChangeData")),
-    "iceberg": (
-        *_AS_OF,
-        *_named("text", "tag branch as-of-timestamp start-timestamp end-timestamp"),
-        *_named("integer", "snapshot-id start-snapshot-id end-snapshot-id"),
-        *_named("integer", "split-size lookback file-open-cost batch-size"),
-        *_named("boolean", "vectorization-enabled locality aggregate-push-down-enabled"),
-    ),
-    "jdbc": (
-        *_named("text", "partitionColumn lowerBound upperBound sessionInitStatement customSchema"),
-        *_named("text", "hint"),
-        *_named("integer", "numPartitions fetchsize queryTimeout"),
-    ),
-}
+"""Options of readers that parse text."""
+AS_OF = named("text", "versionAsOf timestampAsOf")
+"""Options of tables with versions."""
 NOT_RESUMED = ("pathGlobFilter", "recursiveFileLookup", "modifiedAfter", "modifiedBefore")
-"""Options that choose among files, which reading by file and line does itself."""
+"""Options that select files, which conflict with reading by file and line."""
 _FORMS = {
     "boolean": ("true or false", re.compile(r"true|false", re.IGNORECASE)),
     "integer": ("an integer", re.compile(r"-?[0-9]+")),
@@ -139,39 +69,42 @@ _FORMS = {
 }
 
 
-def option_problems(kind: str, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Find what Spark would overlook or refuse.
+def option_problems(
+    kind: str, reader: Sequence[Option] | None, options: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    """Find options that Spark would ignore or reject.
 
-    Names with a dot are not the reader's but Hadoop's (`fs.s3a.endpoint`) and pass.
+    Names with a dot (`fs.s3a.endpoint`) are Hadoop's and are not checked.
 
     Args:
         kind: The stream's format.
-        options: As the settings have them.
+        reader: The options of its reader; None if it takes any.
+        options: The options in the settings.
 
     Yields:
         The option, and what is wrong with it.
     """
-    known = {option.name.lower(): option for option in OPTIONS.get(kind, ())}
+    known = {option.name.lower(): option for option in reader or ()}
     seen: dict[str, str] = {}
     for name, value in options.items():
         first = seen.setdefault(name.lower(), name)
         if first != name:
             yield name, f"is the same option as {first!r}; give one of them"
-        if kind not in OPTIONS or "." in name:
+        if reader is None or "." in name:
             continue
         option = known.get(name.lower())
         if option is None:
-            yield name, _unknown(kind, name)
+            yield name, _unknown(kind, name, reader)
         else:
             problem = _wrong(option, value)
             if problem:
                 yield name, problem
 
 
-def _unknown(kind: str, name: str) -> str:
-    match = nearest(name, (option.name for option in OPTIONS[kind]))
+def _unknown(kind: str, name: str, reader: Sequence[Option]) -> str:
+    match = nearest(name, (option.name for option in reader))
     hint = f"; did you mean {match!r}?" if match else ""
-    return f"is no option for reading the format {kind!r}{hint}"
+    return f"is not an option for reading the format {kind!r}{hint}"
 
 
 def _wrong(option: Option, value: object) -> str | None:

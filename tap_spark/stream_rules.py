@@ -1,24 +1,24 @@
-"""The rules between the fields of one item of the setting `streams`."""
+"""Rules between the settings of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared.settings_check import INVALID, Problem, nearest
+from shared.settings_check import Problem, nearest
 from shared.table_names import name_parts
 from tap_spark.reader_options import NOT_RESUMED, option_problems
-from tap_spark.stream_config import (
-    FILE_FORMATS,
-    FORMATS,
-    LOG_FORMATS,
-    PLACES,
-    is_python_source,
-)
+from tap_spark.sources.declaration import GENERAL, StreamRule
+from tap_spark.sources.registry import FORMATS, source_format
+from tap_spark.stream_config import is_python_source
+from tap_spark.stream_settings import STREAM_SCHEMA
+
+DECLARED = frozenset(STREAM_SCHEMA["properties"])
+"""Every setting of a stream; the schema reports others as unknown."""
 
 
 def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of `streams`."""
+    """Check the rules between settings of `streams`, and connections that they name."""
     streams = settings.get("streams")
     seen: dict[str, int] = {}
     for index, stream in enumerate(streams if isinstance(streams, list) else ()):
@@ -30,16 +30,41 @@ def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(("streams", index, "options", option), text)
         name = stream.get("name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
-            text = f"{name!r} is the name of config['streams'][{seen[name]}] too"
+            text = f"{name!r} is already the name of config['streams'][{seen[name]}]"
             yield Problem(("streams", index, "name"), text)
+    yield from _unknown_connections(settings)
 
 
-StreamRule = Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]
+def _unknown_connections(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    connections = settings.get("connections")
+    items = connections if isinstance(connections, list) else []
+    databases = [i.get("name") for i in items if isinstance(i, Mapping) and "url" in i]
+    streams = settings.get("streams")
+    for index, stream in enumerate(streams if isinstance(streams, list) else ()):
+        form = source_format(stream.get("format")) if isinstance(stream, Mapping) else None
+        if form is None or "connection" not in form.takes:
+            continue
+        name = stream.get("connection")
+        if "connection" not in stream and len(databases) != 1:
+            what = "several" if databases else "none"
+            yield (
+                Problem(
+                    ("streams", index, "connection"),
+                    f"is required: 'connections' has {what} with a url",
+                )
+            )
+        elif isinstance(name, str) and name not in databases:
+            yield (
+                Problem(
+                    ("streams", index, "connection"),
+                    f"{name!r} is not a connection with a url; known: {databases or 'none'}",
+                )
+            )
 
 
 def _known_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = stream.get("format")
-    if not isinstance(kind, str) or kind in FORMATS or is_python_source(kind):
+    if not isinstance(kind, str) or source_format(kind) is not None:
         return
     match = nearest(kind, FORMATS)
     hint = f"; did you mean {match!r}?" if match else ", nor package.module.Class"
@@ -48,7 +73,8 @@ def _known_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _place_of_rows(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = stream.get("format")
-    places = PLACES.get(kind, ()) if isinstance(kind, str) else ()
+    form = source_format(kind)
+    places = form.places if form else ()
     given = [name for name in places if name in stream]
     if places and not given:
         others = " (or " + " or ".join(map(repr, places[1:])) + ")" if places[1:] else ""
@@ -59,36 +85,24 @@ def _place_of_rows(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = stream.get("format")
-    if kind is None or kind is INVALID or not (kind in FORMATS or is_python_source(kind)):
+    form = source_format(kind)
+    if form is None:
         return
-    readers = (*FILE_FORMATS, *LOG_FORMATS, "jdbc")
-    only_for = {
-        "path": (*FILE_FORMATS, *LOG_FORMATS),
-        "table": (*LOG_FORMATS, "jdbc", "table"),
-        "query": ("jdbc", "sql"),
-        "connection": ("jdbc",),
-        "options": (*readers, "table"),
-        "schema": FILE_FORMATS,
-        "records_path": ("json",),
-        "columns": ("fixed_width",),
-        "read_unterminated_line": ("csv", "text", "fixed_width"),
-        "row_count": ("rows",),
-        "column_count": ("rows",),
-    }
-    free = ("path", "options", "schema") if is_python_source(kind) else ()
-    for name, formats in only_for.items():
-        if name in stream and kind not in formats and name not in free:
-            yield name, f"has no meaning for the format {kind!r}; leave it out"
+    known = {*GENERAL, *form.fields}
+    for name in stream:
+        if name in DECLARED and name not in known:
+            yield name, f"does not apply to the format {kind!r}; remove it"
 
 
 def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     method, has_key = stream.get("replication_method"), "replication_key" in stream
     kind = stream.get("format")
+    form = source_format(kind)
     if method in ("FULL_TABLE", "LOG_BASED") and has_key:
-        yield "replication_key", f"is not used by {method}; leave one of the two out"
-    if method == "LOG_BASED" and kind not in LOG_FORMATS and kind in FORMATS:
+        yield "replication_key", f"is not used by {method}; remove one of the two"
+    if method == "LOG_BASED" and form and not form.has_log and not is_python_source(kind):
         yield "replication_method", f"the format {kind!r} has no log of changes"
-    if method == "INCREMENTAL" and not has_key and kind not in FILE_FORMATS:
+    if method == "INCREMENTAL" and not has_key and not (form and form.resumes):
         yield "replication_key", f"is required for INCREMENTAL with the format {kind!r}"
     if stream.get("sort_by_replication_key") is True and not has_key:
         yield "sort_by_replication_key", "needs a 'replication_key'"
@@ -96,25 +110,18 @@ def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _needs_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind, options = stream.get("format"), stream.get("options")
-    if kind == "fixed_width" and "columns" not in stream:
-        yield "columns", "is required for the format 'fixed_width'"
-    names = options if isinstance(options, Mapping) else {}
-    if kind == "xml" and "rowtag" not in {name.lower() for name in names}:
-        yield "options", "'rowTag' is required for the format 'xml': the element that is a row"
-    if is_python_source(kind) and isinstance(stream.get("path"), list):
-        yield "path", "must be one path for a Spark DataSource class"
-
-
-def _column_names(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    columns = stream.get("columns")
-    items = columns if isinstance(columns, list) else []
-    seen: set[str] = set()
-    for item in items:
-        name = item.get("name") if isinstance(item, Mapping) else None
-        if isinstance(name, str):
-            if name.lower() in seen:
-                yield "columns", f"{name!r} is the name of several columns"
-            seen.add(name.lower())
+    form = source_format(kind)
+    if form is None:
+        return
+    for name in form.required:
+        if name not in stream:
+            yield name, f"is required for the format {kind!r}"
+    names = {name.lower() for name in options} if isinstance(options, Mapping) else set()
+    for option, what in form.required_options.items():
+        if option.lower() not in names:
+            yield "options", f"{option!r} is required for the format {kind!r}: {what}"
+    for rule in form.rules:
+        yield from rule(stream)
 
 
 def _table_name(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -123,20 +130,21 @@ def _table_name(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         try:
             name_parts(table)
         except ValueError as error:
-            yield "table", f"{error}; quote its parts where they need it"
+            yield "table", f"{error}; quote its parts if they need it"
 
 
 def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind, options = stream.get("format"), stream.get("options")
     if not isinstance(kind, str) or not isinstance(options, Mapping):
         return
-    yield from option_problems(kind, options)
+    form = source_format(kind)
+    yield from option_problems(kind, form.options if form else None, options)
     resumed = stream.get("replication_method") == "INCREMENTAL" and "replication_key" not in stream
-    if resumed and kind in FILE_FORMATS:
+    if resumed and form and form.resumes:
         refused = {name.lower() for name in NOT_RESUMED}
         for name in options:
             if name.lower() in refused:
-                text = "cannot be used where files are resumed by file and line; give a glob"
+                text = "cannot be used if files are resumed by file and line; use a glob"
                 yield name, f"{text} in 'path' instead"
 
 
@@ -146,6 +154,5 @@ STREAM_RULES: tuple[StreamRule, ...] = (
     _fields_of_format,
     _replication,
     _needs_of_format,
-    _column_names,
     _table_name,
 )

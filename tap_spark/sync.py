@@ -121,7 +121,7 @@ def run_sync(
         state_writer = StateWriter(state, run.output.write, config.state_interval_seconds)
 
         def attempt(plan: StreamPlan) -> None:
-            with _explained(plan.stream):
+            with explained(plan.stream):
                 sync_stream(run, plan, state_writer)
 
         def replan(plan: StreamPlan) -> StreamPlan:
@@ -169,7 +169,7 @@ def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: Mess
         run, plans, _ = _prepare(config, catalog, {}, output, cleaning)
         for plan in plans:
             try:
-                with _explained(plan.stream):
+                with explained(plan.stream):
                     _try_stream(run, plan, wants_record=mode != "schema")
             except (SourceError, RecordError) as error:
                 _logger.error("test failed: %s", error)
@@ -386,7 +386,7 @@ def _prepare(
 
 
 @contextmanager
-def _explained(stream: str) -> Iterator[None]:
+def explained(stream: str) -> Iterator[None]:
     """Turn what Spark raises into errors that name the stream."""
     where = Where(stream=stream)
     try:

@@ -43,7 +43,7 @@ def process_batch_files(
     """
     options = _options(storage)
     for file in _resolved(encoding, storage, files):
-        if file.encoding.format == "jsonl":
+        if FORMATS[file.encoding.format].text:
             yield from _json_records(file.url, options)
         else:
             tables = FORMATS[file.encoding.format].read(file.url, options)

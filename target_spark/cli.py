@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
+from shared.encoding_registry import check_encodings
 from shared.errors import SourceError, Where
 from target_spark.config import PROGRAM, TargetConfig, target_config
 
@@ -31,6 +32,7 @@ def command(
 ) -> None:
     """Do what the options ask for."""
     if about:
+        check_encodings()
         print_about(PROGRAM, about_format)
         return
     config = target_config(read_settings(PROGRAM, sources))

@@ -23,8 +23,9 @@ from shared.batch_types import (
     Strategy,
     TimeWindow,
 )
+from shared.encoding_registry import check_encodings
 from shared.settings_check import Problem, complete_settings
-from shared.spark_packages import with_needs
+from shared.spark_packages import LAKES, Need, with_needs
 from shared.spark_settings import (
     SparkSettings,
     spark_problems,
@@ -40,7 +41,6 @@ from shared.transforms.settings import (
 )
 from target_spark.table_settings import (
     FORMATS,
-    LAKE_FORMATS,
     NAME,
     PROPERTIES,
     JdbcSettings,
@@ -276,6 +276,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
+    check_encodings()
     values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     batch = validate({key: values.pop(key) for key in tuple(values) if is_batch_key(key)}, "target")
     for text in batch.check().warnings:
@@ -310,8 +311,8 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     )
 
 
-def _lakes(name: str) -> tuple[str, ...]:
-    return (name,) if name in LAKE_FORMATS else ()
+def _lakes(name: str) -> tuple[Need, ...]:
+    return (LAKES[name],) if name in LAKES else ()
 
 
 def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ def needs_frame(write: TableWrite) -> bool:
     """Whether the text of the rows is made by Spark: all JSON, and nested columns in CSV."""
     if FORMATS[write.encoding.format].text:
         return True
-    return write.encoding.format == "csv" and any(
+    return FORMATS[write.encoding.format].flat and any(
         not _is_plain(field.dataType) for field in write.struct
     )
 

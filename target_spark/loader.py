@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.batch_types import BatchConfig
+from shared.encodings import FORMATS
 from shared.errors import DestinationError, MessageError, SingerSparkError, Where
 from shared.spark_errors import explain
 from shared.storage import StorageOptions, delete, local_path, shown, size_of
@@ -452,7 +453,7 @@ class Loader:
         )
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
-            self._slow.tell(batch.source, read.schema, files=form not in {"singer", "jsonl"})
+            self._slow.tell(batch.source, read.schema, files=not FORMATS[form].text)
         numbers = self._numbers(len(tasks))
         if making is not None:
             return mapped_frames.job(numbers, read, write, making)

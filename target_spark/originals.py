@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from shared.encodings import FORMATS
 from shared.storage import StorageOptions
 from target_spark.places import parts_of
 from target_spark.plans import Reject
@@ -20,8 +21,6 @@ from target_spark.read_rows import (
     tables_of,
 )
 from target_spark.reject_files import Rejects
-
-_LINE_FORMATS = frozenset({"singer", "jsonl"})
 
 
 class Originals:
@@ -54,7 +53,7 @@ class Originals:
         rejects.add(Reject(piece.file.url, self._line(piece, line), reason), text)
 
     def _line(self, piece: Piece, line: int) -> int:
-        if piece.file.encoding.format not in _LINE_FORMATS:
+        if not FORMATS[piece.file.encoding.format].text:
             return line + 1
         if piece.number not in self._before:
             self._before[piece.number] = lines_before(piece, self._options(piece))
@@ -66,7 +65,7 @@ class Originals:
     def _text(self, piece: Piece, line: int) -> bytes:
         known = self._texts
         if known is None or known.piece != piece or line < known.first:
-            lines = piece.file.encoding.format in _LINE_FORMATS
+            lines = FORMATS[piece.file.encoding.format].text
             parts = _lines(piece, self._options(piece)) if lines else _rows(piece, self._read)
             known = self._texts = _Texts(piece, parts)
         return known.text(line)

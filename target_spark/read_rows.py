@@ -114,7 +114,7 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
         StorageTroubleError: Its storage does not answer, or refuses.
     """
     for piece in pieces:
-        lines = piece.file.encoding.format in {"singer", "jsonl"}
+        lines = FORMATS[piece.file.encoding.format].text
         tables = (_read_lines if lines else _read_rows)(read, piece, rejects)
         yield from _readable(piece.file.url, tables, read.options)
 
@@ -217,7 +217,7 @@ def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
 
 def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     name = piece.file.encoding.format
-    reader = RowReader(read.schema, strict=read.strict, texts=name == "csv")
+    reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
     checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
     before = piece.rows_before
     known = None if read.names is None else frozenset(read.names)

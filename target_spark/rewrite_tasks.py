@@ -75,7 +75,7 @@ def _changes(edit: VersionEdit, source: str, name: str, options: StorageOptions)
 
 def _columns(write: WritePlan) -> pa.Schema:
     """The columns as they pass from reader to writer."""
-    if write.encoding.format == "csv":
+    if FORMATS[write.encoding.format].flat:
         return pa.schema([(name, pa.string()) for name in write.columns.names])
     if FORMATS[write.encoding.format].text:
         return pa.schema([("value", pa.string())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from shared.encodings import FORMATS
 from shared.format_columnar import group_sizes
 from shared.storage import StorageOptions, codec_of
 from target_spark.plans import InputFile
@@ -80,7 +81,7 @@ def _pieces(
         yield Piece(file), size
     elif form == "parquet":
         yield from _groups(file, size, task_bytes, options)
-    elif form in {"singer", "jsonl"}:
+    elif FORMATS[form].text:
         packed = form == "jsonl" and codec_of(file.url, options) is not None
         count = min(-(-size // task_bytes), MOST_SHARES if packed else size)
         step = -(-size // count)

@@ -21,6 +21,7 @@ from postgres_server import free_port as port_for_postgres
 
 from shared.spark_packages import with_needs
 from shared.spark_settings import SparkSettings
+from tap_spark.sources.registry import BUILT_IN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +156,8 @@ def settings_with_packages(warehouse: str) -> SparkSettings:
         "spark.sql.warehouse.dir": f"{warehouse}/spark",
     }
     databases = [(url, None) for url in TEST_DATABASES]
-    return with_needs(replace(TEST_SETTINGS, conf=conf), TEST_FORMATS, databases)
+    needs = [need for name in TEST_FORMATS if (need := BUILT_IN[name].needs)]
+    return with_needs(replace(TEST_SETTINGS, conf=conf), needs, databases)
 
 
 @pytest.fixture(scope="session", autouse=True)

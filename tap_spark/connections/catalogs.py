@@ -13,8 +13,9 @@ from shared.table_names import joined_name, name_parts
 from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.sources.failures import source_error
+from tap_spark.sources.registry import LOG_FORMATS
 from tap_spark.sources.tables import spark_name
-from tap_spark.stream_config import LOG_FORMATS, StreamConfig
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,14 +8,15 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from tap_spark.reader_options import OPTIONS, option_problems
+from tap_spark.reader_options import option_problems
+from tap_spark.sources.declared import jdbc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tap_spark.stream_config import StreamConfig
 
-KIND = "jdbc"
+KIND, READER = jdbc.SOURCE.name, jdbc.SOURCE.options or ()
 COLUMN, PARTS = "partitionColumn", "numPartitions"
 SPLIT = (COLUMN, "lowerBound", "upperBound", PARTS)
 
@@ -44,9 +45,11 @@ def jdbc_options(stream: StreamConfig) -> JdbcOptions:
         SettingsError: An option is unknown (names the nearest one), has a wrong value, or needs
             another one.
     """
-    names = {option.name.lower(): option.name for option in OPTIONS[KIND]}
+    names = {option.name.lower(): option.name for option in READER}
     given = {names.get(name.lower(), name): value for name, value in stream.options.items()}
-    for name, text in chain(option_problems(KIND, stream.options), _problems(given, stream)):
+    for name, text in chain(
+        option_problems(KIND, READER, stream.options), _problems(given, stream)
+    ):
         where = Where(stream=stream.name, setting=f"options['{name}']")
         raise SettingsError(text, where=where)
     database = stream.database

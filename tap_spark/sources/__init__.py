@@ -1,12 +1,16 @@
-"""Where streams are read from: one module per kind, found by the stream's `format`."""
+"""Sources of streams, found by the stream's `format`.
+
+A module of `declared` (`csv.py`) declares a format, without Spark; the class that it names reads
+the format. Other packages do the same: `docs/extending.md`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, cast
 
 from shared.errors import SettingsError, Where
+from shared.extensions import imported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,38 +19,17 @@ if TYPE_CHECKING:
     from tap_spark.plans import Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
-FORMATS = {
-    "csv": "csv_files:CsvSource",
-    "json": "json_files:JsonSource",
-    "text": "columnar_files:TextSource",
-    "parquet": "columnar_files:ParquetSource",
-    "orc": "columnar_files:OrcSource",
-    "avro": "avro_files:AvroSource",
-    "xml": "xml_files:XmlSource",
-    "fixed_width": "fixed_width:FixedWidthSource",
-    "table": "tables:TableSource",
-    "sql": "sql:SqlSource",
-    "jdbc": "jdbc:JdbcSource",
-    "rows": "rows:RowsSource",
-    "delta": "delta:DeltaSource",
-    "iceberg": "iceberg:IcebergSource",
-}
-"""Module and class of each format; a new source is one line here."""
-
-PYTHON = "python_sources:PythonSource"
-"""Of formats that name a class."""
-
 
 class Source(Protocol):
-    """A stream's source. Building it checks what can be checked without Spark."""
+    """A stream's source. Its constructor checks what can be checked without Spark."""
 
     @property
     def key_properties(self) -> tuple[str, ...]:
-        """The primary key: the settings', or what the source itself knows."""
+        """The primary key: from the settings, else from the source."""
         ...
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Columns and exact types; may read the source.
+        """Return columns and exact types; may read the source.
 
         Raises:
             SourceError: It cannot be read, or has no columns.
@@ -54,29 +37,31 @@ class Source(Protocol):
         ...
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
-        """The planned rows, in parts that are each read by one Spark job.
+        """Yield the planned rows, in slices that are each read by one Spark job.
 
         Raises:
-            SourceError: It cannot be read, or a planned column is gone. What Spark finds later,
-                while a part is read, goes through `failures.source_error`.
+            SourceError: It cannot be read, or a planned column does not exist. Later failures of
+                Spark, while a slice is read, become errors in `failures.source_error`.
         """
         ...
 
 
 def source_for(stream: StreamConfig) -> Source:
-    """Builds the source of a stream.
+    """Build the source of a stream.
 
     Raises:
-        SettingsError: There is no such format.
+        SettingsError: The format does not exist.
         SourceError: Its files do not exist.
     """
-    place = PYTHON if stream.is_python_source else FORMATS.get(stream.format)
-    if place is None:
+    # Formats of installed packages import this package, so it does not import them at its top.
+    from tap_spark.sources.registry import FORMATS, source_format  # noqa: PLC0415
+
+    form = source_format(stream.format)
+    if form is None:
         raise SettingsError(
             f"unknown format '{stream.format}'",
             where=Where(stream=stream.name),
             hint=f"one of {', '.join(FORMATS)}",
         )
-    module, name = place.split(":")
-    source: Source = getattr(import_module(f"tap_spark.sources.{module}"), name)(stream)
-    return source
+    make = cast("Callable[[StreamConfig], Source]", imported(form.implementation))
+    return make(stream)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tap_spark.sources.declared.fixed_width import FixedColumn
 from tap_spark.sources.files import UTF8, FileSource, parse_ddl
 from tap_spark.sources.frames import FILE, col, fail, file_of, missing
 from tap_spark.sources.inference import exact_casts, infer_types
@@ -27,13 +28,19 @@ class FixedWidthSource(FileSource):
     """Lines split by the setting `columns`; values are trimmed, and empty values are null."""
 
     @cached_property
+    def columns(self) -> tuple[FixedColumn, ...]:
+        """The positions of the columns."""
+        columns: tuple[FixedColumn, ...] = self.stream.own["columns"]
+        return columns
+
+    @cached_property
     def header(self) -> bool:
         """Whether each file starts with a header line."""
         return self.flag("header")
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
-        names = [column.name for column in self.stream.columns]
+        names = [column.name for column in self.columns]
         if self.stream.schema:
             struct = parse_ddl(self, spark)
             unknown = missing(struct.names, names)
@@ -85,16 +92,16 @@ class FixedWidthSource(FileSource):
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
         """See `FileSource.present_columns`."""
-        return [column.name for column in self.stream.columns]
+        return [column.name for column in self.columns]
 
     def _cut(self, lines: DataFrame, struct: StructType, file: Column) -> DataFrame:
         lines = lines.select(col(LINE), file.alias(FILE)).filter(F.trim(LINE) != "")
         if self.option("mode").upper() != "PERMISSIVE":
-            last = max(column.start for column in self.stream.columns)
+            last = max(column.start for column in self.columns)
             failure = fail(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
             whole = F.length(LINE) >= last
             lines = lines.filter(F.when(whole, F.lit(True)).otherwise(failure.cast("boolean")))
-        places = {column.name: column for column in self.stream.columns}
+        places = {column.name: column for column in self.columns}
         values = []
         for field in struct.fields:
             place = places[field.name]

@@ -1,4 +1,8 @@
-"""The base of sources that Spark reads as one DataFrame: tables, SQL, Python."""
+"""The base of sources that Spark reads as one DataFrame: tables, SQL, Python.
+
+A package of someone else declares a format and subclasses `FrameSource` in one module, which every
+run imports. So nothing here imports PySpark before a stream is read.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
-
 from shared.errors import SourceError, Where
-from shared.spark_conform import conformed
-from tap_spark.plans import Slice, StreamPlan
-from tap_spark.sources.frames import missing, prune, struct_from_text, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
+    from tap_spark.plans import Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 REDISCOVER = "run --discover again, or deselect them in the catalog"
@@ -50,6 +51,14 @@ class FrameSource(ABC):
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
+        from shared.spark_conform import conformed  # noqa: PLC0415
+        from tap_spark.sources.frames import (  # noqa: PLC0415
+            missing,
+            prune,
+            struct_from_text,
+            whole,
+        )
+
         frame = self.frame(spark, plan)
         gone = missing(plan.columns, frame.columns)
         if gone:
@@ -65,6 +74,8 @@ class FrameSource(ABC):
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     def _check_types(self, planned: StructType, found: StructType, plan: StreamPlan) -> None:
+        from tap_spark.sources.frames import prune  # noqa: PLC0415
+
         was = {field.name: field.dataType for field in prune(planned, plan.schema).fields}
         now = {field.name: field.dataType for field in prune(found, plan.schema).fields}
         changed = [

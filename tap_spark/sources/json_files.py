@@ -38,7 +38,7 @@ class JsonSource(FileSource):
         """Whether each file is one JSON value instead of one per line."""
         if self.option("multiLine"):
             return self.flag("multiLine")
-        return bool(self.stream.records_path) or self._first_is_document()
+        return bool(self._records_path()) or self._first_is_document()
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
@@ -134,7 +134,10 @@ class JsonSource(FileSource):
         return spark.read.options(**self._options() | {"multiLine": str(self.document).lower()})
 
     def _path(self) -> list[str]:
-        return self.stream.records_path.split(".") if self.stream.records_path else []
+        return self._records_path().split(".") if self._records_path() else []
+
+    def _records_path(self) -> str:
+        return str(self.stream.own.get("records_path") or "")
 
     def _record_type(self, dtype: DataType) -> DataType:
         """Return the type of one record inside the type of a document."""

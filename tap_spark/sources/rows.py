@@ -62,7 +62,8 @@ class RowsSource:
     def __init__(self, stream: StreamConfig) -> None:
         self.stream = stream
         self.key_properties = stream.key_properties or ("id",)
-        self.columns = stream.column_count or 1
+        self.rows: int = stream.own["row_count"]
+        self.columns: int = stream.own["column_count"]
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
@@ -70,7 +71,7 @@ class RowsSource:
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`; the rows come in the order of `id`."""
-        frame = generated_frame(spark, self.stream.row_count or 0, self.columns, plan.columns)
+        frame = generated_frame(spark, self.rows, self.columns, plan.columns)
         if plan.replication_key in ("id", "updated_at"):
             yield Slice(bounded(frame, plan).select(*map(col, plan.columns)), ordered=True)
         else:

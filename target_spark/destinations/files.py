@@ -68,9 +68,10 @@ def file_settings(config: TargetConfig) -> FileSettings:
     """
     if not config.path:
         raise SettingsError("files need a folder to go to", where=Where(setting="path"))
-    allowed = FORMATS[config.format].compressions
+    form = FORMATS[config.format]
+    allowed = form.compressions
     options = {name.lower(): value for name, value in (config.options or {}).items()}
-    compression = str(options.pop("compression", allowed[0])).lower()
+    compression = str(options.pop("compression", form.default_compression)).lower()
     compression = "none" if compression == "uncompressed" else compression
     if compression not in allowed:
         raise SettingsError(

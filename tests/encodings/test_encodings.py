@@ -58,7 +58,7 @@ def test_round_trip(form: str, codec: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "orc", "csv"])
 def test_a_file_without_rows_has_its_columns(form: str, tmp_path: Path) -> None:
-    codec = FORMATS[form].compressions[0]
+    codec = FORMATS[form].default_compression
     url = str(tmp_path / "x")
     FORMATS[form].write(url, TABLE.schema, (), codec)
     tables = list(FORMATS[form].read(url))

@@ -108,7 +108,7 @@ def test_a_wrong_url_is_not_shown() -> None:
         ({"format": "delta"}, "['path']: is required for the format 'delta' (or 'table')"),
         (
             {"format": "table", "table": "t", "path": "p"},
-            "['path']: has no meaning for the format 'table'; leave it out",
+            "['path']: does not apply to the format 'table'; remove it",
         ),
         (
             {"format": "table", "table": "t", "replication_method": "LOG_BASED"},
@@ -122,7 +122,7 @@ def test_a_wrong_url_is_not_shown() -> None:
         ({"format": "nothing like it"}, "nor package.module.Class"),
         (
             {"format": "my.Source", "row_count": 5},
-            "['row_count']: has no meaning for the format 'my.Source'; leave it out",
+            "['row_count']: does not apply to the format 'my.Source'; remove it",
         ),
     ],
 )

@@ -8,12 +8,15 @@ import pytest
 
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.reader_options import OPTIONS, option_problems
-from tap_spark.stream_config import FILE_FORMATS, LOG_FORMATS, FixedColumn
+from tap_spark.reader_options import option_problems
+from tap_spark.sources.declared.fixed_width import FixedColumn
+from tap_spark.sources.registry import FILE_FORMATS, LOG_FORMATS, SOURCES, source_format
 
 
 def problems(kind: str, **options: object) -> dict[str, str]:
-    return dict(option_problems(kind, options))
+    form = source_format(kind)
+    assert form is not None
+    return dict(option_problems(kind, form.options, options))
 
 
 def config(**stream: Any) -> TapConfig:
@@ -27,8 +30,9 @@ def refused(**stream: Any) -> str:
 
 
 def test_every_format_with_a_reader_of_spark_s_has_its_options() -> None:
-    assert set(OPTIONS) == {*FILE_FORMATS, *LOG_FORMATS, "jdbc"}
-    for options in OPTIONS.values():
+    known = {form.name: form.options for form in SOURCES.values() if form.options is not None}
+    assert set(known) == {*FILE_FORMATS, *LOG_FORMATS, "jdbc"}
+    for options in known.values():
         names = [option.name.lower() for option in options]
         assert len(names) == len(set(names))
 
@@ -55,15 +59,20 @@ def test_good_options(kind: str, options: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "value", "text"),
     [
-        ("csv", "heder", True, "is no option for reading the format 'csv'; did you mean 'header'?"),
-        ("csv", "zzz", 1, "is no option for reading the format 'csv'"),
+        (
+            "csv",
+            "heder",
+            True,
+            "is not an option for reading the format 'csv'; did you mean 'header'?",
+        ),
+        ("csv", "zzz", 1, "is not an option for reading the format 'csv'"),
         (
             "csv",
             "quoteAll",
             True,
-            "is no option for reading the format 'csv'; did you mean 'quote'?",
+            "is not an option for reading the format 'csv'; did you mean 'quote'?",
         ),
-        ("parquet", "header", True, "is no option for reading the format 'parquet'"),
+        ("parquet", "header", True, "is not an option for reading the format 'parquet'"),
         ("csv", "header", "yes", "must be true or false"),
         ("csv", "header", 1, "must be true or false"),
         ("csv", "maxColumns", "many", "must be an integer"),
@@ -117,7 +126,7 @@ def test_columns_of_fixed_width() -> None:
     (stream,) = config(
         format="fixed_width", path="x", columns=[*columns, {"name": "c", "length": 1}]
     ).streams
-    assert stream.columns == (
+    assert stream.own["columns"] == (
         FixedColumn("a", 1, 3),
         FixedColumn("b", 10, 2),
         FixedColumn("c", 12, 1),
@@ -127,7 +136,7 @@ def test_columns_of_fixed_width() -> None:
     assert "'A' is the name of several columns" in refused(
         format="fixed_width", path="x", columns=twice
     )
-    assert "has no meaning for the format 'csv'" in refused(format="csv", path="x", columns=columns)
+    assert "does not apply to the format 'csv'" in refused(format="csv", path="x", columns=columns)
     nothing = [{"name": "a", "length": 0}]
     assert "length" in refused(format="fixed_width", path="x", columns=nothing)
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import pytest
 
 from shared.jdbc_drivers import DRIVERS, driver_of
-from shared.spark_packages import EXTENSIONS, NEEDS, with_needs
+from shared.spark_packages import EXTENSIONS, LAKES, with_needs
 from shared.spark_settings import SparkSettings
+from tap_spark.config import tap_config
+from tap_spark.sources.registry import BUILT_IN
 
 PLAIN = SparkSettings()
-DELTA, ICEBERG = NEEDS["delta"], NEEDS["iceberg"]
+DELTA, ICEBERG = LAKES["delta"], LAKES["iceberg"]
 
 
 def test_nothing_is_needed() -> None:
-    assert with_needs(PLAIN, ["csv", "rows", "jdbc"]) == PLAIN
+    assert [BUILT_IN[name].needs for name in ("csv", "rows", "jdbc", "table")] == [None] * 4
+    assert with_needs(PLAIN, []) == PLAIN
 
 
 def test_formats_bring_packages_and_extensions() -> None:
-    found = with_needs(PLAIN, ["iceberg", "delta", "delta"])
+    found = with_needs(PLAIN, [ICEBERG, DELTA, DELTA])
     assert found.packages == (DELTA.package, ICEBERG.package)
     assert found.conf[EXTENSIONS] == f"{DELTA.extensions},{ICEBERG.extensions}"
     assert found.conf["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
@@ -25,13 +28,13 @@ def test_formats_bring_packages_and_extensions() -> None:
 
 def test_the_users_configuration_wins() -> None:
     conf = {EXTENSIONS: "my.Extension", "spark.sql.catalog.spark_catalog": "my.Catalog"}
-    found = with_needs(SparkSettings(conf=conf), ["delta"])
+    found = with_needs(SparkSettings(conf=conf), [DELTA])
     assert found.conf[EXTENSIONS] == f"my.Extension,{DELTA.extensions}"
     assert found.conf["spark.sql.catalog.spark_catalog"] == "my.Catalog"
 
 
 def test_extensions_are_named_once() -> None:
-    found = with_needs(SparkSettings(conf={EXTENSIONS: DELTA.extensions}), ["delta"])
+    found = with_needs(SparkSettings(conf={EXTENSIONS: DELTA.extensions}), [DELTA])
     assert found.conf[EXTENSIONS] == DELTA.extensions
 
 
@@ -45,18 +48,18 @@ def test_extensions_are_named_once() -> None:
     ],
 )
 def test_another_version_of_a_package_replaces_ours(settings: SparkSettings) -> None:
-    assert with_needs(settings, ["delta"]).packages == settings.packages
+    assert with_needs(settings, [DELTA]).packages == settings.packages
 
 
 def test_a_catalog_of_the_users_tells_what_is_needed() -> None:
     conf = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
-    assert with_needs(SparkSettings(conf=conf), ["table"]).packages == (ICEBERG.package,)
+    assert with_needs(SparkSettings(conf=conf), []).packages == (ICEBERG.package,)
 
 
 def test_a_server_brings_its_own_packages() -> None:
     settings = SparkSettings(remote="sc://host")
-    assert with_needs(settings, ["delta"]) == settings
-    own = with_needs(SparkSettings(remote="local[2]"), ["delta"])
+    assert with_needs(settings, [DELTA]) == settings
+    own = with_needs(SparkSettings(remote="local[2]"), [DELTA])
     assert own.packages == (DELTA.package,)
 
 
@@ -92,3 +95,15 @@ def test_every_driver_is_complete(driver: object) -> None:
 
 def test_no_driver() -> None:
     assert driver_of("jdbc:db2://h/d") is None
+
+
+def test_what_a_stream_reads_decides() -> None:
+    streams = [
+        {"name": str(number), "format": name, "path": "x"}
+        for number, name in enumerate(("avro", "csv", "delta", "avro"))
+    ]
+    found = tap_config({"streams": streams}).spark
+    avro = BUILT_IN["avro"].needs
+    assert avro is not None
+    assert found.packages == (DELTA.package, avro.package)
+    assert found.conf[EXTENSIONS] == DELTA.extensions

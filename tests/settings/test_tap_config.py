@@ -10,7 +10,8 @@ from shared.settings import environment_settings, normalize
 from shared.settings_check import InvalidSettingsError
 from shared.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, SETTINGS_SCHEMA, SpoolSettings, TapConfig, tap_config
-from tap_spark.stream_config import FILE_FORMATS, StreamConfig
+from tap_spark.sources.registry import FILE_FORMATS
+from tap_spark.stream_config import StreamConfig
 
 CSV = {"name": "a", "format": "csv", "path": "a.csv"}
 ROWS = {"name": "r", "format": "rows", "row_count": 5}
@@ -75,7 +76,7 @@ class TestResult:
         assert first.options == {"header": "true", "sep": ";", "samplingRatio": "0.5"}
         assert first.key_properties == ("id",)
         assert (first.replication_key, first.sort_by_replication_key) == ("t", True)
-        assert (second.row_count, second.column_count) == (5, 150)
+        assert second.own == {"row_count": 5, "column_count": 150}
         assert config.spark.conf == {"spark.a": "true", "spark.b": "4", "spark.c": "x"}
         assert config.spark.packages == ("g:a:1",)
         assert config.spark.jars == ("x.jar",)
@@ -87,12 +88,12 @@ class TestResult:
         assert StreamConfig(name="r", format="rows").paths == ()
 
     def test_columns_of_rows_have_a_default(self) -> None:
-        assert tap_config({"streams": [ROWS]}).streams[0].column_count == 10
-        assert one().column_count is None
+        assert tap_config({"streams": [ROWS]}).streams[0].own["column_count"] == 10
+        assert one().own == {}
 
     def test_whole_floats_are_integers(self) -> None:
         stream = tap_config({"streams": [{**ROWS, "row_count": 5.0}]}).streams[0]
-        assert isinstance(stream.row_count, int)
+        assert isinstance(stream.own["row_count"], int)
 
     def test_remote(self) -> None:
         spark = tap_config({"streams": [CSV], "spark": {"remote": "sc://h"}}).spark
@@ -151,12 +152,12 @@ class TestRules:
     ) -> None:
         [line] = problems({**stream, field: value})
         assert line == (
-            f"config['streams'][0]['{field}']: has no meaning for the format "
-            f"{stream['format']!r}; leave it out"
+            f"config['streams'][0]['{field}']: does not apply to the format "
+            f"{stream['format']!r}; remove it"
         )
 
     def test_records_path_of_json(self) -> None:
-        assert one(format="json", records_path="features").records_path == "features"
+        assert one(format="json", records_path="features").own["records_path"] == "features"
 
     def test_full_table_with_a_key(self) -> None:
         [line] = problems({**CSV, "replication_method": "FULL_TABLE", "replication_key": "t"})
@@ -181,8 +182,8 @@ class TestRules:
 
     def test_duplicate_names(self) -> None:
         assert problems(CSV, ROWS, CSV, CSV) == [
-            "config['streams'][2]['name']: 'a' is the name of config['streams'][0] too",
-            "config['streams'][3]['name']: 'a' is the name of config['streams'][0] too",
+            "config['streams'][2]['name']: 'a' is already the name of config['streams'][0]",
+            "config['streams'][3]['name']: 'a' is already the name of config['streams'][0]",
         ]
 
     @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_catalog_chooses_the_replication_key() -> None:
 
 
 def test_settings_of_the_same_name_win() -> None:
-    own = StreamConfig(name="public-orders", format="rows", row_count=1)
+    own = StreamConfig(name="public-orders", format="rows", own={"row_count": 1, "column_count": 2})
     (plan,) = plans(table_entry(ORDERS), streams=(own,))
     assert plan.config is own
 

@@ -16,6 +16,7 @@ from tap_spark.replication import plan_streams
 from tap_spark.sources import source_for
 from tap_spark.sources.failures import source_error
 from tap_spark.sources.frames import struct_from_text
+from tap_spark.sources.registry import source_format
 from tap_spark.stream_config import StreamConfig
 
 
@@ -31,7 +32,9 @@ def failure(call: Callable[[], object]) -> str:
 
 
 def stream(kind: str, path: Any = None, **settings: Any) -> StreamConfig:
-    return StreamConfig(name="s", format=kind, path=path, **settings)
+    form = source_format(kind)
+    own = {name: settings.pop(name) for name in (form.settings if form else ()) if name in settings}
+    return StreamConfig(name="s", format=kind, path=path, own=own, **settings)
 
 
 def types(spark, config: StreamConfig) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from tap_runs import failure, read_all, rows, stream, types
 
 from tap_spark.sources.avro_files import schema_text
-from tap_spark.stream_config import FixedColumn
+from tap_spark.sources.declared.fixed_width import FixedColumn
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from shared.errors import SourceError
 from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
 from tap_spark.sources import resume
+from tap_spark.sources.declared.fixed_width import FixedColumn
 from tap_spark.sources.failures import source_error
-from tap_spark.stream_config import FixedColumn
 
 pytestmark = pytest.mark.spark
 

@@ -187,7 +187,7 @@ def bad(tmp_path: Path, form: str) -> InputFile:
     path = tmp_path / f"bad.{form}"
     if form in BAD:
         return given(path, BAD[form], form)
-    FORMATS[form].write(str(path), BAD_ROWS.schema, [BAD_ROWS], FORMATS[form].compressions[0])
+    FORMATS[form].write(str(path), BAD_ROWS.schema, [BAD_ROWS], FORMATS[form].default_compression)
     return InputFile(str(path), Encoding(form))
 
 

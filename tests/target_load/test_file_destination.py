@@ -68,7 +68,7 @@ def rewrite_here(
 class Table:
     def __init__(self, path: str, form: str = "parquet", overwrite: bool = False) -> None:
         self.form = form
-        encoding = Encoding(form, FORMATS[form].compressions[0])
+        encoding = Encoding(form, FORMATS[form].default_compression)
         self.settings = FileSettings(path, encoding)
         self.method = "overwrite" if overwrite else "append-only"
         self.destination = FileDestination(self.settings, rewrite_here)

@@ -1,0 +1,25 @@
+"""Avro files."""
+
+from __future__ import annotations
+
+from shared.spark_packages import Need
+from tap_spark.reader_options import FILES, MODE, REBASE, Option, named
+from tap_spark.sources.declaration import SourceFormat
+
+SOURCE = SourceFormat(
+    name="avro",
+    implementation="tap_spark.sources.avro_files:AvroSource",
+    places=("path",),
+    takes=("options", "schema"),
+    options=(
+        *FILES,
+        *MODE,
+        *named("text", "avroSchema avroSchemaUrl stableIdentifierPrefixForUnionType"),
+        *named("boolean", "ignoreExtension positionalFieldMatching"),
+        *named("boolean", "enableStableIdentifiersForUnionType"),
+        *named("integer", "recursiveFieldMaxDepth"),
+        Option("datetimeRebaseMode", words=REBASE),
+    ),
+    resumes=True,
+    needs=Need("org.apache.spark:spark-avro_2.13:4.1.1"),
+)

@@ -1,0 +1,21 @@
+"""Delta tables."""
+
+from __future__ import annotations
+
+from shared.spark_packages import LAKES
+from tap_spark.reader_options import AS_OF, named
+from tap_spark.sources.declaration import SourceFormat
+
+SOURCE = SourceFormat(
+    name="delta",
+    implementation="tap_spark.sources.delta:DeltaSource",
+    places=("path", "table"),
+    takes=("options",),
+    options=(
+        *AS_OF,
+        *named("text", "startingVersion startingTimestamp endingVersion endingTimestamp"),
+        *named("boolean", "readChangeFeed readChangeData"),
+    ),
+    has_log=True,
+    needs=LAKES["delta"],
+)

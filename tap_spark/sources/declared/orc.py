@@ -1,0 +1,15 @@
+"""ORC files."""
+
+from __future__ import annotations
+
+from tap_spark.reader_options import FILES, named
+from tap_spark.sources.declaration import SourceFormat
+
+SOURCE = SourceFormat(
+    name="orc",
+    implementation="tap_spark.sources.columnar_files:OrcSource",
+    places=("path",),
+    takes=("options", "schema"),
+    options=(*FILES, *named("boolean", "mergeSchema")),
+    resumes=True,
+)

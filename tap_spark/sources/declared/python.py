@@ -1,0 +1,21 @@
+"""Spark DataSource classes in Python, named by their place instead of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tap_spark.sources.declaration import SourceFormat
+
+
+def _one_path(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if isinstance(stream.get("path"), list):
+        yield "path", "must be one path for a Spark DataSource class"
+
+
+SOURCE = SourceFormat(
+    name="package.module.Class",
+    implementation="tap_spark.sources.python_sources:PythonSource",
+    takes=("path", "options", "schema"),
+    rules=(_one_path,),
+)

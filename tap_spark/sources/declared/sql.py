@@ -1,0 +1,11 @@
+"""Queries in Spark SQL."""
+
+from __future__ import annotations
+
+from tap_spark.sources.declaration import SourceFormat
+
+SOURCE = SourceFormat(
+    name="sql",
+    implementation="tap_spark.sources.sql:SqlSource",
+    places=("query",),
+)

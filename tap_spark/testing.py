@@ -1,0 +1,323 @@
+"""A test suite for sources: what tap-spark requires of every format.
+
+Needs pytest. Subclass `SourceSuite` in a test module, and let pytest find `Test...`:
+
+    from tap_spark.testing import Sample, SourceSuite
+
+    pytest_plugins = ["tap_spark.testing"]  # the fixture `spark`
+
+    class TestCalendar(SourceSuite):
+        form = SOURCE
+
+        def sample(self, folder, spark):
+            return Sample({"first_day": "2026-01-01", "last_day": "2026-01-02"}, [...])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from shared.about import settings_of
+from shared.errors import SettingsError, SingerSparkError, SourceError
+from shared.settings_check import InvalidSettingsError
+from tap_spark.catalog import metadata_of
+from tap_spark.config import PROGRAM, TapConfig, tap_config
+from tap_spark.sources.declaration import GENERAL, SourceFormat
+from tap_spark.sources.registry import FORMATS, source_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = Mapping[str, Any]
+Message = dict[str, Any]
+STREAM = "sample"
+_HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "fsspec")
+_ENDLESS = 1e9
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Settings that fail, with their error.
+
+    Attributes:
+        settings: Settings of the stream, without `name` and `format`.
+        text: A part of the error.
+    """
+
+    settings: Mapping[str, Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Settings of a stream, and the expected records.
+
+    Attributes:
+        settings: Settings of the stream, without `name` and `format`.
+        rows: The records as JSON values, in any order; fractions as `Decimal`.
+        types: JSON Schemas of properties for the suite to compare.
+        replication_key: A column to test INCREMENTAL with; None for none.
+        grow: Adds rows to the source, and returns them; None if rows cannot be added.
+        bad: Settings whose errors the suite checks.
+    """
+
+    settings: Mapping[str, Any]
+    rows: Sequence[Row]
+    types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    replication_key: str | None = None
+    grow: Callable[[], Sequence[Row]] | None = None
+    bad: Sequence[Bad] = ()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Yield a local session, started as the program starts its own."""
+    from shared.spark_session import SessionStarter  # noqa: PLC0415
+    from shared.spark_settings import SparkSettings  # noqa: PLC0415
+
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    conf = {"spark.sql.warehouse.dir": warehouse, "spark.ui.enabled": "false"}
+    starter = SessionStarter(SparkSettings(master="local[2]", conf=conf))
+    starter.start()
+    yield starter.get()
+    starter.stop()
+
+
+class SourceSuite:
+    """The tests; a subclass gives their format and sample."""
+
+    form: ClassVar[SourceFormat]
+
+    def sample(self, folder: Path, spark: SparkSession) -> Sample:
+        """Create the source of a sample.
+
+        Args:
+            folder: An empty folder.
+            spark: The session.
+        """
+        raise NotImplementedError
+
+    def test_it_is_found_by_its_name(self) -> None:
+        assert source_format(self.form.name) == self.form
+        assert self.form.name in FORMATS
+
+    def test_about_documents_it(self) -> None:
+        rows = {row.name: row for row in settings_of(PROGRAM)}
+        assert f"`{self.form.name}`" in rows["streams[].format"].description
+        for name, schema in self.form.settings.items():
+            assert str(schema["description"]) in rows[f"streams[].{name}"].description
+
+    def test_declarations_need_no_spark(self) -> None:
+        found = f"[name for name in {_HEAVY} if name in sys.modules]"
+        script = f"import sys, tap_spark.cli; print({found})"
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "[]"
+
+    def test_settings_are_checked(self, tmp_path: Path, spark: SparkSession) -> None:
+        settings = self.sample(tmp_path, spark).settings
+        self._config(settings)
+        for name in self.form.required:
+            rest = {key: value for key, value in settings.items() if key != name}
+            assert f"['{name}']" in self._refused(rest)
+        if self.form.places:
+            rest = {key: value for key, value in settings.items() if key not in self.form.places}
+            assert f"['{self.form.places[0]}']" in self._refused(rest)
+        others = {"path", "table", "query", "row_count"} - {*self.form.fields, *GENERAL}
+        for name in others:
+            value = 1 if name == "row_count" else "a"
+            assert "does not apply" in self._refused({**settings, name: value})
+        if not self.form.has_log:
+            assert "no log" in self._refused({**settings, "replication_method": "LOG_BASED"})
+        if not self.form.resumes:
+            wanted = {**settings, "replication_method": "INCREMENTAL"}
+            assert "is required for INCREMENTAL" in self._refused(wanted)
+
+    def test_the_catalog_fits_the_rows(self, tmp_path: Path, spark: SparkSession) -> None:
+        sample = self.sample(tmp_path, spark)
+        entry = _catalog(spark, self._config(sample.settings))["streams"][0]
+        names = {name for row in sample.rows for name in row}
+        assert set(entry["schema"]["properties"]) == names
+        check = Draft202012Validator(entry["schema"])
+        assert [error.message for row in sample.rows for error in check.iter_errors(row)] == []
+        for name, wanted in sample.types.items():
+            found = entry["schema"]["properties"][name]
+            assert {key: found.get(key) for key in wanted} == wanted
+
+    def test_every_row_and_value_arrives(self, tmp_path: Path, spark: SparkSession) -> None:
+        sample = self.sample(tmp_path, spark)
+        found = _run(spark, self._config({**sample.settings, **FULL}), tmp_path)
+        assert found[0]["type"] == "SCHEMA"
+        assert _sorted(_records(found)) == _sorted(sample.rows)
+        assert [message["type"] for message in found[-2:]] == ["ACTIVATE_VERSION", "STATE"]
+        check = Draft202012Validator(found[0]["schema"])
+        assert [error.message for row in _records(found) for error in check.iter_errors(row)] == []
+
+    def test_only_what_is_selected_is_read(self, tmp_path: Path, spark: SparkSession) -> None:
+        sample = self.sample(tmp_path, spark)
+        config = self._config({**sample.settings, **FULL})
+        catalog = _catalog(spark, config)
+        names = list(catalog["streams"][0]["schema"]["properties"])
+        keys = catalog["streams"][0].get("key_properties") or ()
+        left_out = next((name for name in reversed(names) if name not in keys), None)
+        if left_out is None or len(names) == 1:
+            pytest.skip("every column is a key")
+        root = metadata_of(catalog["streams"][0])
+        for item in catalog["streams"][0]["metadata"]:
+            if item["breadcrumb"][:2] == ["properties", left_out]:
+                item["metadata"]["selected"] = False
+        assert ("properties", left_out) in root
+        found = _run(spark, config, tmp_path, catalog=catalog)
+        assert left_out not in found[0]["schema"]["properties"]
+        wanted = [{k: v for k, v in row.items() if k != left_out} for row in sample.rows]
+        assert _sorted(_records(found)) == _sorted(wanted)
+
+    def test_incremental_goes_on_at_the_bookmark(self, tmp_path: Path, spark: SparkSession) -> None:
+        sample = self.sample(tmp_path, spark)
+        key = sample.replication_key
+        if key is None:
+            pytest.skip("the sample has no replication key")
+        method = {"replication_method": "INCREMENTAL", "replication_key": key}
+        config = self._config({**sample.settings, **method, "sort_by_replication_key": True})
+        first = _run(spark, config, tmp_path)
+        assert _sorted(_records(first)) == _sorted(sample.rows)
+        marks = [message["value"]["bookmarks"][STREAM] for message in _states(first)]
+        values = [mark.get("replication_key_value") for mark in marks]
+        known = [value for value in values if value is not None]
+        assert known == sorted(known)
+        last = max(row[key] for row in sample.rows if row[key] is not None)
+        again = _run(spark, config, tmp_path, state=_states(first)[-1]["value"])
+        newest = [row for row in sample.rows if row[key] is None or row[key] == last]
+        assert _sorted(_records(again)) == _sorted(newest)
+        if sample.grow is not None:
+            added = sample.grow()
+            grown = _run(spark, config, tmp_path, state=_states(again)[-1]["value"])
+            more = [row for row in added if row[key] is None or row[key] >= last]
+            assert _sorted(_records(grown)) == _sorted([*newest, *more])
+
+    def test_it_resumes(self, tmp_path: Path, spark: SparkSession) -> None:
+        if not self.form.resumes:
+            pytest.skip("the format does not resume without a replication key")
+        sample = self.sample(tmp_path, spark)
+        config = self._config({**sample.settings, "replication_method": "INCREMENTAL"})
+        state: Any = None
+        for wanted in _steps(sample):
+            found = _run(spark, config, tmp_path, state=state)
+            assert _sorted(_records(found)) == _sorted(wanted)
+            state = _states(found)[-1]["value"]
+
+    def test_it_reads_changes(self, tmp_path: Path, spark: SparkSession) -> None:
+        if not self.form.has_log:
+            pytest.skip("the format has no log of changes")
+        sample = self.sample(tmp_path, spark)
+        config = self._config({**sample.settings, "replication_method": "LOG_BASED"})
+        state: Any = None
+        for wanted in _steps(sample):
+            rows = [{**row, "_sdc_deleted_at": None} for row in wanted]
+            found = _run(spark, config, tmp_path, state=state)
+            assert _sorted(_records(found)) == _sorted(rows)
+            state = _states(found)[-1]["value"]
+
+    def test_errors_are_one_clear_line(self, tmp_path: Path, spark: SparkSession) -> None:
+        for bad in self.sample(tmp_path, spark).bad:
+            with pytest.raises(SingerSparkError) as caught:
+                _run(spark, self._config({**bad.settings, **FULL}), tmp_path)
+            text = str(caught.value)
+            assert isinstance(caught.value, SettingsError | SourceError)
+            assert bad.text in text
+            assert STREAM in text or "config['streams'][0]" in text
+            assert "\n" not in text
+
+    def _config(self, settings: Mapping[str, Any]) -> TapConfig:
+        stream = {"name": STREAM, "format": self.form.name, **settings}
+        top = {"connections": stream.pop("connections")} if "connections" in stream else {}
+        return tap_config({"streams": [stream], **top})
+
+    def _refused(self, settings: Mapping[str, Any]) -> str:
+        with pytest.raises(InvalidSettingsError) as caught:
+            self._config(settings)
+        return str(caught.value)
+
+
+def _steps(sample: Sample) -> Iterator[Sequence[Row]]:
+    """Yield the records of each of several runs; the third reads added rows."""
+    yield sample.rows
+    yield ()
+    yield sample.grow() if sample.grow is not None else ()
+    yield ()
+
+
+FULL = {"replication_method": "FULL_TABLE"}
+
+
+class _Started:
+    """A session that is already running."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def get(self) -> SparkSession:
+        return self._session
+
+
+def _catalog(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
+    from tap_spark.discovery import catalog_for  # noqa: PLC0415
+
+    return catalog_for(spark, config)
+
+
+def _run(
+    spark: SparkSession,
+    config: TapConfig,
+    folder: Path,
+    *,
+    catalog: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> list[Message]:
+    """Return the messages of a run, as a reader of standard output gets them."""
+    from shared.stdout import MessageOutput  # noqa: PLC0415
+    from tap_spark.line_output import LineOutput  # noqa: PLC0415
+    from tap_spark.replication import plan_streams  # noqa: PLC0415
+    from tap_spark.spool import Spool  # noqa: PLC0415
+    from tap_spark.state_pace import StateWriter  # noqa: PLC0415
+    from tap_spark.sync import Run, explained, sync_stream  # noqa: PLC0415
+
+    path = folder / "messages.jsonl"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = LineOutput(MessageOutput(fd))
+    try:
+        (plan,) = plan_streams(config, catalog or _catalog(spark, config), state, 1)
+        state_writer = StateWriter(state or {}, output.write, _ENDLESS)
+        with Spool(config.spool) as spool, explained(plan.stream):
+            run = Run(_Started(spark), output, spool)  # type: ignore[arg-type]
+            sync_stream(run, plan, state_writer)
+    finally:
+        output.close()
+        os.close(fd)
+    lines = path.read_text().splitlines()
+    path.unlink()
+    return [json.loads(line, parse_float=Decimal) for line in lines]
+
+
+def _records(found: Sequence[Message]) -> list[Row]:
+    return [message["record"] for message in found if message["type"] == "RECORD"]
+
+
+def _states(found: Sequence[Message]) -> list[Message]:
+    return [message for message in found if message["type"] == "STATE"]
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True, default=str))

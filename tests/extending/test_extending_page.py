@@ -1,0 +1,63 @@
+"""What docs/extending.md says of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from extension_packages import EXAMPLES
+
+from shared.encoding_format import EncodingFormat
+from shared.extensions import ENCODINGS, SOURCES, SWITCH
+from tap_spark.sources.declaration import SHARED, SourceFormat
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["calendar_source.py", "arrow_encoding.py"])
+def test_the_page_shows_the_examples(name: str) -> None:
+    assert (EXAMPLES / name).read_text() in blocks("python")
+
+
+def test_the_page_shows_the_entry_points() -> None:
+    project = (EXAMPLES / "pyproject.toml").read_text()
+    assert len(blocks("toml")) == 2
+    assert all(block in project for block in blocks("toml"))
+    assert f'"{SOURCES}"' in project
+    assert f'"{ENCODINGS}"' in project
+
+
+@pytest.mark.parametrize("kind", [SourceFormat, EncodingFormat])
+def test_the_page_has_every_field_of_a_declaration(kind: type) -> None:
+    section = PAGE[PAGE.index(f"`{kind.__name__}`") :].split("\n### ")[0]
+    named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (.*?) \|", section, re.M))))
+    assert named == {field.name for field in dataclasses.fields(kind)}
+
+
+def test_the_page_has_every_shared_setting() -> None:
+    assert all(f"`{name}`" in PAGE for name in SHARED)
+
+
+def test_settings_on_the_page_are_json() -> None:
+    assert all(json.loads(block) for block in blocks("json"))
+
+
+def test_the_page_names_what_there_is() -> None:
+    assert f"`{SWITCH}=off`" in PAGE
+    for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
+        assert (ROOT / "docs" / link).exists(), link
+    for place in re.findall(r"`((?:tap_spark|shared)(?:\.\w+)+)`", PAGE):
+        parts = place.split(".")
+        modules = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        assert (
+            any((ROOT / f"{module}.py").exists() for module in modules[1:])
+            or (ROOT / modules[-1]).is_dir()
+        ), place
