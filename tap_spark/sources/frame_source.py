@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from shared.errors import SourceError, Where
 from shared.spark_conform import conformed
 from tap_spark.plans import Slice, StreamPlan
-from tap_spark.sources.frames import missing, prune, struct_from_text, whole
+from tap_spark.sources.frames import missing_columns, planned_slice, prune, struct_from_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,14 +51,14 @@ class FrameSource(ABC):
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
         frame = self.frame(spark, plan)
-        gone = missing(plan.columns, frame.columns)
+        gone = missing_columns(plan.columns, frame.columns)
         if gone:
             raise self.error(
                 f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
             )
         if plan.source_schema:
             self._check_types(struct_from_text(plan.source_schema), frame.schema, plan)
-        yield whole(conformed(frame, prune(frame.schema, plan.schema)), plan)
+        yield planned_slice(conformed(frame, prune(frame.schema, plan.schema)), plan)
 
     def error(self, message: str, hint: str = "") -> SourceError:
         """Build an error that names this stream."""
