@@ -76,12 +76,12 @@ def _catalog(
             if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
                 continue
             if name in entries:
-                raise _twice(name)
+                raise _duplicate_name(name)
             entries[name] = entry
     return {"streams": list(entries.values())}
 
 
-def _twice(name: str) -> SourceError:
+def _duplicate_name(name: str) -> SourceError:
     return SourceError(
         "two tables of the connections would have this stream name",
         where=Where(stream=name),

@@ -12,7 +12,9 @@ STOP_SECONDS = 5.0
 Work = Callable[[], None]
 
 
-def run_each(works: Iterable[Work], at_once: int, stop: Callable[[BaseException], None]) -> None:
+def run_parallel(
+    works: Iterable[Work], at_once: int, stop: Callable[[BaseException], None]
+) -> None:
     """Run every function, at most `at_once` at the same time.
 
     Args:

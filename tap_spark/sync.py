@@ -45,7 +45,7 @@ from tap_spark.spool import Spool
 from tap_spark.state_pace import StateWriter
 from tap_spark.stream_outputs import Outputs, map_error, outputs_of
 from tap_spark.stream_retries import read_with_retries
-from tap_spark.stream_threads import run_each
+from tap_spark.stream_threads import run_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,17 +128,17 @@ def run_sync(
             return planner.again(plan, state_writer.state)
 
         def stop(reason: BaseException) -> None:
-            _end(run, state_writer, reason)
+            _stop_streams(run, state_writer, reason)
 
         works = [partial(read_with_retries, plan, attempt, replan) for plan in plans]
         try:
-            run_each(works, config.parallel_streams, stop)
+            run_parallel(works, config.parallel_streams, stop)
         except SingerSparkError as error:
             _flush_state(state_writer, error)
             raise
 
 
-def _end(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
+def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
     """Stop the streams that still run: nothing more is written or read."""
     _flush_state(state_writer, reason)
     run.output.close()

@@ -62,7 +62,7 @@ class JdbcQuery:
         below = f"({key} <= {self.dialect.literal(last, self.key)} OR {key} IS NULL)"
         return replace(self, conditions=(*self.conditions, below))
 
-    def whole(self, spark: SparkSession) -> DataFrame:
+    def in_one_part(self, spark: SparkSession) -> DataFrame:
         """Return every row, read in one part."""
         return self._named(spark.read.format("jdbc").options(**self._all(())).load())
 

@@ -97,7 +97,7 @@ def read_slices(read: JdbcRead) -> Iterator[Slice]:
             yield _slice(read, lambda: query.split_by(read.spark, split, options))
         return
     if read.table is None:
-        yield _slice(read, lambda: read.query.whole(read.spark))
+        yield _slice(read, lambda: read.query.in_one_part(read.spark))
         return
     statistics = _statistics(read, read.table)
     wanted = read.options.partitions
@@ -160,12 +160,12 @@ def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
     if by is None:
         if parts > 1:
             _log.info("%s: reading in one part (see docs/databases.md)", read.where)
-        yield _slice(read, lambda: read.query.whole(read.spark))
+        yield _slice(read, lambda: read.query.in_one_part(read.spark))
         return
     low, high = with_retries(lambda: _key_bounds(read, by), read.connection, read.where)
     query = read.query
     if low is None:
-        yield _slice(read, lambda: query.whole(read.spark))
+        yield _slice(read, lambda: query.in_one_part(read.spark))
         return
     kind = key_type_of(by.spark_type)
     if by is query.key and can_be_bookmark(high, kind):
@@ -198,7 +198,7 @@ def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
     ends = replace(read.query, source=f"({both}) ends", columns=(by,), conditions=())
     form = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     value = F.to_json(F.struct(col(by.name).alias("value")), form)
-    rows = ends.whole(read.spark).select(value.alias("end")).collect()
+    rows = ends.in_one_part(read.spark).select(value.alias("end")).collect()
     kind = key_type_of(by.spark_type)
     found = [json.loads(row["end"]).get("value") for row in rows]
     known = sorted(as_number(value, kind) for value in found if value is not None)

@@ -20,7 +20,7 @@ from tap_spark.sources.delta_log import (
     stale_columns,
 )
 from tap_spark.sources.frames import col, quoted
-from tap_spark.sources.lake_changes import as_records, compared, marked
+from tap_spark.sources.lake_changes import as_records, both_versions, with_commit_columns
 from tap_spark.sources.lake_log import (
     ChangeReadMode,
     CommitGroup,
@@ -227,7 +227,7 @@ class DeltaSource(LakeSource):
         names = names_at(scan.versions, part[-1].position)
         kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
         rows = conformed(feed, StructType([*scan.want.fields, *kept.fields]), names)
-        frame = marked(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
+        frame = with_commit_columns(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
         frame = frame.drop(_CHANGE, _VERSION, _TIME)
         ordered = len(part) > 1
         if all(commit.only_new for commit in part):
@@ -250,7 +250,7 @@ class DeltaSource(LakeSource):
             conformed(self._version(scan.spark, number), scan.want, names_at(scan.versions, number))
             for number in (first, last)
         )
-        frame = compared(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
+        frame = both_versions(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
         records = self.changed_rows(frame, scan.plan, ordered=False)
         ordered = not scan.plan.key_properties
         return Slice(records, self._bookmark(scan, part), ordered=ordered)

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from shared.errors import SourceError, Where
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.sources import paths
-from tap_spark.sources.frames import col, missing, prune, struct_from_text, whole
+from tap_spark.sources.frames import col, missing_columns, planned_slice, prune, struct_from_text
 from tap_spark.sources.resume import (
     LineRules,
     file_slices,
@@ -87,7 +87,7 @@ class FileSource(ABC):
             return
         struct = self.planned_struct(spark, plan)
         self._check_columns(spark, plan)
-        yield whole(self._finished_rows(spark, self.paths, struct, plan), plan)
+        yield planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
 
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
         """See `GrowingFiles`."""
@@ -226,7 +226,7 @@ class FileSource(ABC):
 
     def _check_columns(self, spark: SparkSession, plan: StreamPlan) -> None:
         present = self.present_columns(spark)
-        gone = missing(plan.columns, present) if present is not None else []
+        gone = missing_columns(plan.columns, present) if present is not None else []
         if gone:
             raise self.error(
                 f"selected columns are no longer in the source: {', '.join(gone)}",

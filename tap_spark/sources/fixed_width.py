@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tap_spark.sources.declared.fixed_width import FixedColumn
 from tap_spark.sources.files import UTF8, FileSource, parse_ddl
-from tap_spark.sources.frames import FILE, col, fail, file_of, missing
+from tap_spark.sources.frames import FILE, col, fail_job, file_of, missing_columns
 from tap_spark.sources.inference import exact_casts, infer_types
 from tap_spark.sources.resume import LineRules
 
@@ -43,7 +43,7 @@ class FixedWidthSource(FileSource):
         names = [column.name for column in self.columns]
         if self.stream.schema:
             struct = parse_ddl(self, spark)
-            unknown = missing(struct.names, names)
+            unknown = missing_columns(struct.names, names)
             if unknown:
                 raise self.error(
                     f"'schema' has columns that 'columns' does not have: {', '.join(unknown)}"
@@ -98,7 +98,7 @@ class FixedWidthSource(FileSource):
         lines = lines.select(col(LINE), file.alias(FILE)).filter(F.trim(LINE) != "")
         if self.option("mode").upper() != "PERMISSIVE":
             last = max(column.start for column in self.columns)
-            failure = fail(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
+            failure = fail_job(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
             whole = F.length(LINE) >= last
             lines = lines.filter(F.when(whole, F.lit(True)).otherwise(failure.cast("boolean")))
         places = {column.name: column for column in self.columns}

@@ -53,21 +53,21 @@ class FrameSource(ABC):
         """See `Source.slices`."""
         from shared.spark_conform import conformed  # noqa: PLC0415
         from tap_spark.sources.frames import (  # noqa: PLC0415
-            missing,
+            missing_columns,
+            planned_slice,
             prune,
             struct_from_text,
-            whole,
         )
 
         frame = self.frame(spark, plan)
-        gone = missing(plan.columns, frame.columns)
+        gone = missing_columns(plan.columns, frame.columns)
         if gone:
             raise self.error(
                 f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
             )
         if plan.source_schema:
             self._check_types(struct_from_text(plan.source_schema), frame.schema, plan)
-        yield whole(conformed(frame, prune(frame.schema, plan.schema)), plan)
+        yield planned_slice(conformed(frame, prune(frame.schema, plan.schema)), plan)
 
     def error(self, message: str, hint: str = "") -> SourceError:
         """Build an error that names this stream."""

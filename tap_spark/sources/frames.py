@@ -64,22 +64,24 @@ def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
     return dtype
 
 
-def tidy(dtype: DataType) -> DataType:
+def widen_inferred(dtype: DataType) -> DataType:
     """Widen an inferred type for later data: void to string, and decimals to all digits."""
     if isinstance(dtype, NullType):
         return StringType()
     if isinstance(dtype, DecimalType):
         return DecimalType(MAX_DECIMAL, dtype.scale)
     if isinstance(dtype, ArrayType):
-        return ArrayType(tidy(dtype.elementType), True)
+        return ArrayType(widen_inferred(dtype.elementType), True)
     if isinstance(dtype, MapType):
-        return MapType(dtype.keyType, tidy(dtype.valueType), True)
+        return MapType(dtype.keyType, widen_inferred(dtype.valueType), True)
     if isinstance(dtype, StructType):
-        return StructType([StructField(f.name, tidy(f.dataType), True) for f in dtype.fields])
+        return StructType(
+            [StructField(f.name, widen_inferred(f.dataType), True) for f in dtype.fields]
+        )
     return dtype
 
 
-def fail(
+def fail_job(
     problem: str,
     *,
     value: Column | None = None,
@@ -98,7 +100,7 @@ def fail(
 def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> DataFrame:
     """Fail the job at a row that the parser could not read, instead of reading nulls."""
     file = F.input_file_name() if file is None else file
-    failure = fail("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
+    failure = fail_job("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
     # Spark rejects queries that read only the column of unreadable rows.
     also = next((name for name in frame.columns if name != CORRUPT), CORRUPT)
     failure = F.when(col(also).isNull(), failure).otherwise(F.concat(failure, F.lit("")))
@@ -111,16 +113,16 @@ def file_of(urls: Sequence[str]) -> Column:
     return F.get(F.split(F.lit("\n".join(urls)), "\n"), col("file"))
 
 
-def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
+def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
     """Return one slice of everything the plan asks for: columns, lower bound and order."""
-    frame = bounded(frame, plan)
+    frame = from_start_value(frame, plan)
     if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
         frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
         ordered = True
     return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
 
 
-def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
+def from_start_value(frame: DataFrame, plan: StreamPlan) -> DataFrame:
     """Keep rows at or above the plan's start value, and rows whose key is null.
 
     A start value that does not fit the column's type does not filter rows.
@@ -133,7 +135,7 @@ def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
     return frame.filter((col(key) >= start) | col(key).isNull() | start.isNull())
 
 
-def missing(columns: Iterable[str], present: Sequence[str]) -> list[str]:
+def missing_columns(columns: Iterable[str], present: Sequence[str]) -> list[str]:
     """Return the columns that are not present."""
     known = set(present)
     return [name for name in columns if name not in known]

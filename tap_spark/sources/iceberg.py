@@ -23,7 +23,7 @@ from tap_spark.sources.iceberg_metadata import (
     newest_file,
     parse_metadata,
 )
-from tap_spark.sources.lake_changes import as_records, compared, marked
+from tap_spark.sources.lake_changes import as_records, both_versions, with_commit_columns
 from tap_spark.sources.lake_log import (
     ChangeReadMode,
     CommitGroup,
@@ -165,12 +165,16 @@ class IcebergSource(LakeSource):
         keys = scan.plan.key_properties
         at = F.timestamp_micros(F.lit(last.at_micros))
         if part[0].how is ChangeReadMode.COMPARE:
-            frame = compared(self._before(scan, part), self._at_snapshot(scan, last.position), at)
+            frame = both_versions(
+                self._before(scan, part), self._at_snapshot(scan, last.position), at
+            )
             records = self.changed_rows(frame, scan.plan, ordered=False)
             return Slice(records, bookmark, ordered=not keys)
         if part[0].how is ChangeReadMode.APPENDED:
             new = conformed(self._between(scan, part, ""), scan.want)
-            records = as_records(marked(new, F.lit(0), F.lit(False), at), ordered=False)
+            records = as_records(
+                with_commit_columns(new, F.lit(0), F.lit(False), at), ordered=False
+            )
             return Slice(records, bookmark)
         ordered = len(part) > 1
         frame = self._fed(scan, part)
@@ -196,7 +200,7 @@ class IcebergSource(LakeSource):
         want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
         rows = conformed(self._between(scan, part, "changes"), want)
         at = _times(part, col(_SNAPSHOT))
-        frame = marked(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
+        frame = with_commit_columns(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
         return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
 
     def _between(self, scan: _IcebergScan, part: CommitGroup, table: str) -> DataFrame:

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from tap_spark.sources import text_forms as forms
-from tap_spark.sources.frames import MAX_DECIMAL, col, fail
+from tap_spark.sources.frames import MAX_DECIMAL, col, fail_job
 
 SINGLE_DIGITS = 6
 SURE = 19
@@ -108,7 +108,7 @@ def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame
             continue
         value = col(f"{VALUE}{number}")
         named += [text, text.try_cast(dtype).alias(f"{VALUE}{number}")]
-        failure = fail(
+        failure = fail_job(
             f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep "
             "as written",
             value=text,

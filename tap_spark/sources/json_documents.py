@@ -24,7 +24,7 @@ _NEXT = re.compile(rb"[}\]]\s*[{\[]")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def checked(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
+def checked_documents(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
     """Return the frame of some documents; it fails if one of them holds several values.
 
     Args:

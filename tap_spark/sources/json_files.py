@@ -15,7 +15,15 @@ from shared.storage import open_input
 from tap_spark.sources import json_documents, paths
 from tap_spark.sources.bare_values import UnquotedValues, text_fields_of
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.frames import CORRUPT, FILE, col, fail, file_of, tidy, without_corrupt
+from tap_spark.sources.frames import (
+    CORRUPT,
+    FILE,
+    col,
+    fail_job,
+    file_of,
+    widen_inferred,
+    without_corrupt,
+)
 from tap_spark.sources.line_reader import BOM
 from tap_spark.sources.looks import StorageFileInspector
 from tap_spark.sources.resume import LineRules
@@ -48,7 +56,7 @@ class JsonSource(FileSource):
         if CORRUPT in struct.names:
             self._name_corrupt(spark, struct)
         good = [field for field in struct.fields if field.name != CORRUPT]
-        tidied = tidy(self._record_type(StructType(good)))
+        tidied = widen_inferred(self._record_type(StructType(good)))
         if not isinstance(tidied, StructType) or not tidied.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
         return tidied
@@ -64,7 +72,9 @@ class JsonSource(FileSource):
         frame = self._records(frame)
         if not self.document:
             return frame
-        return json_documents.checked(frame, [file.url for file in paths.list_files(tuple(urls))])
+        return json_documents.checked_documents(
+            frame, [file.url for file in paths.list_files(tuple(urls))]
+        )
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
@@ -81,7 +91,7 @@ class JsonSource(FileSource):
         strict = options | ({"mode": "FAILFAST"} if checked else {})
         several = F.from_json("value", ArrayType(kind), strict)
         if checked:
-            failure = fail(
+            failure = fail_job(
                 "a row cannot be read", value=col("value"), file=file_of(urls), hint=HINT
             )
             whole = F.from_json("value", "array<string>").isNotNull()
@@ -178,7 +188,7 @@ class JsonSource(FileSource):
         for name in path[1:]:
             records = records.getField(name)
         problem = f"records_path '{'.'.join(path)}' is not in the document"
-        failure = fail(problem, file=F.input_file_name())
+        failure = fail_job(problem, file=F.input_file_name())
         kind = F.when(records.isNotNull(), records).otherwise(failure)
         return frame.select(F.explode(kind).alias(RECORD)).select(f"{RECORD}.*")
 

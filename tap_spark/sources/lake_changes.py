@@ -25,17 +25,17 @@ _COUNT, _COPY, _HAS_NEW, _TEXT = (
 )
 
 
-def marked(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
+def with_commit_columns(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
     """Add the columns `ORDER`, `OLD` and `AT`."""
     return frame.select(
         "*", order.cast("long").alias(ORDER), old.alias(OLD), at.cast("timestamp").alias(AT)
     )
 
 
-def compared(before: DataFrame, after: DataFrame, at: Column) -> DataFrame:
+def both_versions(before: DataFrame, after: DataFrame, at: Column) -> DataFrame:
     """Return all rows of two versions of a table, as if one had replaced the other."""
-    first = marked(before, F.lit(0), F.lit(True), at)
-    return first.unionAll(marked(after, F.lit(0), F.lit(False), at))
+    first = with_commit_columns(before, F.lit(0), F.lit(True), at)
+    return first.unionAll(with_commit_columns(after, F.lit(0), F.lit(False), at))
 
 
 def net_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -18,7 +18,7 @@ from shared.storage import local_path, shown
 from shared.table_names import name_parts
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.sources.failures import source_error
-from tap_spark.sources.frames import missing, prune, quoted, struct_from_text, whole
+from tap_spark.sources.frames import missing_columns, planned_slice, prune, quoted, struct_from_text
 from tap_spark.sources.lake_changes import as_first_records, as_records, net_changes
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class LakeSource(ABC):
         self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
     ) -> Iterator[Slice]:
         if plan.resume is not Resume.LOG_POSITION:
-            yield whole(self.rows(spark, pinned, want), plan)
+            yield planned_slice(self.rows(spark, pinned, want), plan)
         elif self.has_position(plan.bookmark):
             yield from self.changes(spark, plan, pinned, want)
         else:
@@ -192,7 +192,7 @@ class LakeSource(ABC):
         text = plan.source_schema
         struct = prune(struct_from_text(text) if text else present, plan.schema)
         fields = {field.name: field for field in struct.fields}
-        gone = missing(plan.columns, present.names)
+        gone = missing_columns(plan.columns, present.names)
         if gone:
             raise self.error(
                 f"selected columns are no longer in the table: {', '.join(gone)}",

@@ -132,7 +132,7 @@ def plan_range(
     return FileRange(file, start, file.size, change, position.lines) if start < file.size else None
 
 
-def renewed(file: ListedFile, position: FilePosition) -> FilePosition:
+def refreshed(file: ListedFile, position: FilePosition) -> FilePosition:
     """Renew the position of a file without new data, so that it is not inspected again."""
     return replace(position, size=file.size, mtime=file.mtime)
 

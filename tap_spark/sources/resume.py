@@ -31,7 +31,7 @@ from tap_spark.sources.positions import (
     complete_end,
     kept_positions,
     plan_range,
-    renewed,
+    refreshed,
     waves,
 )
 
@@ -131,7 +131,7 @@ def line_slices(
             source.check_file(url)
             file_ranges.append(replace(file_range, end=end))
         elif end:
-            positions[url] = renewed(file_range.file, positions[url])
+            positions[url] = refreshed(file_range.file, positions[url])
         else:
             positions.pop(url, None)
     log_waiting(plan, waiting)
@@ -225,7 +225,7 @@ def _changed(
         if file_range is not None:
             file_ranges.append(file_range)
         elif position is not None:
-            positions[file.url] = renewed(file, position)
+            positions[file.url] = refreshed(file, position)
     for file_range in file_ranges:
         path = plain_path(file_range.file.url)
         if file_range.change in (FileChange.TRUNCATED, FileChange.REWRITTEN):

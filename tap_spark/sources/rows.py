@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tap_spark.plans import Slice, StreamPlan
-from tap_spark.sources.frames import bounded, col, whole
+from tap_spark.sources.frames import col, from_start_value, planned_slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,9 +73,9 @@ class RowsSource:
         """See `Source.slices`; the rows come in the order of `id`."""
         frame = generated_frame(spark, self.rows, self.columns, plan.columns)
         if plan.replication_key in ("id", "updated_at"):
-            yield Slice(bounded(frame, plan).select(*map(col, plan.columns)), ordered=True)
+            yield Slice(from_start_value(frame, plan).select(*map(col, plan.columns)), ordered=True)
         else:
-            yield whole(frame, plan)
+            yield planned_slice(frame, plan)
 
 
 def generated_frame(

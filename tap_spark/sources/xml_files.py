@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from tap_spark.sources.files import FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.frames import CORRUPT, tidy, without_corrupt
+from tap_spark.sources.frames import CORRUPT, widen_inferred, without_corrupt
 from tap_spark.sources.inference import exact_casts, infer_types
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class XmlSource(FileSource):
         if not fields:
             tag = self.option("rowTag")
             raise self.error(f"the files have no element <{tag}>", "check 'rowTag'")
-        struct = StructType([StructField(f.name, tidy(f.dataType), True) for f in fields])
+        struct = StructType([StructField(f.name, widen_inferred(f.dataType), True) for f in fields])
         if self.flag("inferSchema"):
             return struct
         return self._typed(spark, struct)

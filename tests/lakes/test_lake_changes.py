@@ -12,7 +12,12 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.singer_columns import record_json
 from shared.spark_conform import TypeChangeError, check_types, conformed, widens
-from tap_spark.sources.lake_changes import as_records, compared, marked, net_changes
+from tap_spark.sources.lake_changes import (
+    as_records,
+    both_versions,
+    net_changes,
+    with_commit_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +32,7 @@ def records(frame: DataFrame) -> list[dict[str, Any]]:
 
 def changes(spark: SparkSession, rows: list[tuple[int, bool, int, str]], *keys: str) -> list[Any]:
     frame = spark.createDataFrame(rows, "o INT, old BOOLEAN, id INT, v STRING")
-    made = marked(
+    made = with_commit_columns(
         frame.select("id", "v", "o", "old"), F.col("o"), F.col("old"), F.lit(0).cast("timestamp")
     )
     found = records(as_records(net_changes(made.drop("o", "old"), keys), ordered=True))
@@ -70,10 +75,10 @@ def test_values_that_spark_treats_as_equal_are_distinguished(spark: SparkSession
     )
     at = F.lit(0).cast("timestamp")
     for before, after in ((minus, plus), (plus, nan), (plus, text)):
-        net = as_records(net_changes(compared(before, after, at), ("id",)), ordered=False)
+        net = as_records(net_changes(both_versions(before, after, at), ("id",)), ordered=False)
         assert records(net.drop("_sdc_deleted_at")) == records(after)
     for same in (minus, nan, text):
-        assert net_changes(compared(same, same, at), ()).count() == 0
+        assert net_changes(both_versions(same, same, at), ()).count() == 0
 
 
 def test_older_rows_come_under_todays_names_and_types(spark: SparkSession) -> None:

@@ -30,7 +30,7 @@ from tap_spark.sources.positions import (
     complete_end,
     kept_positions,
     plan_range,
-    renewed,
+    refreshed,
     waves,
 )
 from tap_spark.sources.resume import pack
@@ -78,7 +78,7 @@ def run(
     if not end:
         return lines, None, reading.change
     if end == reading.start:
-        return lines, renewed(file, mark), reading.change
+        return lines, refreshed(file, mark), reading.change
     reading = replace(reading, end=end)
     for parts in waves([reading], wave, look.cut):
         for _, start, end in parts:

@@ -188,7 +188,10 @@ def test_start_value(key, mark, start_date, expected):
 @pytest.mark.parametrize(
     ("mark", "text"),
     [
-        ({"replication_key": "at", "replication_key_value": 1}, "has replication key 'at', not 'z'"),
+        (
+            {"replication_key": "at", "replication_key_value": 1},
+            "has replication key 'at', not 'z'",
+        ),
         ({"replication_key_value": "many"}, "does not fit replication key 'z' of type long"),
     ],
 )

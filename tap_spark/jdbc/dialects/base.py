@@ -120,7 +120,7 @@ class MetadataDialect(SqlDialect):
         for row in tables:
             at = (row["schema"], row["name"])
             found.append(self._put_together(row, keys.get(at, []), columns.get(at, [])))
-        return in_order(table for table in found if table.columns)
+        return sorted_tables(table for table in found if table.columns)
 
     def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
         return run_query(query.replace("{wanted}", wanted))
@@ -136,8 +136,8 @@ class MetadataDialect(SqlDialect):
             columns=columns,
             primary_key=tuple(key),
             replication_keys=self.keys(columns, rows),
-            row_count=whole(row["row_count"]),
-            size_bytes=whole(row["size_bytes"]),
+            row_count=count_or_none(row["row_count"]),
+            size_bytes=count_or_none(row["size_bytes"]),
         )
 
     def columns_of(self, rows: list[Row]) -> list[Row]:
@@ -215,11 +215,11 @@ def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Ro
     return groups
 
 
-def whole(value: Any) -> int | None:
+def count_or_none(value: Any) -> int | None:
     """Return a number of the metadata as an integer; None for null and for less than zero."""
     return None if value is None or int(value) < 0 else int(value)
 
 
-def in_order(tables: Iterable[TableInfo]) -> list[TableInfo]:
+def sorted_tables(tables: Iterable[TableInfo]) -> list[TableInfo]:
     """Sort by schema and name."""
     return sorted(tables, key=lambda table: (table.schema or "", table.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tap_spark.jdbc.dialects import QueryRunner, TableName
-from tap_spark.jdbc.dialects.base import SqlDialect, in_order, is_ordered
+from tap_spark.jdbc.dialects.base import SqlDialect, is_ordered, sorted_tables
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
 TABLES = """
@@ -37,7 +37,7 @@ class GenericDialect(SqlDialect):
             )
             for row in rows
         ]
-        return in_order(self._table(run_query, table, table.parts) for table in found)
+        return sorted_tables(self._table(run_query, table, table.parts) for table in found)
 
     def _table(self, run_query: QueryRunner, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
         struct = run_query.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted

@@ -11,8 +11,8 @@ from tap_spark.jdbc.dialects.base import (
     Row,
     SqlDialect,
     group_rows,
-    in_order,
     is_ordered,
+    sorted_tables,
     with_era,
 )
 from tap_spark.jdbc.dialects.postgresql_types import TEXT_KEYS, column_type
@@ -115,7 +115,7 @@ class PostgreSqlDialect(SqlDialect):
             rows = [{**row, **money} for row in rows]
         columns = group_rows(rows, "id")
         found = (self._table(row, columns.get((row["id"],), [])) for row in tables)
-        return in_order(table for table in found if table.columns)
+        return sorted_tables(table for table in found if table.columns)
 
     def _named(self, only: TableName) -> str:
         schema, name = only

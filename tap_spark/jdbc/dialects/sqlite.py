@@ -14,10 +14,10 @@ from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.dialects.base import (
     MetadataDialect,
     Row,
+    count_or_none,
     decimal,
-    in_order,
     is_ordered,
-    whole,
+    sorted_tables,
 )
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
@@ -58,8 +58,8 @@ class SqliteDialect(MetadataDialect):
             run_query, "SELECT 1 AS name FROM sqlite_master WHERE name = 'sqlite_stat1'", ""
         )
         rows = self._run_query(run_query, _STATISTICS, "") if known else []
-        counts = {row["name"]: whole(row["row_count"]) for row in rows}
-        return in_order(replace(table, row_count=counts.get(table.name)) for table in found)
+        counts = {row["name"]: count_or_none(row["row_count"]) for row in rows}
+        return sorted_tables(replace(table, row_count=counts.get(table.name)) for table in found)
 
     def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
         return run_query(query.replace("{wanted}", wanted), _AS.findall(query))
