@@ -1,4 +1,4 @@
-"""What can go wrong with a database: one clear line, no secret, and again where that may help."""
+"""Failures of databases: one clear line without secrets, and retries if they may help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both programs over a real PostgreSQL: discovery, choice, state, and connections that are cut."""
+"""Both programs over a real PostgreSQL: discovery, selection, state, and lost connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotes, values and types of each database, without one."""
+"""Quotes, values and types of each database, without a server."""
 
 from __future__ import annotations
 

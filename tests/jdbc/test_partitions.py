@@ -1,4 +1,4 @@
-"""Cutting a table into parts: every row is in exactly one of them."""
+"""Parts of a table: every row is in exactly one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every common type of a real PostgreSQL: what discovery says, and each value that is read."""
+"""Every common type of a real PostgreSQL: its catalog entry, and each value as read."""
 
 from __future__ import annotations
 

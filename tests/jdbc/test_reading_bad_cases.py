@@ -1,4 +1,4 @@
-"""Databases that refuse, change or go away while streams are read: a real PostgreSQL."""
+"""Databases that reject, change or stop while streams are read: a real PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that others write to while they are read: one moment, nothing lost."""
+"""Tables that change while they are read: one snapshot, nothing lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that shares no snapshots: one part, unless the user asks for more."""
+"""A database that cannot share snapshots: one part, unless the user asks for more."""
 
 from __future__ import annotations
 

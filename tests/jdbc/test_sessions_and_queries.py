@@ -1,4 +1,4 @@
-"""What a database is told: how sessions begin, and the SELECT of a stream. Without one."""
+"""Sessions and SELECT statements of a stream, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Net changes and columns of older versions, for every type. Without a table format."""
+"""Net changes and columns of older versions, for every type, without a table format."""
 
 from __future__ import annotations
 

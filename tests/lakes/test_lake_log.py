@@ -1,4 +1,4 @@
-"""Logs of tables, cut into parts; what Delta's history and Iceberg's metadata tell. No Spark."""
+"""Groups of commits, and commits from Delta's history and Iceberg's metadata, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of both formats read whole, by a key, and by their log where things go wrong."""
+"""Tables of both formats: read whole, by a key, and by their log when it has gaps."""
 
 from __future__ import annotations
 

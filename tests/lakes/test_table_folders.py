@@ -1,4 +1,4 @@
-"""Tables found below a folder: which folders are looked into. No Spark."""
+"""Tables found below a folder: which folders are searched, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where batch files wait to be announced: moved whole, removed when their run is dead."""
+"""The folder of batch files that are not announced yet: moved whole, removed after a killed run."""
 
 from __future__ import annotations
 

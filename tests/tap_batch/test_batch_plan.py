@@ -1,4 +1,4 @@
-"""Names of batch files and the joining of left-over rows, without files."""
+"""Names of batch files, and how left-over rows are combined, without files."""
 
 from __future__ import annotations
 

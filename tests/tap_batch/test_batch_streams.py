@@ -1,4 +1,4 @@
-"""Which streams go as BATCH, and where STATE stands between the messages; no Spark."""
+"""Which streams are written as BATCH, and STATE between the messages, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What executors do, without Spark: exact files, files by bytes, left-over rows, keys, notes."""
+"""Tasks of executors, without Spark: exact files, files by bytes, left-over rows, keys, notes."""
 
 from __future__ import annotations
 

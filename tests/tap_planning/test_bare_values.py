@@ -1,4 +1,4 @@
-"""JSON values in places of text are put in quotes as they are written, and nothing else is."""
+"""Unquoted JSON values in text fields are quoted as they are written, and nothing else is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State arithmetic: values, their order, and the bookmark after what was written."""
+"""Bookmarks: values, their order, and the state after rows were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON texts of one value are told from those of several, however they are cut and laid out."""
+"""JSON texts with several values are detected, in any layout and any blocks."""
 
 from __future__ import annotations
 

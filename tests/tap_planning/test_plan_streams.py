@@ -1,4 +1,4 @@
-"""From settings, catalog and state to plans."""
+"""Plans from settings, catalog and state."""
 
 from __future__ import annotations
 

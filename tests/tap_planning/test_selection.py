@@ -1,4 +1,4 @@
-"""Property selection, compared with the rules of the Singer specification written the slow way."""
+"""Property selection, compared with a plain version of the Singer specification."""
 
 from __future__ import annotations
 

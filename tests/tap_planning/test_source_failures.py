@@ -1,4 +1,4 @@
-"""Texts of Spark's errors, and the one line that users see of them."""
+"""Errors of Spark, and the one line that users see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of CSV that come after the types were fixed: kept as written, or refused loudly."""
+"""CSV values that arrive after the types were fixed: kept as written, or an error."""
 
 from __future__ import annotations
 

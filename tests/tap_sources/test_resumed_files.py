@@ -1,4 +1,4 @@
-"""Growing files read by Spark across runs: only what is new, and warnings where it is not."""
+"""Growing files read by Spark across runs: only new lines, and warnings for files read again."""
 
 from __future__ import annotations
 

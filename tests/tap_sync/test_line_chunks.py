@@ -1,4 +1,4 @@
-"""Columns of lines to chunks of bytes, without Spark: every byte once, in order, keys by type."""
+"""Chunks of bytes from columns of lines, without Spark: every byte once, in order; keys by type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard output by a thread of its own: whole lines, errors passed on, a prompt end."""
+"""Standard output by a separate thread: whole lines, errors passed on, a prompt end."""
 
 from __future__ import annotations
 

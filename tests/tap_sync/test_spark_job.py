@@ -1,4 +1,4 @@
-"""Background actions with a stand-in for the session: results, errors, cancelling in time."""
+"""Background actions with a fake session: results, errors, cancelling in time."""
 
 from __future__ import annotations
 

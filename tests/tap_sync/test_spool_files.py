@@ -1,4 +1,4 @@
-"""Chunk files without Spark: rotation, room shared by partitions, order, ends told in time."""
+"""Chunk files without Spark: rotation, space shared by partitions, order, a prompt end."""
 
 from __future__ import annotations
 

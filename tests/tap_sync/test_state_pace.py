@@ -1,4 +1,4 @@
-"""When STATE goes out, with a clock that only moves when told."""
+"""When STATE is written, with a clock that the tests move."""
 
 from __future__ import annotations
 

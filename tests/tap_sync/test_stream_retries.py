@@ -1,4 +1,4 @@
-"""Streams tried again after a failure that passes."""
+"""Retries of streams after temporary failures."""
 
 from __future__ import annotations
 

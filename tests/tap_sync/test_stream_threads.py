@@ -1,4 +1,4 @@
-"""Several streams at once."""
+"""Streams in parallel."""
 
 from __future__ import annotations
 

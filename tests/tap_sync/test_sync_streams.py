@@ -1,4 +1,4 @@
-"""The order of messages in a run, without Spark: sources and the writer are stand-ins."""
+"""The order of messages in a run, without Spark, with fake sources and a fake writer."""
 
 from __future__ import annotations
 
