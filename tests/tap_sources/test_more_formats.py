@@ -306,5 +306,5 @@ def test_multi_line_csv_is_resumed_by_file(spark, write, caplog):
     with caplog.at_level(logging.WARNING):
         found, _ = read_all(spark, config, state=state_of(slices))
     assert [row["id"] for row in found] == [3, 4]
-    assert "read again as a whole" in caplog.text
+    assert "reading it again as a whole" in caplog.text
     assert len(rows(spark, stream("csv", config.path, options=config.options))) == 4

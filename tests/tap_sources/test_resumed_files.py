@@ -232,7 +232,7 @@ def test_a_damaged_position_is_an_error(spark, tmp_path):
     path.write_text("x\n")
     run = Runs(spark, stream("text", str(path), replication_method="INCREMENTAL"))
     run.state = {"files": {str(path): {"offset": "far"}}}
-    with pytest.raises(SourceError, match="file positions are damaged"):
+    with pytest.raises(SourceError, match="file positions are invalid"):
         run()
 
 
