@@ -1,1 +1,1 @@
-"""Measurements beside a reference in the same run; not part of the installed package."""
+"""Benchmarks, each with a reference in the same run; not part of the installed package."""

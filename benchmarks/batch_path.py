@@ -1,8 +1,8 @@
-"""BATCH through both programs into Parquet, beside RECORD and a plain PySpark script, in one run.
+"""BATCH through both programs into Parquet, compared with RECORD and a plain PySpark script.
 
 Run as `python -m benchmarks.batch_path [--rows N] [--columns N] [--runs N] [--more-rows N]`.
-Session starts are included on both sides. `--more-rows` measures memory with one BATCH of so many
-rows; 0 leaves it out.
+Session starts are included on both sides. `--more-rows` measures memory with one BATCH of that
+many rows; 0 skips it.
 """
 
 from __future__ import annotations

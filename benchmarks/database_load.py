@@ -1,11 +1,11 @@
-"""Rows into PostgreSQL, beside Spark's own JDBC append and `psql \\copy`, in one run.
+"""Rows into PostgreSQL, compared with Spark's own JDBC append and `psql \\copy`.
 
-Run as `python -m benchmarks.database_load [--rows N] [--columns N] [--runs N]`. Starts a cluster of
-its own on loopback (the tests' one, so that it needs PostgreSQL's server programs). All load the
-same rows: target-spark as RECORD lines and as Parquet files of BATCH messages, Spark from those
-files, psql from CSV. Session starts of Spark are included on both sides; psql has none. So the time
-from the first job to the last STATE is told as well, and the CPU seconds of client and server: they
-say more where other programs run. Java's class archive is made beforehand, as installing does.
+Run as `python -m benchmarks.database_load [--rows N] [--columns N] [--runs N]`. Starts its own
+cluster on loopback, as the tests do, which needs PostgreSQL's server programs. All load the same
+rows: target-spark as RECORD lines and as Parquet files of BATCH messages, Spark from those
+files, psql from CSV. Session starts of Spark are included on both sides; psql has none. Also
+printed are the time from the first job to the last STATE, and the CPU seconds of client and server,
+which depend less on other load. Java's class archive is created first, as an installation does.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ SAMPLE_SECONDS = 0.25
 TIMES = "times.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Loaded(Measured):
-    """One run with the CPU seconds of the client's processes and of the server's.
+    """The result of one run, with the CPU seconds of client and server.
 
     Attributes:
         client: CPU seconds of the programs that load.
         server: CPU seconds of the sessions of the server.
-        loading: Seconds from the first job to the last STATE; None where there is no such thing.
+        loading: Seconds from the first job to the last STATE; None for the other programs.
     """
 
     client: float
@@ -72,7 +72,7 @@ class Loaded(Measured):
 
 
 class CpuWatch(threading.Thread):
-    """Adds up the CPU seconds of all processes below this one, but for the server's."""
+    """Sums the CPU seconds of all child processes, without the server's."""
 
     def __init__(self, server: psutil.Process) -> None:
         super().__init__(daemon=True)
@@ -95,16 +95,16 @@ class CpuWatch(threading.Thread):
                     continue
 
     def end(self) -> tuple[float, float]:
-        """CPU seconds of the programs and of the server since the start."""
+        """Return the CPU seconds of the programs and of the server since the start."""
         self._done.set()
         self.join()
-        # What a short program has used after the last look at it is known once it has ended.
+        # What a short program used after its last sample is known once it has ended.
         client = max(sum(self._seen.values()), _ended_cpu() - self._ended)
         return client, _server_cpu(self._server) - self._before
 
 
 def _process_of(server: PostgresServer) -> psutil.Process:
-    """The server's first process: the one of ours that listens on its port."""
+    """Find the server's main process: our process that listens on its port."""
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             if any(c.laddr.port == server.port for c in process.net_connections("tcp")):
@@ -118,7 +118,7 @@ def _ended_cpu() -> float:
 
 
 def _server_cpu(server: psutil.Process) -> float:
-    """Of the sessions that have ended, which are the server's children."""
+    """Return the CPU seconds of the server and its ended sessions, which are its children."""
     time.sleep(SAMPLE_SECONDS)
     used = server.cpu_times()
     return float(used.user + used.system + used.children_user + used.children_system)
@@ -126,7 +126,7 @@ def _server_cpu(server: psutil.Process) -> float:
 
 @dataclass(frozen=True)
 class Input:
-    """The same rows in every form that is loaded."""
+    """The same rows in every format to load."""
 
     folder: Path
     database: Database
@@ -136,7 +136,7 @@ class Input:
         return sorted((self.folder / "batches").glob("*.parquet"))
 
     def make(self, rows: int, columns: int) -> None:
-        """Have tap-spark generate the rows, and write them down."""
+        """Generate the rows with tap-spark, and write them to files."""
         stream = {"name": "rows", "format": "rows", "row_count": rows, "column_count": columns}
         (self.folder / "batches").mkdir()
         storage = {"root": str(self.folder / "batches")}
@@ -154,7 +154,7 @@ class Input:
         (self.folder / "table.sql").write_text(f"create table rows ({', '.join(kinds)})")
 
     def renew(self, *, create: bool) -> None:
-        """An empty table, or none."""
+        """Create an empty table, or drop it."""
         self.database.run('drop table if exists "rows", "_singer_ledger" cascade')
         if create:
             self.database.run((self.folder / "table.sql").read_text())
@@ -173,7 +173,7 @@ def _type(kind: Any) -> str:
 
 
 def watched(arguments: Sequence[str]) -> int:
-    """Runs target-spark, and notes when it had Spark and when it wrote its last STATE."""
+    """Run target-spark; record when Spark was ready and when it wrote its last STATE."""
     from shared.spark_session import SessionStarter  # noqa: PLC0415
     from shared.stdout import MessageOutput  # noqa: PLC0415
     from target_spark.cli import main as target_main  # noqa: PLC0415
@@ -246,7 +246,7 @@ def psql(given: Input) -> Measured:
 
 
 def loaded(given: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded:
-    """Runs a case, and looks whether it has loaded all rows."""
+    """Run a case, and check that it loaded all rows."""
     (given.folder / TIMES).write_text("null")
     watch = CpuWatch(_process_of(given.database.server))
     watch.start()
@@ -255,13 +255,13 @@ def loaded(given: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded
     if given.count() != rows:
         raise SystemExit(f"{given.count()} rows were loaded, not {rows}")
     loading = json.loads((given.folder / TIMES).read_text())
-    told = "" if loading is None else f"{loading:.1f} s from the first job, "
-    print(f"    {told}CPU {client:.1f} s, {server:.1f} s of the server")
-    return Loaded(measured.seconds, measured.peak_mib, client, server, loading)
+    since = "" if loading is None else f"{loading:.1f} s from the first job, "
+    print(f"    {since}CPU {client:.1f} s, {server:.1f} s of the server")
+    return Loaded(**vars(measured), client=client, server=server, loading=loading)
 
 
 def report(results: Mapping[str, Sequence[Loaded]]) -> None:
-    """Prints the medians of all cases, and of the ratios within each run."""
+    """Print the medians of all cases, and of the ratios within each run."""
     append, copy = list(results.values())[-2:]
     for name, runs in results.items():
         print(f"{name:28} {describe(runs)}")

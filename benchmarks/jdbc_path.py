@@ -1,7 +1,7 @@
-"""A PostgreSQL table into BATCH Parquet, beside plain Spark JDBC scripts and COPY, in one run.
+"""A PostgreSQL table into BATCH Parquet, compared with plain Spark JDBC scripts and COPY.
 
-Run as `python -m benchmarks.jdbc_path [--rows N] [--runs N] [--partitions N]`. Starts a cluster of
-its own on loopback (the tests' one, so that it needs PostgreSQL's server programs). Session starts
+Run as `python -m benchmarks.jdbc_path [--rows N] [--runs N] [--partitions N]`. Starts its own
+cluster on loopback, as the tests do, which needs PostgreSQL's server programs. Session starts
 are included on both sides.
 """
 
@@ -48,7 +48,7 @@ vacuum analyze rows;
 
 
 def tap(folder: Path, database: Database, partitions: int | None) -> Measured:
-    """tap-spark with BATCH Parquet; None lets it choose the parts."""
+    """Run tap-spark with BATCH Parquet; without `partitions` it chooses the parts."""
     shutil.rmtree(folder / "batches", ignore_errors=True)
     (folder / "batches").mkdir()
     connection: dict[str, Any] = {
@@ -72,7 +72,7 @@ def tap(folder: Path, database: Database, partitions: int | None) -> Measured:
 
 
 def plain(folder: Path, database: Database, partitions: int, rows: int) -> Measured:
-    """A plain Spark script; by ranges of the primary key where it has several parts."""
+    """Run a plain Spark script; several parts are ranges of the primary key."""
     options = {
         "url": database.url,
         "user": "postgres",
@@ -89,7 +89,7 @@ def plain(folder: Path, database: Database, partitions: int, rows: int) -> Measu
 
 
 def copy(folder: Path, database: Database) -> Measured:
-    """What the database itself needs to give all of it, as text, to a client that drops it."""
+    """Measure the database alone: COPY all rows as text to a client that discards them."""
     server = database.server
     login = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
     statement = "copy rows to stdout"
@@ -117,7 +117,7 @@ def report(results: dict[str, list[Measured]], partitions: int) -> None:
 
 
 def check(folder: Path, rows: int) -> None:
-    """The last run of the tap wrote every row."""
+    """Check that the last run of the tap wrote every row."""
     found = ds.dataset(str(folder / "batches"), format="parquet").count_rows()
     if found != rows:
         raise SystemExit(f"{found} rows were written, not {rows}")

@@ -1,7 +1,7 @@
-"""The target's part alone: batch files to Parquet by the loader, beside Spark's reader and writer.
+"""The loader alone: batch files to Parquet, compared with Spark's own reader and writer.
 
 Run as `python -m benchmarks.load_part [--rows N] [--columns N] [--runs N]`. One warm session and
-the same files for both; the median of the ratios is what counts.
+the same files for both; the result is the median of the ratios.
 """
 
 from __future__ import annotations

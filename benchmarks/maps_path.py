@@ -1,7 +1,7 @@
-"""Ten typical maps with flattening, beside the same rows without them and beside the SDK's mapper.
+"""Ten typical maps with flattening, compared with no maps, and with the SDK's mapper.
 
 Run as `python -m benchmarks.maps_path [--rows N] [--sdk-rows N] [--runs N] [--cases WORD ...]`.
-Every way through the programs is run with and without maps, in turn; starts of Spark are included.
+Every path through the programs runs with and without maps, in turn; starts of Spark are included.
 The SDK's mapper runs by itself on records in memory, without reading or writing any, and for fewer
 rows; its time is given per million.
 """
@@ -118,7 +118,7 @@ def target_config(folder: Path, *, maps: bool) -> Path:
 
 
 def measure(folder: Path, *, encoding: str | None, maps: str, pipe: bool) -> Measured:
-    """One run; `maps` says which program has them: `tap`, `target` or none."""
+    """Run once; `maps` is the program that maps: `tap`, `target`, or none."""
     for name in ("out", "batches"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "batches").mkdir()
@@ -146,7 +146,7 @@ def ways(folder: Path) -> dict[str, Callable[[], Measured]]:
 
 
 def sdk_seconds(rows: int) -> float:
-    """Seconds per million records of the SDK's mapper: filter, maps and flattening."""
+    """Measure seconds per million records of the SDK's mapper: filter, maps and flattening."""
     text, number = {"type": ["string", "null"]}, {"type": ["number", "null"]}
     place = {"type": "object", "properties": {"latitude": number, "longitude": number}}
     address = {"street": text, "city": text, "place": place}

@@ -1,4 +1,4 @@
-"""The reference: what a user would write by hand to bring a table into Parquet, or Parquet in."""
+"""The reference: a plain script that reads a table into Parquet, or loads Parquet."""
 
 from __future__ import annotations
 

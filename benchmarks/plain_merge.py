@@ -1,4 +1,4 @@
-"""The reference: what a user would write by hand to make or merge a table with Spark."""
+"""The reference: a plain Spark script that creates or merges a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = {
 
 
 def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
-    """Rows of ten columns with the keys from `first` on."""
+    """Return rows of ten columns with keys from `first` on."""
     number = F.col("id")
     return spark.range(first, first + count, 1, 4).select(
         number,
@@ -39,7 +39,7 @@ def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
 
 
 def merge(spark: SparkSession, path: str, table: str, newest: bool) -> None:
-    """Upsert the files of a folder; `newest`: of several rows of a key the last one counts."""
+    """Upsert the files of a folder; with `newest`, the last row of each key wins."""
     source = spark.read.parquet(path)
     if newest:
         # Iceberg refuses a source by `monotonically_increasing_id`, as that may change.

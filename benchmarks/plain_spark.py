@@ -1,4 +1,4 @@
-"""The reference: what a user would write by hand, one PySpark script that writes the same frame."""
+"""The reference: a plain PySpark script that writes the same frame."""
 
 from __future__ import annotations
 

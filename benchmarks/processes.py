@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Measured:
-    """One run.
+    """The result of one run.
 
     Attributes:
         seconds: Wall time.
@@ -36,7 +36,7 @@ class Measured:
 
 
 def tree_mib(pid: int) -> float:
-    """Proportional memory of a process and all below it, in MiB (shared pages counted once)."""
+    """Return the memory of a process tree in MiB; shared pages count once."""
     total = 0
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(pid)
@@ -47,7 +47,7 @@ def tree_mib(pid: int) -> float:
 
 
 def own_mib(pid: int) -> float:
-    """Memory of one process in MiB."""
+    """Return the memory of one process in MiB."""
     try:
         return float(psutil.Process(pid).memory_info().rss) / 2**20
     except psutil.Error:
@@ -75,7 +75,7 @@ class PeakWatch(threading.Thread):
 
 
 def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] = {}) -> Measured:
-    """Run `commands[0] | commands[1] | …` in `folder`; the last one's output is dropped.
+    """Run `commands[0] | commands[1] | …` in `folder`; the last one's output is discarded.
 
     Raises:
         RuntimeError: A command failed; the text holds the end of its log.
@@ -111,14 +111,14 @@ def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] 
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this project with the Python that runs the benchmark."""
+    """Return the command that runs a module of this project with this Python."""
     return [sys.executable, "-m", name, *arguments]
 
 
 def interleaved(
     runs: int, cases: Mapping[str, Callable[[], Measured]]
 ) -> dict[str, list[Measured]]:
-    """Run all cases `runs` times in turn, so that a slow minute of the machine hits them alike."""
+    """Run all cases `runs` times in turn, so that a slow minute affects them alike."""
     results: dict[str, list[Measured]] = {name: [] for name in cases}
     for number in range(runs):
         for name, case in cases.items():
@@ -129,12 +129,12 @@ def interleaved(
 
 
 def median_seconds(results: Sequence[Measured]) -> float:
-    """Median wall time of several runs."""
+    """Return the median wall time of several runs."""
     return statistics.median(result.seconds for result in results)
 
 
 def describe(results: Sequence[Measured]) -> str:
-    """Median wall time and peak memory as text."""
+    """Return the median wall time and peak memory as text."""
     peaks = [max(result.peak_mib[i] for result in results) for i in range(len(results[0].peak_mib))]
     memory = " + ".join(f"{peak:.0f}" for peak in peaks)
     return f"{median_seconds(results):.1f} s, peak {memory} MiB"

@@ -1,4 +1,4 @@
-"""RECORD through both programs into Parquet, beside a plain PySpark script, in one run.
+"""RECORD through both programs into Parquet, compared with a plain PySpark script.
 
 Run as `python -m benchmarks.record_path [--rows N] [--more-rows N] [--columns N] [--runs N]`.
 Prints the ratio of wall times (start of Spark included on both sides) and the peak memory of both

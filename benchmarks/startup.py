@@ -1,6 +1,6 @@
 """Start-up of Spark, as medians: a session, its first job, its first Python worker, its end.
 
-Each round is a process of its own; the variants take turns, so that other load hits all alike.
+Each round is a separate process; variants take turns, so that other load affects all alike.
 Usage: python benchmarks/startup.py [ROUNDS]
 """
 
@@ -62,7 +62,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 
 def one_round(variant: dict[str, str]) -> list[float]:
-    """Seconds since the start, per stage, and the CPU time of all processes."""
+    """Return seconds since the start, per stage, and the CPU time of all processes."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **variant}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False

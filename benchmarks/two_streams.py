@@ -1,9 +1,9 @@
-"""Memory of the target while two streams come in turn, at some input and ten times as much.
+"""Memory of the target with two alternating streams, at some input and ten times as much.
 
 Run as `python -m benchmarks.two_streams [--rows N] [--runs N]`.
-Both streams are `append-only` without keys into Delta, line by line in turn, which is what the
-detection of replays keeps notes for. Prints the peak memory at ten times the input over that at the
-input itself, for the driver alone and for all processes. Java's heap is fixed.
+Both streams are `append-only` without keys into Delta, line by line in turn, for which the
+detection of replays keeps notes. Prints the ratio of the peak memory at ten times the input to that
+at the input, for the driver alone and for all processes. Java's heap is fixed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def generate(rows: int) -> None:
 
 
 def load(folder: Path, rows: int) -> Measured:
-    """Load so many rows into new tables."""
+    """Load the given number of rows into new tables."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         settings = {
             "format": "delta",

@@ -1,9 +1,9 @@
-"""Upsert into Delta and Iceberg tables, beside the same MERGE by hand in Spark, in one run.
+"""Upsert into Delta and Iceberg tables, compared with a plain Spark MERGE.
 
 Run as `python -m benchmarks.upsert_path [--rows N] [--runs N] [--format delta iceberg]`. Half of
-the rows exist in the table. Session starts are included on both sides; each run has a fresh copy
-of the table, whose making is not measured. Formats come one after the other; a table of one is
-compared with the MERGE into a table of the same.
+the rows exist in the table. Session starts are included on both sides; each run gets a fresh
+copy of the table, whose creation is not measured. Each format is compared with a MERGE into a table
+of the same format.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROPERTIES = {
 
 
 class Place:
-    """A folder with the new rows, the table, and a copy of the table as it is before."""
+    """Create a folder with the new rows, the table, and a copy of the original table."""
 
     def __init__(self, folder: Path, form: str, rows: int) -> None:
         self.folder, self.form, self.rows = folder, form, rows
@@ -92,7 +92,7 @@ def target(place: Place) -> Measured:
 
 
 def series(form: str, rows: int, runs: int) -> None:
-    """Measures one format and prints a line for each program."""
+    """Measure one format and print a line for each program."""
     folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
     try:
         place = Place(folder, form, rows)

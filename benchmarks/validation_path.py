@@ -1,4 +1,4 @@
-"""What validation costs where records are read: 100,000 rows of 30 columns, per variant of schema.
+"""The cost of validation while reading records: 100,000 rows of 30 columns, per schema variant.
 
 No Spark: each variant reads one staged file as an executor's task does, in one process.
 Usage: python benchmarks/validation_path.py [ROWS] [ROUNDS]
@@ -43,7 +43,7 @@ SCREENED: tuple[dict[str, Any], ...] = (
 
 
 def record(row: int) -> dict[str, Any]:
-    """One row."""
+    """Return one row."""
     values = (
         row, row % 997 + 0.25, f"customer {row}", row % 2 == 0,
         f"2026-01-{row % 28 + 1:02d}T12:00:00Z", ("new", "open", "done")[row % 3],
@@ -52,7 +52,7 @@ def record(row: int) -> dict[str, Any]:
 
 
 def schema(*more: dict[str, Any], **root: Any) -> dict[str, Any]:
-    """A schema with the kinds of columns, each with keywords of its own."""
+    """Return a schema with the kinds of columns, each with its own keywords."""
     nodes = [
         {**KINDS[place % len(KINDS)], **(more[place % len(more)] if more else {})}
         for place in range(COLUMNS)
@@ -61,7 +61,7 @@ def schema(*more: dict[str, Any], **root: Any) -> dict[str, Any]:
 
 
 def rules(**asked: Any) -> dict[str, Any]:
-    """Keywords for the first column alone."""
+    """Return keywords for the first column alone."""
     found = schema(*SCREENED)
     found["properties"]["c0"] |= asked
     return found
@@ -80,7 +80,7 @@ VARIANTS: dict[str, tuple[bool, dict[str, Any]]] = {
 
 
 def seconds(path: Path, strict: bool, node: dict[str, Any]) -> float:
-    """CPU seconds of one task."""
+    """Return the CPU seconds of one task."""
     columns = struct_to_arrow(json_schema_to_spark(node))
     plan = ReadPlan((), node, columns, strict=strict)
     began = time.process_time()
@@ -92,14 +92,14 @@ def seconds(path: Path, strict: bool, node: dict[str, Any]) -> float:
 
 
 class _NoRejects:
-    """Stands in for the writer of rejects."""
+    """Discards rejects instead of writing them."""
 
     def add(self, reject: object, text: bytes) -> None:
         raise AssertionError(reject, text)
 
 
 def main(rows: int, rounds: int) -> None:
-    """Print one line per variant: the median, and how it compares with the first one."""
+    """Print one line per variant: the median, and its ratio to the first variant."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lines"
         with path.open("w") as lines:

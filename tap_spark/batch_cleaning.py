@@ -1,4 +1,4 @@
-"""Removes batch files that no message names."""
+"""Removal of batch files that were not announced."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def remove_unannounced(
     names: FileNames,
     options: StorageOptions,
     announced: Collection[str],
-    looks: int,
+    empty_listings: int,
 ) -> None:
-    """Remove a stream's files that no message names; what cannot be removed is told.
+    """Remove a stream's files that were not announced; warn if that fails.
 
     Args:
         stream: The stream, for the log.
-        names: Of its files.
-        options: Of the storage.
-        announced: URLs that stay.
-        looks: How often in a row there must be none: tasks that have been told to stop may be
-            finishing a file.
+        names: Names of its files.
+        options: Options of the storage.
+        announced: URLs of files to keep.
+        empty_listings: How many listings in a row must find none: cancelled tasks may still
+            finish a file.
     """
     until = time.monotonic() + CLEAN_SECONDS
     clean = 0
     try:
-        while clean < looks and time.monotonic() < until:
+        while clean < empty_listings and time.monotonic() < until:
             clean = 0 if _removed(names, options, announced) else clean + 1
-            if clean < looks:
+            if clean < empty_listings:
                 time.sleep(CLEAN_SECONDS / 10)
     except Exception as error:
         _logger.warning(
-            "stream '%s': batch files that no message names could not be removed: %s",
+            "stream '%s': cannot remove batch files that were not announced: %s",
             stream,
             options.without_secrets(str(error)),
         )
@@ -60,7 +60,7 @@ def _removed(names: FileNames, options: StorageOptions, announced: Collection[st
 
 
 def _listed(folder: str, start: str, options: StorageOptions) -> Iterator[str]:
-    """List files whose name begins so, hidden or not."""
+    """List files whose names begin with `start`, hidden or not."""
     path = local_path(folder)
     if path is not None:
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""How a frame's columns stand in batch files."""
+"""The columns of batch files."""
 
 from __future__ import annotations
 
@@ -32,92 +32,93 @@ _TEXT_ONLY = (
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 
 
-def record_of(piece: Slice) -> T.StructType:
-    """Give the columns that make up the record."""
-    return T.StructType([field for field in piece.frame.schema if field.name not in piece.beside])
+def record_of(slice_: Slice) -> T.StructType:
+    """Return the columns of the record."""
+    return T.StructType(
+        [field for field in slice_.frame.schema if field.name not in slice_.helper_columns]
+    )
 
 
-def key_columns(piece: Slice, key: str) -> tuple[Column, Column]:
-    """Give the replication key as it is, and as a record of its own.
+def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
+    """Return the replication key as it is, and as a record of its own.
 
     Args:
-        piece: The rows.
-        key: Its name in records.
+        slice_: The rows.
+        key: Name of the key in records.
     """
-    column = F.col(quoted(piece.key_column or key))
-    schema = piece.frame.schema
-    if piece.key_column is None:
+    column = F.col(quoted(slice_.key_column or key))
+    schema = slice_.frame.schema
+    if slice_.key_column is None:
         own = record_json(T.StructType([field for field in schema if field.name == key]))
     else:
-        text = json_text(column, schema[piece.key_column].dataType)
+        text = json_text(column, schema[slice_.key_column].dataType)
         own = F.concat(F.lit("{" + json.dumps(key) + ":"), text, F.lit("}"))
     return column.alias("key"), own.alias("own")
 
 
-def laid_out(piece: Slice, form: str, key: str | None) -> DataFrame:
-    """Lay rows out as the files of a format hold them, with what a followed key needs.
+def file_frame(slice_: Slice, form: str, key: str | None) -> DataFrame:
+    """Return a frame of the columns for the files of a format, and columns to track the key.
 
-    Where some are left out, a last column, `LEFT_OUT`, says which.
+    If rows are filtered, the last column, `LEFT_OUT`, marks them.
     """
     if FORMATS[form].text:
-        return line_frame(piece, key)
-    return typed_frame(piece, key, flat=FORMATS[form].flat)
+        return line_frame(slice_, key)
+    return typed_frame(slice_, key, flat=FORMATS[form].flat)
 
 
-def file_schema(laid: T.StructType, piece: Slice, form: str, key: str | None) -> pa.Schema:
-    """Give the columns of the files.
+def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -> pa.Schema:
+    """Return the schema of the files.
 
     Args:
-        laid: Of the frame that `laid_out` gave.
-        piece: What it was made of.
+        laid: Schema of the frame that `file_frame` returned.
+        slice_: The slice.
         form: The format.
-        key: The replication key that is followed, if any.
+        key: The replication key to track, if any.
     """
     text = FORMATS[form].text
-    followed = 0 if key is None else 1 if text and piece.key_column is None else 2
-    marks = 0 if piece.left_out_column is None else 1
+    followed = 0 if key is None else 1 if text and slice_.key_column is None else 2
+    marks = 0 if slice_.left_out_column is None else 1
     fields = laid.fields[: len(laid.fields) - followed - marks]
     if not text:
-        named = zip(fields, record_of(piece).names, strict=True)
+        named = zip(fields, record_of(slice_).names, strict=True)
         fields = [T.StructField(name, field.dataType, field.nullable) for field, name in named]
     return struct_to_arrow(T.StructType(fields))
 
 
-def line_frame(piece: Slice, key: str | None) -> DataFrame:
-    """Lay rows out as JSON lines: `line` and, where a key is followed, `key`.
+def line_frame(slice_: Slice, key: str | None) -> DataFrame:
+    """Return a frame of JSON lines: `line` and, with a key to track, `key`.
 
-    Where the record may not have the key, a third column holds it as a record of its own.
+    If the record may lack the key, a third column has it as a record of its own.
     """
-    line = F.concat(record_json(record_of(piece)), F.lit("\n")).alias(LINE)
+    line = F.concat(record_json(record_of(slice_)), F.lit("\n")).alias(LINE)
     if key is None:
-        return piece.frame.select(line)
-    keys = key_columns(piece, key)
-    return piece.frame.select(line, *(keys if piece.key_column else keys[:1]), *_marks(piece))
+        return slice_.frame.select(line)
+    keys = key_columns(slice_, key)
+    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]), *_marks(slice_))
 
 
-def typed_frame(piece: Slice, key: str | None, *, flat: bool) -> DataFrame:
-    """Lay rows out as columns that Arrow files hold exactly.
+def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
+    """Return a frame of typed columns that Arrow files keep exactly.
 
-    Columns are only numbered. Intervals, times of day and variants become the text they are in a
-    record; columns that hold one at some depth become JSON text.
+    Columns are named by number. Intervals, times of day and variants become text as in a record;
+    nested columns that contain them become JSON text.
 
     Args:
-        piece: The rows.
-        key: Replication key; where one is followed, two more columns hold it as it is and as a
-            record of its own.
-        flat: The format has no nested columns: they become JSON text.
+        slice_: The rows.
+        key: Replication key to track, if any: two more columns have its value, and it as a record.
+        flat: Whether nested columns become JSON text, as the format cannot nest.
     """
-    columns = [_column(field, flat=flat) for field in record_of(piece).fields]
-    # Numbered: tasks get columns by names, in which dots would mean something.
+    columns = [_column(field, flat=flat) for field in record_of(slice_).fields]
+    # Named by number: tasks get columns by names, in which dots have a meaning.
     numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)]
-    keys = () if key is None else key_columns(piece, key)
-    return piece.frame.select(*numbered, *keys, *_marks(piece))
+    keys = () if key is None else key_columns(slice_, key)
+    return slice_.frame.select(*numbered, *keys, *_marks(slice_))
 
 
-def _marks(piece: Slice) -> list[Column]:
-    if piece.left_out_column is None:
+def _marks(slice_: Slice) -> list[Column]:
+    if slice_.left_out_column is None:
         return []
-    return [F.col(piece.left_out_column).isNotNull().alias(LEFT_OUT)]
+    return [F.col(slice_.left_out_column).isNotNull().alias(LEFT_OUT)]
 
 
 def _column(field: T.StructField, *, flat: bool) -> Column:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shared.encodings import Encoding
 
 DEFAULT_ROWS = 10_000
-"""Rows of a file where `batch_size` is not set, as the SDK has it."""
+"""Rows of a file if `batch_size` is not set, as in the SDK."""
 
 Record = Mapping[str, Any]
 
@@ -31,16 +31,16 @@ def get_batches(
     tap_name: str = "tap-spark",
     stream_name: str = "records",
 ) -> Iterator[tuple[Encoding, list[str]]]:
-    """Write records to batch files, and yield what a BATCH message says of each file.
+    """Write records to batch files, and yield the content of a BATCH message for each file.
 
-    The meaning is that of `Stream.get_batches` of the Meltano SDK: an encoding and a manifest per
-    batch. Files are typed by the schema, never by the first records. One file of records is held
-    in memory.
+    Does what `Stream.get_batches` of the Meltano SDK does: yields an encoding and a manifest per
+    batch. The schema gives the types, never the first records. One file of records is held in
+    memory.
 
     Args:
         records: JSON values, and dates, datetimes, times, `Decimal` and bytes.
         schema: The stream's JSON Schema.
-        batch_config: The settings block (with `storage.root`), checked or as written.
+        batch_config: The settings block (with `storage.root`), validated or as written.
         tap_name: Part of the file names.
         stream_name: Part of the file names.
 
@@ -48,7 +48,7 @@ def get_batches(
         The encoding, and the URLs of a batch (one file each).
 
     Raises:
-        SettingsError: The block is wrong.
+        SettingsError: The block is invalid.
         RecordError: A record does not fit the schema (columnar formats only).
         OSError: A file cannot be written.
     """
@@ -73,7 +73,7 @@ def get_batches(
 
 @contextmanager
 def _as_they_are() -> Iterator[None]:
-    """Raise failures of the storage without the mark that executors put on them."""
+    """Raise failures of the storage without the mark for executors."""
     try:
         yield
     except RuntimeError as error:
@@ -94,7 +94,7 @@ def _checked(given: BatchConfig | Mapping[str, Any]) -> BatchConfig:
 def _tables(
     records: Iterable[Record], schema: Mapping[str, Any], config: BatchConfig
 ) -> Iterator[pa.Table]:
-    """Give the rows of one file after the other."""
+    """Yield the rows of each file."""
     import pyarrow as pa  # noqa: PLC0415
 
     from shared.encodings import FORMATS  # noqa: PLC0415
@@ -169,7 +169,7 @@ def _json_plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         number = float(value)
         return number if Decimal(repr(number)) == value else str(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 __all__ = ["DEFAULT_ROWS", "get_batches"]

@@ -1,4 +1,4 @@
-"""What tasks that write batch files tell the driver: one note per file, while others follow."""
+"""Notes from the tasks that write batch files: one per file, while they write the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from shared.spark_session import stream_arrow
-from tap_spark.batch_plan import Written
+from tap_spark.batch_plan import WrittenFile
 from tap_spark.line_chunks import KeyMax, unpack_meta
 from tap_spark.record_writer import POLL_SECONDS
 from tap_spark.spark_job import SparkJob, tagged
@@ -18,25 +18,26 @@ if TYPE_CHECKING:
 
     from tap_spark.batch_tasks import Reporter
 
-Told = tuple[Written, KeyMax | None]
+FileNote = tuple[WrittenFile, KeyMax | None]
 MakeTask = Callable[["Reporter"], Any]
 
 
-def told(
+def written_files(
     spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool | None, *, ordered: bool
-) -> Generator[Told, None, None]:
-    """Run a task over a frame and yield what it tells of its files, and their greatest key.
+) -> Generator[FileNote, None, None]:
+    """Run a task over a frame; yield each file it reports, with its greatest key.
 
     Args:
         spark: The session.
-        frame: What the task is run on.
-        make: Makes the task.
-        spool: Where notes are left; None where executors share no disk: they then come at the end.
-        ordered: Whether files are to come in the order of the frame's rows.
+        frame: Input of the task.
+        make: Builds the task.
+        spool: Where tasks leave notes; None if executors do not share a disk: notes then come at
+            the end.
+        ordered: Whether to yield files in the order of the frame's rows.
 
     Raises:
-        SourceError: Notes got lost.
-        Exception: What Spark failed with.
+        SourceError: Notes were lost.
+        Exception: Any failure of Spark.
     """
     if spool is None:
         return _by_result(spark, frame, make, ordered)
@@ -45,13 +46,13 @@ def told(
 
 def _by_notes(
     spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool, ordered: bool
-) -> Generator[Told, None, None]:
+) -> Generator[FileNote, None, None]:
     from tap_spark.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
 
     folder = spool.new_folder(ordered=ordered)
-    task = make(Reporter(folder.place))
+    task = make(Reporter(folder.task_spool))
     job = SparkJob(spark, frame.mapInArrow(task, NOTE_SCHEMA).collect)
-    told = 0
+    written_files = 0
     try:
         ended = False
         while not ended:
@@ -59,9 +60,9 @@ def _by_notes(
             for chunk in folder.ready(ended=ended):
                 note = _written(chunk.path.read_text(encoding="utf-8"))
                 chunk.remove()
-                told += 1
+                written_files += 1
                 yield note, chunk.key
-        check_complete(told, len(job.result()), "notes on {} of {} batch files")
+        check_complete(written_files, len(job.result()), "notes on {} of {} batch files")
     finally:
         job.cancel()
         folder.remove()
@@ -69,7 +70,7 @@ def _by_notes(
 
 def _by_result(
     spark: SparkSession, frame: DataFrame, make: MakeTask, ordered: bool
-) -> Generator[Told, None, None]:
+) -> Generator[FileNote, None, None]:
     from tap_spark.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
 
     with tagged(spark):
@@ -85,5 +86,5 @@ def _rows(frame: DataFrame) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _written(note: str) -> Written:
-    return Written(**json.loads(note))
+def _written(note: str) -> WrittenFile:
+    return WrittenFile(**json.loads(note))

@@ -1,4 +1,4 @@
-"""Where whole batch files wait on a disk that the executors share, until they are announced."""
+"""Folder on a shared disk for finished batch files that are not announced yet."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _logger = logging.getLogger(__name__)
 
 
-class BatchPlace:
-    """A hidden folder beside the batch files, of this process alone.
+class BatchStagingFolder:
+    """A hidden, private folder beside the batch files.
 
-    What a killed run leaves lies in it: the next run sees that its owner is gone and removes it.
+    A killed run leaves its files there; the next run detects that and removes the folder.
 
     Args:
         root: Local folder of the batch files.
-        prefix: How names below it begin; may name folders.
+        prefix: Prefix of names below it; may contain folders.
     """
 
     def __init__(self, root: str, prefix: str) -> None:
@@ -42,10 +42,10 @@ class BatchPlace:
 
     @property
     def work(self) -> str | None:
-        """The folder, made when it is first asked for; None where the disk knows no locks.
+        """The folder, created at first use; None if the disk does not support locks.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         with self._lock:
             if not self._is_made:
@@ -53,12 +53,12 @@ class BatchPlace:
                 self._owned = self._make()
         return None if self._owned is None else str(self._owned.path)
 
-    def show(self, waiting: str, url: str) -> None:
-        """Move a whole file to its place, for good.
+    def publish(self, waiting: str, url: str) -> None:
+        """Move a finished file to its URL, durably.
 
         Args:
-            waiting: Where it lies in the folder.
-            url: Its place.
+            waiting: Its path in the folder.
+            url: Its URL.
 
         Raises:
             OSError: It cannot be moved.
@@ -69,11 +69,11 @@ class BatchPlace:
         make_durable(str(path.parent))
 
     def close(self) -> None:
-        """Remove the folder with what was not announced; safe to call twice."""
+        """Remove the folder and its files, which were not announced; safe to call twice."""
         if self._owned is not None:
             self._owned.close()
 
-    def __enter__(self) -> BatchPlace:
+    def __enter__(self) -> BatchStagingFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,8 +83,10 @@ class BatchPlace:
         for folder in (self._root, self._final):
             _make_folder(folder)
             for dead in remove_stale(folder, PREFIX):
-                _logger.info("removed batch files that a killed run had not announced: %s", dead)
-        # In the root, as prefixes change from run to run, unless files cannot be moved from there.
+                _logger.info(
+                    "removed batch files of a killed run, which were not announced: %s", dead
+                )
+        # In the root, as prefixes differ between runs, unless files cannot be moved from there.
         same_disk = self._root.stat().st_dev == self._final.stat().st_dev
         try:
             return OwnedFolder(self._root if same_disk else self._final, PREFIX)
@@ -92,25 +94,25 @@ class BatchPlace:
             if error.errno not in _NO_LOCKS:
                 raise
             _logger.warning(
-                "'%s' knows no file locks: a run that is killed may leave batch files there",
+                "'%s' does not support file locks: a killed run may leave batch files there",
                 self._root,
             )
             return None
 
 
-def place_for(batch: BatchConfig | None) -> BatchPlace | None:
-    """Give the place of files on a disk that the executors share; None on other storage."""
+def staging_folder_for(batch: BatchConfig | None) -> BatchStagingFolder | None:
+    """Return the folder for files on a disk that the executors share; None for other storage."""
     path = None if batch is None or batch.root is None else local_path(absolute_url(batch.root))
-    return None if batch is None or path is None else BatchPlace(path, batch.prefix)
+    return None if batch is None or path is None else BatchStagingFolder(path, batch.prefix)
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it; what is new is durable."""
+    """Create a folder and its parents, durably."""
     if folder.is_dir():
         return
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in new:
-        # Its owner may let us make a folder in one that we must not read.
+        # Creating a folder needs no right to read its parent.
         with contextlib.suppress(PermissionError):
             make_durable(str(path.parent))

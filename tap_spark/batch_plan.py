@@ -1,4 +1,4 @@
-"""Which batch files there are: names, and how left-over rows are joined; pure."""
+"""Names of batch files, and how left-over rows are combined into files. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from shared.storage import StorageOptions, local_path
 
 FILE_BYTES = 64 * 1024 * 1024
-"""Uncompressed size at which a file is closed where no number of rows is asked for."""
+"""Uncompressed size of a file if its number of rows is not set."""
 
 STORAGE_FAILED = "[tap-spark batch files: {}]"
-"""How executors mark that writing failed, not reading."""
+"""Mark of executors for a failure of writing, not of reading."""
 
 _RUN_CHARACTERS = 24
 _UNSAFE = re.compile(r"[^\w.-]")
@@ -26,13 +26,13 @@ _UNSAFE = re.compile(r"[^\w.-]")
 class FileNames:
     """Names of the batch files of one slice: `{prefix}{tap}--{stream}-{uuid}-{n}.{extension}`.
 
-    The first 24 characters of the UUID are the same for the whole slice; the others are those of
-    the task that writes the file, so that no two tasks, nor two attempts, write the same one.
+    The first 24 characters of the UUID are those of the slice, the others those of the task, so
+    that neither two tasks nor two attempts write the same file.
 
     Attributes:
         root: Folder or URL, absolute.
         start: Everything before the task's part of the UUID, relative to `root`.
-        extension: With its dot.
+        extension: File extension, with its dot.
     """
 
     root: str
@@ -40,11 +40,11 @@ class FileNames:
     extension: str
 
     def url(self, task: int, number: int) -> str:
-        """Give the URL of a file, as it goes into a manifest.
+        """Return the URL of a file, as it goes into a manifest.
 
         Args:
-            task: A number that no other attempt of a task has.
-            number: Counts the files of the task, from 1.
+            task: Unique id of the task attempt.
+            number: Number of the file within the task, from 1.
         """
         return f"{self.root}/{self.start}{task:012x}-{number}{self.extension}"
 
@@ -54,10 +54,10 @@ def file_names(root: str, prefix: str, tap: str, stream: str, extension: str) ->
 
     Args:
         root: `batch_config.storage.root`: a path or URL.
-        prefix: `batch_config.storage.prefix`; may name folders.
+        prefix: `batch_config.storage.prefix`; may contain folders.
         tap: Name of the program.
-        stream: Name of the stream; characters that mean something in a URL become `_`.
-        extension: With its dot.
+        stream: Name of the stream; characters with a meaning in URLs become `_`.
+        extension: File extension, with its dot.
     """
     safe = _UNSAFE.sub("_", stream)
     token = str(uuid.uuid4())[:_RUN_CHARACTERS]
@@ -65,7 +65,7 @@ def file_names(root: str, prefix: str, tap: str, stream: str, extension: str) ->
 
 
 def absolute_url(root: str) -> str:
-    """Give a root as a URL without a final slash; paths become `file://` URLs."""
+    """Return a root as a URL without a final slash; paths become `file://` URLs."""
     path = local_path(root)
     if path is None:
         return root.rstrip("/")
@@ -73,106 +73,109 @@ def absolute_url(root: str) -> str:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A file that a task has written.
+class WrittenFile:
+    """A file that a task wrote.
 
     Attributes:
-        url: Where it is.
-        rows: Its rows.
+        url: URL or path of the file.
+        rows: Number of rows.
         size: Bytes of its rows in memory.
-        is_rest: It holds left-over rows in Arrow's own format, to be joined with others.
+        is_leftover: Whether it has left-over rows, in Arrow's format, to combine with others.
     """
 
     url: str
     rows: int
     size: int
-    is_rest: bool = False
+    is_leftover: bool = False
 
 
-NO_FILE = Written("", 0, 0)
-"""Stands for rows that are in no file, but whose replication key counts."""
+NO_FILE = WrittenFile("", 0, 0)
+"""Stands for filtered rows, which are not in a file but whose replication key counts."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows of one left-over file: from `start` up to, not including, `stop`."""
+class LeftoverRange:
+    """Rows of one left-over file: from `start` to before `stop`."""
 
     url: str
     start: int
     stop: int
 
 
-Join = tuple[Piece, ...]
+FileContent = tuple[LeftoverRange, ...]
+"""The left-over rows that one file consists of."""
 
 
-def piece_of(rest: Written) -> Piece:
-    """Give a left-over file as a whole."""
-    return Piece(rest.url, 0, rest.rows)
+def whole_leftover(leftover: WrittenFile) -> LeftoverRange:
+    """Return all rows of a left-over file."""
+    return LeftoverRange(leftover.url, 0, leftover.rows)
 
 
-def rows_of(join: Join) -> int:
-    """Count the rows of a file to be made."""
-    return sum(piece.stop - piece.start for piece in join)
+def row_count(content: FileContent) -> int:
+    """Count the rows of a file to write."""
+    return sum(leftover_range.stop - leftover_range.start for leftover_range in content)
 
 
-def plan_joins(pieces: Iterable[Piece], rows: int) -> tuple[Join, ...]:
-    """Share left-over rows out to files of exactly `rows` rows; only the last may have fewer.
+def plan_contents(ranges: Iterable[LeftoverRange], rows: int) -> tuple[FileContent, ...]:
+    """Distribute left-over rows to files of exactly `rows` rows; only the last may have fewer.
 
     Args:
-        pieces: What is left over, in the order it is to be used.
+        ranges: The left-over rows, in order.
         rows: Rows of a file.
 
     Returns:
-        For each file the pieces it is made of.
+        For each file the rows it consists of.
     """
-    joins: list[Join] = []
-    open_join: list[Piece] = []
+    contents: list[FileContent] = []
+    open_content: list[LeftoverRange] = []
     missing = rows
-    for piece in pieces:
-        start = piece.start
-        while start < piece.stop:
-            stop = min(piece.stop, start + missing)
-            open_join.append(Piece(piece.url, start, stop))
+    for leftover_range in ranges:
+        start = leftover_range.start
+        while start < leftover_range.stop:
+            stop = min(leftover_range.stop, start + missing)
+            open_content.append(LeftoverRange(leftover_range.url, start, stop))
             missing -= stop - start
             start = stop
             if not missing:
-                joins.append(tuple(open_join))
-                open_join, missing = [], rows
-    return (*joins, tuple(open_join)) if open_join else tuple(joins)
+                contents.append(tuple(open_content))
+                open_content, missing = [], rows
+    return (*contents, tuple(open_content)) if open_content else tuple(contents)
 
 
-def full_joins(pieces: Iterable[Piece], rows: int) -> tuple[tuple[Join, ...], Join]:
-    """As `plan_joins`, but what fills no file is given back.
+def full_contents(
+    ranges: Iterable[LeftoverRange], rows: int
+) -> tuple[tuple[FileContent, ...], FileContent]:
+    """Plan files as `plan_contents` does, but return the rows that do not fill one.
 
     Returns:
-        The full files, and the pieces of fewer than `rows` rows that remain.
+        The full files, and the fewer than `rows` rows that remain.
     """
-    joins = plan_joins(pieces, rows)
-    if joins and rows_of(joins[-1]) < rows:
-        return joins[:-1], joins[-1]
-    return joins, ()
+    contents = plan_contents(ranges, rows)
+    if contents and row_count(contents[-1]) < rows:
+        return contents[:-1], contents[-1]
+    return contents, ()
 
 
-def shares(joins: Sequence[Join], tasks: int) -> Iterator[tuple[Join, ...]]:
-    """Deal files out to tasks; the short one, which is the last, goes to the last task."""
-    count = min(tasks, len(joins))
+def distribute(contents: Sequence[FileContent], tasks: int) -> Iterator[tuple[FileContent, ...]]:
+    """Distribute files to tasks, in order; a short file, the last one, goes to the last task."""
+    count = min(tasks, len(contents))
     for task in range(count):
-        yield tuple(joins[task * len(joins) // count : (task + 1) * len(joins) // count])
+        yield tuple(contents[task * len(contents) // count : (task + 1) * len(contents) // count])
 
 
-def note_of(written: Written) -> dict[str, Any]:
-    """Give a file as JSON values."""
+def file_note(written: WrittenFile) -> dict[str, Any]:
+    """Return a file as JSON values."""
     return {
         "url": written.url,
         "rows": written.rows,
         "size": written.size,
-        "is_rest": written.is_rest,
+        "is_leftover": written.is_leftover,
     }
 
 
 @contextmanager
-def marked(options: StorageOptions) -> Iterator[None]:
-    """Mark failures of the storage, so that they are told from those of the source."""
+def marking_storage_failures(options: StorageOptions) -> Iterator[None]:
+    """Mark failures of the storage, to separate them from failures of the source."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Writes batch files; runs on the executors. No Python object is made per row."""
+"""Tasks that write batch files on the executors, without a Python object per row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from shared.storage import StorageOptions, local_path, make_durable, open_output
 from tap_spark.batch_plan import (
     FILE_BYTES,
     NO_FILE,
+    FileContent,
     FileNames,
-    Join,
-    Written,
-    marked,
-    note_of,
-    rows_of,
+    WrittenFile,
+    file_note,
+    marking_storage_failures,
+    row_count,
 )
-from tap_spark.line_chunks import LEFT_OUT, KeyMax, KeyWatch, pack_meta
-from tap_spark.spool_files import SpoolPlace, begun, chunk_name, leave_note, task_identity
+from tap_spark.line_chunks import LEFT_OUT, KeyMax, KeyTracker, pack_meta
+from tap_spark.spool_files import TaskSpool, begun, chunk_name, leave_note, task_identity
 
 NOTE_SCHEMA = "partition int, number int, note string, meta string"
 PART_SUFFIX = ".part"
-REST_SUFFIX = ".rest"
+LEFTOVER_SUFFIX = ".rest"
 _COPY_BYTES = 1 << 20
 _NOTES = pa.schema(
     [
@@ -51,12 +51,12 @@ class FileWriter:
     """Writes one finished file.
 
     Attributes:
-        encoding: Of the files.
-        names: Of the files.
+        encoding: Encoding of the files.
+        names: Names of the files.
         schema: Columns of the files.
-        options: Of the storage.
-        work: Local folder where whole files wait for the driver, which moves them to their place;
-            None where they appear there by themselves.
+        options: Options of the storage.
+        work: Local folder for finished files, from which the driver moves them; None to write them
+            to their URLs.
     """
 
     encoding: Encoding
@@ -66,9 +66,9 @@ class FileWriter:
     work: str | None = None
 
     def write(self, url: str, tables: Iterable[pa.Table]) -> None:
-        """Write a file; it is durable and whole when it appears."""
+        """Write a file; it appears when it is complete and durable."""
         path = local_path(url)
-        with marked(self.options):
+        with marking_storage_failures(self.options):
             if path is None:
                 self._fill(url, tables)
             elif self.work is not None:
@@ -81,7 +81,7 @@ class FileWriter:
                 make_durable(str(Path(path).parent))
 
     def _fill_waiting(self, path: str, tables: Iterable[pa.Table]) -> None:
-        # Writing would make the folder anew; whoever removed it wants no more files.
+        # Fails if the folder was removed, which writing would create again.
         Path(path).touch(exist_ok=False)
         self._fill(path, tables)
         make_durable(path)
@@ -98,22 +98,22 @@ class FileWriter:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Tells the driver of files while others are still being written.
+    """Reports files to the driver while others are still being written.
 
     Attributes:
-        place: Where notes are left; None where executors share no disk with the driver, which
-            then gets them with the result.
+        spool: Folder for notes; None if executors do not share a disk with the driver, which then
+            gets them with the result.
     """
 
-    place: SpoolPlace | None
+    spool: TaskSpool | None
 
-    def tell(
-        self, partition: int, task: int, number: int, written: Written, key: KeyMax | None
+    def report(
+        self, partition: int, task: int, number: int, written: WrittenFile, key: KeyMax | None
     ) -> pa.RecordBatch:
-        """Tell of a file."""
-        note, meta = json.dumps(note_of(written)), pack_meta(written.rows, key)
-        if self.place is not None:
-            leave_note(self.place.path(chunk_name(partition, task, number)), note, meta)
+        """Report a file."""
+        note, meta = json.dumps(file_note(written)), pack_meta(written.rows, key)
+        if self.spool is not None:
+            leave_note(self.spool.path(chunk_name(partition, task, number)), note, meta)
         row = {"partition": partition, "number": number, "note": note, "meta": meta}
         return pa.RecordBatch.from_pylist([row], schema=_NOTES)
 
@@ -122,16 +122,16 @@ class BatchTask:
     """Writes the rows of partitions into batch files.
 
     Args:
-        writer: Of the files.
-        reporter: Of their names.
-        key: Name of the replication key; None where there is none to follow.
-        rows: Exact rows of a file: what a partition has left over goes to a file in Arrow's own
-            format; None for files bounded by `file_bytes`.
-        rest_folder: Local folder for left-over rows; None where tasks share no disk: they then go
-            where the files go.
+        writer: Writes the files.
+        reporter: Reports them.
+        key: Name of the replication key; None without a key to track.
+        rows: Exact number of rows of a file; left-over rows of a partition go to a file in Arrow's
+            format. None for files of about `file_bytes`.
+        leftover_folder: Local folder for left-over rows; None to write them beside the files, if
+            tasks do not share a disk.
         file_bytes: Bytes in memory of the rows of a file.
-        before: Left-over rows of earlier slices, fewer than `rows`, that go before the task's own;
-            only where a single task reads the slice.
+        before: Waiting rows of earlier slices, fewer than `rows`, to write before the task's own;
+            only if a single task reads the slice.
     """
 
     def __init__(
@@ -140,24 +140,24 @@ class BatchTask:
         reporter: Reporter,
         key: str | None,
         rows: int | None,
-        rest_folder: str | None = None,
+        leftover_folder: str | None = None,
         file_bytes: int = FILE_BYTES,
-        before: Join = (),
+        before: FileContent = (),
     ) -> None:
         self._writer = writer
         self._reporter = reporter
         self._key = key
         self._rows = rows
-        self._rest_folder = rest_folder
+        self._leftover_folder = leftover_folder
         self._file_bytes = file_bytes
         self._before = before
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run on the batches of one partition; yields a note on each file."""
+        """Run on the batches of one partition; yields a note for each file."""
         pa.set_cpu_count(1)
         partition, task = task_identity()
-        place = self._reporter.place
-        with begun(place, partition) if place is not None else nullcontext():
+        spool = self._reporter.spool
+        with begun(spool, partition) if spool is not None else nullcontext():
             rows = RowSource(batches, self._key, self._writer.schema.names)
             number = 0
             while rows.more():
@@ -165,99 +165,98 @@ class BatchTask:
                 url = self._writer.names.url(task, number)
                 write = self._one if self._rows is None else self._exact
                 written = write(url, rows)
-                yield self._reporter.tell(partition, task, number, written, rows.watch.take())
-            key = rows.watch.take()
+                yield self._reporter.report(partition, task, number, written, rows.tracker.take())
+            key = rows.tracker.take()
             if key is not None:
-                yield self._reporter.tell(partition, task, number + 1, NO_FILE, key)
+                yield self._reporter.report(partition, task, number + 1, NO_FILE, key)
 
-    def _one(self, url: str, rows: RowSource) -> Written:
+    def _one(self, url: str, rows: RowSource) -> WrittenFile:
         rows.count = rows.size = 0
         self._writer.write(url, rows.take(None, self._file_bytes))
-        return Written(url, rows.count, rows.size)
+        return WrittenFile(url, rows.count, rows.size)
 
-    def _exact(self, url: str, rows: RowSource) -> Written:
-        """Collect rows on disk first: whether they fill a file is known only then."""
+    def _exact(self, url: str, rows: RowSource) -> WrittenFile:
+        """Write rows to disk first: only then is it known whether they fill a file."""
         size = self._rows or 0
         before, self._before = self._before, ()
         sizes: list[int] = []
-        earlier = _piece_tables(before, self._writer.options, sizes)
+        earlier = _range_tables(before, self._writer.options, sizes)
         rows.count = rows.size = 0
         with self._raw_file(url) as raw:
-            own = rows.take(size - rows_of(before), None)
+            own = rows.take(size - row_count(before), None)
             _write_raw(raw, self._writer.schema, chain(earlier, own))
             raw.seek(0)
-            written = Written(url, rows.count + rows_of(before), rows.size + sum(sizes))
+            written = WrittenFile(url, rows.count + row_count(before), rows.size + sum(sizes))
             if written.rows < size:
-                return replace(written, url=self._keep(raw, url), is_rest=True)
+                return replace(written, url=self._keep(raw, url), is_leftover=True)
             self._writer.write(url, _raw_tables(raw))
-        if self._rest_folder is not None:
+        if self._leftover_folder is not None:
             Path(raw.name).unlink()
         return written
 
     def _raw_file(self, url: str) -> BinaryIO:
-        if self._rest_folder is None:
-            # Without a name nothing stays of it, however the task ends.
+        if self._leftover_folder is None:
+            # A file without a name disappears however the task ends.
             return tempfile.TemporaryFile()
-        name = url.rpartition("/")[2] + REST_SUFFIX
-        return Path(self._rest_folder, name).open("w+b")
+        name = url.rpartition("/")[2] + LEFTOVER_SUFFIX
+        return Path(self._leftover_folder, name).open("w+b")
 
     def _keep(self, raw: BinaryIO, url: str) -> str:
-        """Give the place of left-over rows that every executor can read."""
-        if self._rest_folder is not None:
+        """Return the URL of left-over rows, which every executor can read."""
+        if self._leftover_folder is not None:
             return raw.name
-        kept = f"{url}{REST_SUFFIX}"
+        kept = f"{url}{LEFTOVER_SUFFIX}"
         options = self._writer.options
-        with marked(options), open_output(kept, options=options) as sink:
+        with marking_storage_failures(options), open_output(kept, options=options) as sink:
             shutil.copyfileobj(raw, sink, _COPY_BYTES)
         return kept
 
 
-class JoinTask:
-    """Writes files from pieces of left-over rows.
+class RepackTask:
+    """Writes files from left-over rows.
 
     Args:
-        writer: Of the files.
-        reporter: Of their names.
-        shares: For each partition the files it makes.
+        writer: Writes the files.
+        reporter: Reports them.
+        shares: For each partition the files it writes.
     """
 
     def __init__(
-        self, writer: FileWriter, reporter: Reporter, shares: tuple[tuple[Join, ...], ...]
+        self, writer: FileWriter, reporter: Reporter, shares: tuple[tuple[FileContent, ...], ...]
     ) -> None:
         self._writer = writer
         self._reporter = reporter
         self._shares = shares
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run on a partition whose number says which share it makes; yields a note per file."""
+        """Run on a partition, whose number selects its files; yields a note for each."""
         for _ in batches:
             pass
         pa.set_cpu_count(1)
         partition, task = task_identity()
-        place = self._reporter.place
-        with begun(place, partition) if place is not None else nullcontext():
-            for number, join in enumerate(self._shares[partition], start=1):
+        spool = self._reporter.spool
+        with begun(spool, partition) if spool is not None else nullcontext():
+            for number, content in enumerate(self._shares[partition], start=1):
                 url = self._writer.names.url(task, number)
                 sizes: list[int] = []
-                self._writer.write(url, _piece_tables(join, self._writer.options, sizes))
-                written = Written(url, rows_of(join), sum(sizes))
-                yield self._reporter.tell(partition, task, number, written, None)
+                self._writer.write(url, _range_tables(content, self._writer.options, sizes))
+                written = WrittenFile(url, row_count(content), sum(sizes))
+                yield self._reporter.report(partition, task, number, written, None)
 
 
 class RowSource:
-    """Gives the rows of a partition in portions, and follows the replication key.
+    """Yields the rows of a partition file by file, and tracks the replication key.
 
-    Rows that are left out count only once the rows before them have been taken.
+    Filtered rows count only after the rows before them have been taken.
 
     Args:
-        batches: The file's columns, then (for a key) the key, and where the first column is not
-            the record itself one with the key as a record; last `LEFT_OUT`, where rows are left
-            out.
+        batches: The file's columns, then (with a key) the key and, unless the first column is the
+            record itself, a record with the key; last `LEFT_OUT`, if rows are filtered.
         key: Name of the replication key, or None.
-        names: Of the file's columns.
+        names: Names of the file's columns.
 
     Attributes:
-        watch: The greatest key taken so far.
+        tracker: Tracks the greatest key taken so far.
         count: Rows taken.
         size: Bytes of the rows taken.
     """
@@ -265,7 +264,7 @@ class RowSource:
     def __init__(
         self, batches: Iterable[pa.RecordBatch], key: str | None, names: list[str]
     ) -> None:
-        self.watch = KeyWatch(key, envelope=False)
+        self.tracker = KeyTracker(key, envelope=False)
         self.count = 0
         self.size = 0
         self._key = key
@@ -275,7 +274,7 @@ class RowSource:
         self._left_out: pa.RecordBatch | None = None
 
     def more(self) -> bool:
-        """Whether there are rows left."""
+        """Return whether there are rows left."""
         while self._pending is None or not self._pending.num_rows:
             self._see_left_out()
             self._pending = next(self._batches, None)
@@ -286,7 +285,7 @@ class RowSource:
         return True
 
     def _part(self, batch: pa.RecordBatch) -> None:
-        """Take the rows that are left out from the others."""
+        """Separate filtered rows from the others."""
         mark, own = batch.column(batch.num_columns - 1), batch.drop_columns([LEFT_OUT])
         self._pending = own.filter(pc.invert(mark))
         self._left_out = own.filter(mark)
@@ -295,10 +294,10 @@ class RowSource:
         rows, self._left_out = self._left_out, None
         if rows is not None:
             width = len(self._names)
-            self.watch.see(rows.column(width), rows.column(width + 1))
+            self.tracker.track(rows.column(width), rows.column(width + 1))
 
     def take(self, rows: int | None, size: int | None) -> Iterator[pa.Table]:
-        """Take whole batches until there are so many bytes, or exactly so many rows."""
+        """Take whole batches until there are `size` bytes, or exactly `rows` rows."""
         while (rows is None or self.count < rows) and (size is None or self.size < size):
             if not self.more() or self._pending is None:
                 return
@@ -311,7 +310,7 @@ class RowSource:
         width = len(self._names)
         if self._key is not None:
             own = batch.num_columns - 1 if batch.num_columns > width + 1 else 0
-            self.watch.see(batch.column(width), batch.column(own))
+            self.tracker.track(batch.column(width), batch.column(own))
         kept = pa.table(batch.columns[:width], names=self._names)
         self.count += kept.num_rows
         self.size += kept.nbytes
@@ -319,24 +318,29 @@ class RowSource:
 
 
 def read_raw(url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-    """Read left-over rows, a batch at a time."""
-    # Not mapped: pages of a mapped file would count as memory of the worker.
+    """Read left-over rows, batch by batch."""
+    # Not memory-mapped: mapped pages would count as memory of the worker.
     with open_random(url, options) as source:
         yield from _raw_tables(source)
 
 
-def _piece_tables(join: Join, options: StorageOptions, sizes: list[int]) -> Iterator[pa.Table]:
-    """Read pieces of left-over rows; adds the bytes of each table to `sizes`."""
-    for piece in join:
+def _range_tables(
+    content: FileContent, options: StorageOptions, sizes: list[int]
+) -> Iterator[pa.Table]:
+    """Read ranges of left-over rows; adds the bytes of each table to `sizes`."""
+    for leftover_range in content:
         at = 0
-        for table in read_raw(piece.url, options):
-            first, last = max(piece.start - at, 0), min(piece.stop - at, table.num_rows)
+        for table in read_raw(leftover_range.url, options):
+            first, last = (
+                max(leftover_range.start - at, 0),
+                min(leftover_range.stop - at, table.num_rows),
+            )
             if first < last:
                 cut = table.slice(first, last - first)
                 sizes.append(cut.nbytes)
                 yield cut
             at += table.num_rows
-            if at >= piece.stop:
+            if at >= leftover_range.stop:
                 break
 
 
@@ -352,11 +356,11 @@ def _write_raw(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) ->
 
 
 def waiting_path(work: str, url: str) -> str:
-    """Give the place where a file waits until it is shown."""
+    """Return the path of a finished file until it is published."""
     return f"{work}/{url.rpartition('/')[2]}"
 
 
 def _hidden(path: str) -> str:
-    """Give the name of a file until it is whole."""
+    """Return the name of a file until it is complete."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}{PART_SUFFIX}"

@@ -1,4 +1,4 @@
-"""BATCH messages of one stream: files written by the executors, announced while others follow."""
+"""BATCH messages of one stream: executors write files, which are announced one by one."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shared.errors import DestinationError, Where
 from shared.messages import batch_line
 from shared.spark_session import parallelism
 from shared.storage import delete, shown
-from tap_spark.batch_notes import Told, told
-from tap_spark.batch_place import BatchPlace
+from tap_spark.batch_notes import FileNote, written_files
+from tap_spark.batch_place import BatchStagingFolder
 from tap_spark.batch_plan import (
     NO_FILE,
     STORAGE_FAILED,
-    Join,
-    Written,
+    FileContent,
+    WrittenFile,
+    distribute,
     file_names,
-    full_joins,
-    marked,
-    piece_of,
-    shares,
+    full_contents,
+    marking_storage_failures,
+    whole_leftover,
 )
 from tap_spark.line_chunks import KeyMax, greater
 from tap_spark.line_output import LineOutput
@@ -43,24 +43,25 @@ _STORAGE_FAILED = re.compile(re.escape(STORAGE_FAILED).replace(r"\{\}", "(.*)"))
 Bookmark = Mapping[str, Any]
 
 
-class BatchFiles:
+class BatchWriter:
     """Writes the slices of a stream as files and BATCH messages.
 
-    With `batch_size`, every file has exactly so many rows, but for the stream's last one: tasks
-    write full files, and what they have left over is joined by a second, small job. Rows that then
-    still fill no file wait for those of the next slice, and so do the bookmarks that cover them.
-    An ordered slice is then written by a single task, which puts them before its own rows.
+    With `batch_size`, every file but the stream's last has exactly that many rows: tasks write full
+    files, and a second, small job combines their left-over rows. Rows that still do not fill a file
+    wait for the next slice, and so do the bookmarks that cover them. An ordered slice is written by
+    a single task, which writes waiting rows before its own.
 
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
         output: Standard output.
-        batch: Where the files go, and how.
-        spool: Where executors leave notes for this process; None where they share no disk.
-        place: Where whole files wait to be announced; None where they appear by themselves.
+        batch: Folder, format and size of the files.
+        spool: Where executors leave notes; None if they do not share a disk with this process.
+        staging: Folder for finished files that are not announced yet; None if tasks write them to
+            their URLs.
 
     Attributes:
-        written: What has been announced so far.
+        written: Rows announced so far.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class BatchFiles:
         *,
         batch: BatchConfig,
         spool: Spool | None,
-        place: BatchPlace | None = None,
+        staging: BatchStagingFolder | None = None,
     ) -> None:
         from shared.encodings import FORMATS  # noqa: PLC0415
         from shared.storage import StorageOptions  # noqa: PLC0415
@@ -82,195 +83,197 @@ class BatchFiles:
         self._batch = batch
         self._output = output
         self._spool = spool
-        self._place = place if spool is not None else None
+        self._staging = staging if spool is not None else None
         extension = FORMATS[batch.format].extension(batch.compression)
         self._options = StorageOptions(batch.options)
         self._names = file_names(batch.root or "", batch.prefix, TAP_NAME, plan.stream, extension)
         self._announced: set[str] = set()
-        self._rest_folder: SpoolFolder | None = None
+        self._leftover_folder: SpoolFolder | None = None
         self._writer: FileWriter | None = None
         self._on_chunk: OnChunk = lambda _: None
-        self._left: Join = ()
+        self._left: FileContent = ()
         self._left_key: KeyMax | None = None
         self._held: Bookmark | None = None
 
-    def write(self, piece: Slice, on_chunk: OnChunk) -> Bookmark | None:
+    def write(self, slice_: Slice, on_chunk: OnChunk) -> Bookmark | None:
         """Write a slice.
 
         Args:
-            piece: What to read. Where it is ordered, files are announced in its order.
+            slice_: The slice; if it is ordered, files are announced in its order.
             on_chunk: Called after each BATCH message; may write STATE.
 
         Returns:
-            The newest bookmark of a slice all of whose rows have been announced, as those of every
-            slice before it; None where there is none.
+            The newest bookmark whose rows, and all earlier ones, have been announced; None if
+            there is none.
 
         Raises:
-            ClosedPipeError: The reader of standard output has gone away.
-            DestinationError: The spool or the batch files cannot be written.
-            Exception: What Spark failed with.
+            ClosedPipeError: The reader of standard output has closed it.
+            DestinationError: The spool folder or the batch files cannot be written.
+            Exception: Any failure of Spark.
         """
         self._on_chunk = on_chunk
         had_left = self._left
         with self._explained():
-            written, key = self._read(piece)
-            rests = tuple(map(piece_of, written))
+            written, key = self._read(slice_)
+            leftovers = tuple(map(whole_leftover, written))
             self._left_key = greater(self._left_key, key)
-            if piece.ordered:
-                # Its task has put what was left over before its own rows, if there were any.
+            if slice_.ordered:
+                # Its task wrote the waiting rows before its own.
                 earlier_out = not self._left
-                self._left = rests or self._left
+                self._left = leftovers or self._left
             else:
-                earlier_out = self._join((*self._left, *rests)) or not had_left
+                earlier_out = self._write_full_files((*self._left, *leftovers)) or not had_left
             if not self._left:
                 self._count(ChunkInfo(0, 0, self._left_key))
                 self._left_key = None
-            self._remove_used((*had_left, *rests))
-        return self._settled(piece.bookmark, earlier_out=earlier_out)
+            self._remove_used((*had_left, *leftovers))
+        return self._settled(slice_.bookmark, earlier_out=earlier_out)
 
     def finish(self) -> Bookmark | None:
-        """Write what is left over to a last, short file.
+        """Write left-over rows to a last, short file.
 
         Returns:
-            The bookmark that was still waiting; None where none was.
+            The bookmark that was still waiting; None if there was none.
 
         Raises:
-            Exception: As `write` says.
+            Exception: See `write`.
         """
         if self._left:
-            join, self._left = self._left, ()
+            content, self._left = self._left, ()
             with self._explained():
-                self._announce_joined((join,))
+                self._announce_repacked((content,))
                 self._count(ChunkInfo(0, 0, self._left_key))
         held, self._held = self._held, None
         return held
 
     def close(self, *, done: bool) -> None:
-        """Remove what no message names.
+        """Remove files that were not announced.
 
         Args:
-            done: Whether the stream came to its end; else tasks may still be finishing files.
+            done: Whether the stream is complete; else tasks may still finish files.
         """
-        if self._rest_folder is not None:
-            self._rest_folder.remove()
+        if self._leftover_folder is not None:
+            self._leftover_folder.remove()
         if not done or self._spool is None:
             from tap_spark.batch_cleaning import remove_unannounced  # noqa: PLC0415
 
-            # What tasks are still writing into the place's folder is removed with it.
-            looks = 1 if done or self._work() is not None else 2
+            # Files that tasks still write to the staging folder are removed with it.
+            empty_listings = 1 if done or self._work() is not None else 2
             remove_unannounced(
-                self._plan.stream, self._names, self._options, self._announced, looks
+                self._plan.stream, self._names, self._options, self._announced, empty_listings
             )
 
-    def __enter__(self) -> BatchFiles:
+    def __enter__(self) -> BatchWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(done=kind is None)
 
     def _work(self) -> str | None:
-        return None if self._place is None else self._place.work
+        return None if self._staging is None else self._staging.work
 
-    def _read(self, piece: Slice) -> tuple[list[Written], KeyMax | None]:
-        """Write and announce the full files of a slice; give what is left over."""
-        from tap_spark.batch_columns import laid_out  # noqa: PLC0415
+    def _read(self, slice_: Slice) -> tuple[list[WrittenFile], KeyMax | None]:
+        """Write and announce the full files of a slice; return left-over files and their key."""
+        from tap_spark.batch_columns import file_frame  # noqa: PLC0415
 
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-        frame = laid_out(piece, self._batch.format, key)
+        frame = file_frame(slice_, self._batch.format, key)
         if rows is not None:
-            frame = frame.coalesce(1 if piece.ordered else parallelism(self._spark))
-        writer = self._writer = self._file_writer(frame, piece, key)
-        folder = self._folder_of_rests()
-        before = self._left if piece.ordered else ()
+            frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark))
+        writer = self._writer = self._file_writer(frame, slice_, key)
+        folder = self._folder_for_leftovers()
+        before = self._left if slice_.ordered else ()
 
         def make(reporter: Reporter) -> BatchTask:
             from tap_spark.batch_tasks import BatchTask  # noqa: PLC0415
 
             return BatchTask(writer, reporter, key, rows, folder, before=before)
 
-        rests: list[Written] = []
+        leftovers: list[WrittenFile] = []
         greatest: KeyMax | None = None
-        # Closed at once: an error in `on_chunk` would otherwise keep the job running.
-        with closing(told(self._spark, frame, make, self._spool, ordered=piece.ordered)) as files:
+        # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
+        with closing(
+            written_files(self._spark, frame, make, self._spool, ordered=slice_.ordered)
+        ) as files:
             for written, found in files:
-                if written.is_rest or written == NO_FILE:
-                    rests += [written] if written.is_rest else []
+                if written.is_leftover or written == NO_FILE:
+                    leftovers += [written] if written.is_leftover else []
                     greatest = greater(greatest, found)
                     continue
                 if before:
-                    # The first file holds them.
+                    # The first file has the waiting rows.
                     self._left, before = (), ()
                 self._announce(written, found)
-        return rests, greatest
+        return leftovers, greatest
 
-    def _file_writer(self, frame: DataFrame, piece: Slice, key: str | None) -> FileWriter:
+    def _file_writer(self, frame: DataFrame, slice_: Slice, key: str | None) -> FileWriter:
         from shared.encodings import Encoding  # noqa: PLC0415
         from tap_spark.batch_columns import file_schema  # noqa: PLC0415
         from tap_spark.batch_tasks import FileWriter  # noqa: PLC0415
 
-        with marked(self._options):
+        with marking_storage_failures(self._options):
             work = self._work()
         return FileWriter(
             Encoding(self._batch.format, self._batch.compression),
             self._names,
-            file_schema(frame.schema, piece, self._batch.format, key),
+            file_schema(frame.schema, slice_, self._batch.format, key),
             self._options,
             work,
         )
 
-    def _folder_of_rests(self) -> str | None:
+    def _folder_for_leftovers(self) -> str | None:
         if self._spool is None or self._batch.batch_size is None:
             return None
-        if self._rest_folder is None:
-            self._rest_folder = self._spool.new_folder()
-        return str(self._rest_folder.path)
+        if self._leftover_folder is None:
+            self._leftover_folder = self._spool.new_folder()
+        return str(self._leftover_folder.path)
 
-    def _join(self, pieces: Join) -> bool:
-        """Make full files of left-over rows.
+    def _write_full_files(self, ranges: FileContent) -> bool:
+        """Write full files of left-over rows.
 
         Returns:
-            Whether there was one: then it holds all rows that earlier slices left over.
+            Whether there was one: it then has all waiting rows of earlier slices.
         """
-        if not pieces:
+        if not ranges:
             return False
-        full, left = full_joins(pieces, self._batch.batch_size or 1)
-        # Nothing is left over if this fails: some of it may have been announced.
+        full, left = full_contents(ranges, self._batch.batch_size or 1)
+        # Cleared first: if this fails, some of the rows may have been announced.
         self._left, held, self._held = (), self._held, None
-        self._announce_joined(full)
+        self._announce_repacked(full)
         self._left, self._held = left, held
         return bool(full)
 
-    def _announce_joined(self, joins: tuple[Join, ...]) -> None:
-        if joins:
-            with closing(self._joined(joins)) as files:
+    def _announce_repacked(self, contents: tuple[FileContent, ...]) -> None:
+        if contents:
+            with closing(self._repacked(contents)) as files:
                 for written, _ in files:
                     self._announce(written, None)
 
-    def _joined(self, joins: tuple[Join, ...]) -> Generator[Told, None, None]:
-        from tap_spark.batch_tasks import JoinTask  # noqa: PLC0415
+    def _repacked(self, contents: tuple[FileContent, ...]) -> Generator[FileNote, None, None]:
+        from tap_spark.batch_tasks import RepackTask  # noqa: PLC0415
 
         writer = self._writer
         assert writer is not None  # noqa: S101
-        dealt = tuple(shares(joins, parallelism(self._spark)))
-        frame = self._spark.range(0, len(dealt), 1, len(dealt))
+        shares = tuple(distribute(contents, parallelism(self._spark)))
+        frame = self._spark.range(0, len(shares), 1, len(shares))
 
-        def make(reporter: Reporter) -> JoinTask:
-            return JoinTask(writer, reporter, dealt)
+        def make(reporter: Reporter) -> RepackTask:
+            return RepackTask(writer, reporter, shares)
 
-        # In order, as the short file is the last one.
-        return told(self._spark, frame, make, self._spool, ordered=True)
+        # In order, as the short file must be last.
+        return written_files(self._spark, frame, make, self._spool, ordered=True)
 
-    def _remove_used(self, pieces: Iterable[Any]) -> None:
-        """Free the room of left-over rows that are in files now."""
-        used = {piece.url for piece in pieces} - {piece.url for piece in self._left}
+    def _remove_used(self, ranges: Iterable[Any]) -> None:
+        """Remove left-over files whose rows are in files now."""
+        used = {leftover.url for leftover in ranges} - {leftover.url for leftover in self._left}
         for url in used:
-            # Removed at the end of the stream at the latest.
+            # If this fails, they are removed at the end of the stream.
             with contextlib.suppress(OSError):
                 delete(url, self._options)
 
     def _settled(self, bookmark: Bookmark | None, *, earlier_out: bool) -> Bookmark | None:
-        """Say which bookmark is true after a slice, and hold the others back."""
+        """Return the bookmark that may be written after a slice, and hold back newer ones."""
         newest = self._held if bookmark is None else bookmark
         if not self._left:
             self._held = None
@@ -279,22 +282,22 @@ class BatchFiles:
         self._held = newest
         return true
 
-    def _announce(self, written: Written, key: KeyMax | None) -> None:
+    def _announce(self, written: WrittenFile, key: KeyMax | None) -> None:
         encoding = {"format": self._batch.format, "compression": self._batch.compression}
         line = batch_line(self._plan.stream, encoding, [written.url], self._plan.version)
-        self._show(written.url)
-        # Known before it is written: a reader may have got the line even if writing it fails.
+        self._publish(written.url)
+        # Recorded first: a reader may have the line even if writing it fails.
         self._announced.add(written.url)
         self._output.write(line)
         self._count(ChunkInfo(written.rows, written.size, key))
 
-    def _show(self, url: str) -> None:
+    def _publish(self, url: str) -> None:
         from tap_spark.batch_tasks import waiting_path  # noqa: PLC0415
 
         work = self._work()
-        if self._place is not None and work is not None:
-            with marked(self._options):
-                self._place.show(waiting_path(work, url), url)
+        if self._staging is not None and work is not None:
+            with marking_storage_failures(self._options):
+                self._staging.publish(waiting_path(work, url), url)
 
     def _count(self, chunk: ChunkInfo) -> None:
         self.written = self.written.plus(chunk)
@@ -302,7 +305,7 @@ class BatchFiles:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Tell failures of the storage from those of the source."""
+        """Separate failures of the storage from failures of the source."""
         try:
             yield
         except Exception as error:
@@ -310,11 +313,11 @@ class BatchFiles:
             if failed is None:
                 raise
             raise DestinationError(
-                f"batch files cannot be written: {failed.group(1)}",
+                f"cannot write batch files: {failed.group(1)}",
                 where=Where(
                     stream=self._plan.stream,
                     file=shown(self._names.root),
                     setting="batch_config.storage.root",
                 ),
-                hint="check that the place exists and may be written to, and storage.options",
+                hint="check that the folder exists and is writable, and 'batch_config.storage'",
             ) from error

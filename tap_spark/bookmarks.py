@@ -1,4 +1,4 @@
-"""State arithmetic: bookmark values and their order, and the state after what was written. Pure."""
+"""Bookmarks and STATE: values and their order, and the state after rows were written. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ State = dict[str, Any]
 Json = Any
 """A JSON value."""
 Ordered = Any
-"""Something Python orders as Spark orders the column it stands for."""
+"""A value that Python orders as Spark orders the column."""
 INTEGERS = ("byte", "short", "integer", "long")
 TEMPORAL = ("date", "timestamp", "timestamp_ntz")
 NOTE = "The rows are not sorted: this value takes effect when the stream has ended."
 
 
 def load_state(path: str) -> State:
-    """Reads a state file: `{}`, bookmarks, or a STATE message (the last of several lines).
+    """Read a state file: `{}`, bookmarks, or a STATE message (the last of several lines).
 
     Raises:
-        SourceError: It cannot be read or does not hold a state.
+        SourceError: It cannot be read, or is not a state.
     """
     where = Where(file=path)
     try:
@@ -51,7 +51,7 @@ def load_state(path: str) -> State:
 
 
 def check_state(state: object, path: str | None = None) -> None:
-    """Checks the shape of a state.
+    """Check the structure of a state.
 
     Raises:
         SourceError: It is not an object, or its bookmarks are not.
@@ -71,13 +71,13 @@ def check_state(state: object, path: str | None = None) -> None:
 
 
 def parse_key(value: Json, key_type: str) -> Ordered:
-    """A bookmark's JSON value as something with Spark's order for the column's type.
+    """Turn a bookmark's JSON value into one with Spark's order for the column's type.
 
     Raises:
         ValueError: The value cannot be of that type.
     """
     if isinstance(value, bool) or value is None:
-        raise ValueError(f"{json.dumps(value)} is no {key_type}")
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     if key_type.startswith(("string", "char", "varchar")):
         return str(value).encode()
     if key_type in TEMPORAL:
@@ -86,7 +86,7 @@ def parse_key(value: Json, key_type: str) -> Ordered:
 
 
 def normal_key(value: Json, key_type: str) -> Json:
-    """The JSON value a bookmark is written with: exact, and readable by every JSON parser.
+    """Return a bookmark's JSON value: exact, and readable by every JSON parser.
 
     Raises:
         ValueError: The value cannot be of that type.
@@ -104,13 +104,13 @@ def normal_key(value: Json, key_type: str) -> Json:
 
 
 def greater(first: Json, second: Json, key_type: str) -> Json:
-    """The greater of two bookmark values; what cannot be a bookmark never wins."""
+    """Return the greater of two bookmark values; a value that cannot be a bookmark never wins."""
     known = [value for value in (first, second) if can_be_bookmark(value, key_type)]
     return max(known, key=lambda value: parse_key(value, key_type), default=None)
 
 
 def can_be_bookmark(value: Json, key_type: str) -> bool:
-    """Whether a value may bound later runs: neither null nor without end."""
+    """Return whether a value can be a bookmark: neither null nor infinite."""
     if value is None:
         return False
     if key_type in TEMPORAL:
@@ -124,7 +124,7 @@ def can_be_bookmark(value: Json, key_type: str) -> bool:
 
 
 def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
-    """The state once a stream has begun: markers of an interrupted run are dropped."""
+    """Return the state when a stream begins, without markers of an interrupted run."""
     mark = _without_interim(_bookmark(state, plan))
     return (
         _with_bookmark(state, plan, mark)
@@ -134,13 +134,13 @@ def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
 
 
 def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, ordered: bool) -> State:
-    """The state after more rows of a stream were written.
+    """Return the state after more rows of a stream were written.
 
     Args:
         state: The state so far.
         plan: The stream; without a replication key nothing changes.
-        observed: Greatest replication key (JSON value) among the rows; None where all were null.
-        ordered: No later row has a smaller key, so that the bookmark itself may move.
+        observed: Greatest replication key (JSON value) among the rows; None if all were null.
+        ordered: Whether later rows never have a smaller key, so that the bookmark may advance.
     """
     if plan.resume is not Resume.REPLICATION_KEY or observed is None:
         return _copy(state)
@@ -165,12 +165,12 @@ def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, order
 def advance_positions(
     state: Mapping[str, Any], plan: StreamPlan, bookmark: Mapping[str, Any]
 ) -> State:
-    """The state after a slice whose source knows the stream's bookmark itself."""
+    """Return the state after a slice with a bookmark of its own."""
     return _with_bookmark(state, plan, {**_bookmark(state, plan), **bookmark})
 
 
 def finish_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
-    """The state once every row of a stream was written: interim markers become the bookmark."""
+    """Return the state after all rows of a stream; interim markers become the bookmark."""
     if plan.tap_stream_id not in _bookmarks(state):
         return _copy(state)
     mark = _bookmark(state, plan)
@@ -201,18 +201,18 @@ def _number(value: Json, key_type: str) -> Ordered:
     try:
         number = Decimal(str(value))
     except InvalidOperation:
-        raise ValueError(f"{json.dumps(value)} is no {key_type}") from None
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}") from None
     if key_type in INTEGERS and (not number.is_finite() or number != int(number)):
-        raise ValueError(f"{json.dumps(value)} is no {key_type}")
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     if key_type in ("float", "double"):
         return float(number)
     if not number.is_finite():
-        raise ValueError(f"{json.dumps(value)} is no {key_type}")
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     return number
 
 
 def _short_decimal(number: Decimal, text: str) -> Json:
-    """A decimal as a JSON number where no reader can spoil it, else as text."""
+    """Write a decimal as a JSON number if every reader keeps it, else as text."""
     if Decimal(repr(float(number))) != number:
         return str(number)
     return int(number) if number == int(number) and "." not in text else float(number)

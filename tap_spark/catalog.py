@@ -26,14 +26,14 @@ def build_entry(
     replication_key: str | None = None,
     replication_method: str | None = None,
 ) -> dict[str, Any]:
-    """Describes one stream as a catalog entry with the standard metadata.
+    """Describe one stream as a catalog entry with the standard metadata.
 
     Args:
         name: The stream; also its `tap_stream_id`.
-        struct: Its columns, kept exactly in the root metadata so that a sync infers nothing.
+        struct: Its columns, kept exactly in the root metadata so that a sync does not infer them.
         key_properties: Primary key columns.
         replication_key: Bookmark column, if any.
-        replication_method: FULL_TABLE or INCREMENTAL; by default what the replication key implies.
+        replication_method: FULL_TABLE or INCREMENTAL; None to derive it from the replication key.
 
     Raises:
         SourceError: A key is not a column, or the replication key has no order.
@@ -80,17 +80,17 @@ def check_keys(
     replication_key: str | None,
     valid_keys: Sequence[str] | None,
 ) -> None:
-    """Checks that keys are columns, and that the replication key has an order.
+    """Check that keys are columns, and that the replication key has an order.
 
     Args:
-        stream: For the message.
+        stream: The stream, for the error.
         columns: The stream's columns.
         key_properties: Primary key columns.
         replication_key: Bookmark column, if any.
-        valid_keys: Columns with an order; None where that is not known.
+        valid_keys: Columns with an order; None if unknown.
 
     Raises:
-        SourceError: Naming every wrong key.
+        SourceError: Keys are wrong; names each of them.
     """
     wrong = [
         f"key property '{key}' is not a column" for key in key_properties if key not in columns
@@ -98,14 +98,16 @@ def check_keys(
     if replication_key is not None and replication_key not in columns:
         wrong.append(f"replication key '{replication_key}' is not a column")
     elif replication_key is not None and replication_key not in (valid_keys or columns):
-        wrong.append(f"replication key '{replication_key}' is no number, date, timestamp or string")
+        wrong.append(
+            f"replication key '{replication_key}' is not a number, date, timestamp or string"
+        )
     if wrong:
         shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004
         raise SourceError("; ".join(wrong), where=Where(stream=stream), hint=f"columns: {shown}")
 
 
 def property_breadcrumbs(dtype: DataType, base: Breadcrumb = ()) -> Iterator[Breadcrumb]:
-    """Yields the breadcrumb of every property, nested ones after their parent."""
+    """Yield the breadcrumb of every property, nested ones after their parent."""
     from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415
 
     if isinstance(dtype, ArrayType):
@@ -118,7 +120,7 @@ def property_breadcrumbs(dtype: DataType, base: Breadcrumb = ()) -> Iterator[Bre
 
 
 def metadata_of(entry: Mapping[str, Any]) -> Metadata:
-    """The metadata of an entry by breadcrumb."""
+    """Return the metadata of an entry by breadcrumb."""
     return {
         tuple(item.get("breadcrumb") or ()): item.get("metadata") or {}
         for item in entry.get("metadata") or ()
@@ -126,22 +128,22 @@ def metadata_of(entry: Mapping[str, Any]) -> Metadata:
 
 
 def stream_selected(entry: Mapping[str, Any]) -> bool:
-    """Whether the stream itself is selected; an entry without any metadata is."""
+    """Return whether the stream itself is selected; without any metadata it is."""
     metadata = metadata_of(entry)
     root = {"selected": entry.get("selected"), **metadata.get((), {})}
     return _selected(root, parent=not metadata)
 
 
 def selected_schema(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry's JSON Schema without the properties that are not selected, at any depth."""
+    """Return the entry's JSON Schema without the properties that are not selected, at any depth."""
     return _prune(entry["schema"], metadata_of(entry), (), parent=True)
 
 
 def load_catalog(path: str) -> dict[str, Any]:
-    """Reads a catalog file.
+    """Read a catalog file.
 
     Raises:
-        SourceError: It cannot be read, is not JSON or not a catalog.
+        SourceError: It cannot be read, is not JSON, or is not a catalog.
     """
     where = Where(file=path)
     try:
@@ -155,10 +157,10 @@ def load_catalog(path: str) -> dict[str, Any]:
 
 
 def check_catalog(catalog: object, path: str | None = None) -> None:
-    """Checks the shape of a catalog.
+    """Check the structure of a catalog.
 
     Raises:
-        SourceError: Naming every problem and the stream it was found at.
+        SourceError: It is wrong; names every problem and its stream.
     """
     problems = list(_problems(catalog))
     if problems:
@@ -250,7 +252,7 @@ def _prune(
 
 
 def _emptied(before: object, after: dict[str, Any]) -> bool:
-    """Whether every field of a struct was deselected: then it carries nothing and goes, too."""
+    """Return whether every field of a struct was deselected; it is then removed, too."""
     if not isinstance(before, Mapping):
         return False
     if isinstance(before.get("items"), Mapping):

@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 @common_options(PROGRAM)
 @click.option("--discover", is_flag=True, help="Write the catalog to standard output and exit.")
 @click.option("--catalog", metavar="FILE", help="Catalog that selects streams and properties.")
-@click.option("--state", metavar="FILE", help="State that the last run ended with.")
+@click.option("--state", metavar="FILE", help="State of the last run.")
 @click.option(
     "--test",
     is_flag=False,
@@ -39,7 +39,7 @@ def command(
     state: str | None,
     test: str | None,
 ) -> None:
-    """Do what the options ask for."""
+    """Run the command that the options choose."""
     if about:
         check_extensions()
         print_about(PROGRAM, about_format)

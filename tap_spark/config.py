@@ -158,7 +158,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
 
 
 def check_extensions() -> None:
-    """Refuse to go on while an installed source or encoding cannot be used.
+    """Check that every installed source and encoding can be used.
 
     Raises:
         InvalidSettingsError: With every problem.
@@ -170,7 +170,7 @@ def check_extensions() -> None:
 def _needs(
     streams: Sequence[StreamConfig], connections: Sequence[ConnectionConfig]
 ) -> Iterator[Need]:
-    # What lies in a folder is known only when its tables are listed.
+    # The formats in a folder are known only when its tables are listed.
     yield from LAKES.values() if any(item.path for item in connections) else ()
     for stream in streams:
         form = source_format(stream.format)

@@ -17,7 +17,7 @@ from shared.settings_kinds import (
     schema_of,
     setting,
 )
-from tap_spark.jdbc.urls import property_problems
+from tap_spark.jdbc.driver_properties import property_problems
 
 KINDS = ("url", "catalog", "path")
 """Kinds of connections; an item has exactly one of these settings."""
@@ -121,7 +121,7 @@ def connection_config(connection: Mapping[str, Any]) -> ConnectionConfig:
 
 
 def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of `connections`."""
+    """Check the cross-field rules of `connections`."""
     connections = settings.get("connections")
     items = connections if isinstance(connections, list) else []
     seen: dict[str, int] = {}
@@ -131,17 +131,17 @@ def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         yield from (Problem(("connections", index, *at), text) for at, text in _problems(item))
         name = item.get("name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
-            text = f"{name!r} is the name of config['connections'][{seen[name]}] too"
+            text = f"{name!r} is already the name of config['connections'][{seen[name]}]"
             yield Problem(("connections", index, "name"), text)
     if not settings.get("streams") and not items:
-        yield Problem((), "nothing to read: give 'streams', 'connections' or both")
+        yield Problem((), "nothing to read: set 'streams', 'connections' or both")
 
 
 def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     given = [kind for kind in KINDS if kind in item]
     if len(given) != 1:
         listed = ", ".join(map(repr, KINDS))
-        yield (), f"give exactly one of {listed}"
+        yield (), f"needs exactly one of {listed}"
     url = item.get("url")
     if isinstance(url, str) and not url.startswith("jdbc:"):
         yield ("url",), "must begin with 'jdbc:'"
@@ -149,4 +149,4 @@ def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     if "url" not in item:
         for name in ONLY_FOR_URL:
             if name in item:
-                yield (name,), "has no meaning without 'url'; leave it out"
+                yield (name,), "applies only with 'url'; remove it"

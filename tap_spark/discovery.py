@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
 from tap_spark.catalog import build_entry
-from tap_spark.connections import connection_for
+from tap_spark.connections import table_lister
 from tap_spark.replication import all_of
 from tap_spark.sources import Source, source_for
 from tap_spark.sources.failures import source_error
@@ -26,13 +26,13 @@ R = TypeVar("R")
 
 
 def discover(config: TapConfig) -> dict[str, Any]:
-    """Starts Spark, describes every stream and table of the settings and stops Spark.
+    """Start Spark, describe every stream and table of the settings, and stop Spark.
 
     Returns:
         A catalog.
 
     Raises:
-        SourceError: Naming every stream that cannot be read.
+        SourceError: Streams cannot be read; names each of them.
         SparkStartError: Spark cannot be started.
     """
     from shared.spark_session import SessionStarter  # noqa: PLC0415
@@ -47,23 +47,23 @@ def discover(config: TapConfig) -> dict[str, Any]:
 
 
 def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    """Describes every stream and table of the settings with a session that runs already.
+    """Describe every stream and table of the settings, with a running session.
 
     Raises:
-        SourceError: Naming every stream that cannot be read.
+        SourceError: Streams cannot be read; names each of them.
     """
     return _catalog(spark, config, _sources(config))
 
 
 def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
-    """Builds every source, which finds missing files without Spark."""
+    """Build every source; this detects missing files without Spark."""
     return _each(config.streams, lambda stream: (stream, source_for(stream)))
 
 
 def _catalog(
     spark: SparkSession, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
 ) -> dict[str, Any]:
-    """The streams of the settings, then the tables of the connections that are none of these."""
+    """Return the streams of the settings, then the other tables of the connections."""
     makers: list[Callable[[], list[dict[str, Any]]]] = [
         partial(_entries_of_stream, spark, *pair) for pair in sources
     ]
@@ -76,21 +76,21 @@ def _catalog(
             if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
                 continue
             if name in entries:
-                raise _twice(name)
+                raise _duplicate_name(name)
             entries[name] = entry
     return {"streams": list(entries.values())}
 
 
-def _twice(name: str) -> SourceError:
+def _duplicate_name(name: str) -> SourceError:
     return SourceError(
-        "two tables of the connections have this stream name",
+        "two tables of the connections would have this stream name",
         where=Where(stream=name),
         hint="set 'stream_prefix' for one of the connections",
     )
 
 
 def _entries_of_connection(spark: SparkSession, config: ConnectionConfig) -> list[dict[str, Any]]:
-    return [table_entry(found) for found in connection_for(config).tables(spark)]
+    return [table_entry(found) for found in table_lister(config).tables(spark)]
 
 
 def _entries_of_stream(
@@ -116,7 +116,7 @@ def _entry(spark: SparkSession, stream: StreamConfig, source: Source) -> dict[st
 
 
 def _each(items: Iterable[T], step: Callable[[T], R]) -> list[R]:
-    """Takes the step for every item, also after one failed, so that all failures are named."""
+    """Do the step for every item, even after one failed, so that all failures are named."""
     done: list[R] = []
     errors: list[SourceError] = []
     for item in items:

@@ -1,7 +1,7 @@
-"""Turns a column of finished lines into chunks of bytes; runs on the executors.
+"""Chunks of bytes from a column of finished lines; runs on the executors.
 
-Imports nothing of this project but `moments`, and is sent to workers by value. No Python object is
-made per row: a chunk is a range of the Arrow column's own data buffer.
+Imports only `moments` of this project, and is sent to workers by value. It does not create a Python
+object per row: a chunk is a range of the Arrow column's data buffer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tap_spark.moments import DAY, INFINITY, MINUS_INFINITY
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
 LEFT_OUT = "left_out"
-"""Name of the last column of rows for batch files: whether a row is not to be written."""
+"""Name of the last column of rows for batch files: true in rows that are not written."""
 
 _JSON_INTEGERS = range(-(2**63), 2**64)
 
@@ -32,7 +32,7 @@ class KeyMax:
 
     Attributes:
         rank: A number or text that orders as the key's type does.
-        value: The key as JSON value, as it stands in the record.
+        value: The key as a JSON value, as in the record.
     """
 
     rank: Any
@@ -40,8 +40,8 @@ class KeyMax:
 
 
 @dataclass(frozen=True)
-class Block:
-    """Some whole lines of one Arrow batch, in the batch's own memory."""
+class LineBlock:
+    """Whole lines of one Arrow batch, in the batch's own memory."""
 
     data: memoryview
     rows: int
@@ -53,14 +53,14 @@ class Block:
 
 
 def greater(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
-    """Take the greater of two maxima; None stands for no key at all."""
+    """Return the greater of two maxima; None means that there is no key."""
     if one is None or other is None:
         return one or other
     return other if other.rank > one.rank else one
 
 
-def blocks(lines: pa.Array, limit: int) -> Iterator[Block]:
-    """Cut a column of lines into blocks of at most `limit` bytes; a longer line stands alone.
+def blocks(lines: pa.Array, limit: int) -> Iterator[LineBlock]:
+    """Cut a column of lines into blocks of at most `limit` bytes; a longer line is one block.
 
     Args:
         lines: A (large) string array without nulls.
@@ -76,24 +76,24 @@ def blocks(lines: pa.Array, limit: int) -> Iterator[Block]:
     while start < end:
         fits = bisect_right(offsets, offsets[start] + limit, start + 1, end + 1) - 1
         stop = max(fits, start + 1)
-        yield Block(data[offsets[start] : offsets[stop]], stop - start, start - lines.offset)
+        yield LineBlock(data[offsets[start] : offsets[stop]], stop - start, start - lines.offset)
         start = stop
 
 
 def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out rows without a line."""
+    """Drop rows without a line."""
     lines = batch.column(0)
     return batch.filter(lines.is_valid()) if lines.null_count else batch
 
 
-class KeyWatch:
-    """Follows the greatest replication key of the rows seen since the last `take`.
+class KeyTracker:
+    """Tracks the greatest replication key of the rows since the last `take`.
 
-    Nulls, NaN and infinities, of dates too, are passed over: none of them can be a bookmark.
+    Nulls, NaN and infinities (also of dates) are ignored: they cannot be bookmarks.
 
     Args:
-        name: Name of the key in the record; None where there is no key to follow.
-        envelope: Texts are RECORD messages; else bare records.
+        name: Name of the key in the record; None without a key to track.
+        envelope: Whether texts are RECORD messages; else bare records.
     """
 
     def __init__(self, name: str | None, *, envelope: bool = True) -> None:
@@ -101,40 +101,40 @@ class KeyWatch:
         self._envelope = envelope
         self._best: KeyMax | None = None
 
-    def blocks(self, batch: pa.RecordBatch, limit: int) -> Iterator[Block]:
-        """Give the blocks of a batch's lines, each once its rows have been taken in.
+    def blocks(self, batch: pa.RecordBatch, limit: int) -> Iterator[LineBlock]:
+        """Yield the blocks of a batch's lines, each after its rows have been tracked.
 
-        The columns of the batch: line, key and, where lines may lack the key, a record with the
-        key alone. Rows without a line may come after any of its lines, so they are taken in with
-        the last ones.
+        The columns of the batch are line, key and, if lines may lack the key, a record with only
+        the key. Rows without a line may come after any line, so they are tracked with the last
+        block.
         """
         lines = without_nulls(batch)
         found = list(blocks(lines.column(0), limit))
         for block in found[:-1]:
-            self.see_block(lines, block)
+            self.track_block(lines, block)
             yield block
         for block in found[-1:]:
-            self.see_block(lines, block)
+            self.track_block(lines, block)
         if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
             left_out = batch.filter(batch.column(0).is_null())
-            self.see(left_out.column(1), left_out.column(2), envelope=False)
+            self.track(left_out.column(1), left_out.column(2), envelope=False)
         yield from found[-1:]
 
-    def see_block(self, batch: pa.RecordBatch, block: Block) -> None:
-        """Take in the rows of a block of `batch`."""
+    def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:
+        """Track the rows of a block of `batch`."""
         if self._name is not None:
             own = batch.num_columns > 2  # noqa: PLR2004
             columns = (batch.column(1), batch.column(2 if own else 0))
             keys, texts = (column.slice(block.first, block.rows) for column in columns)
-            self.see(keys, texts, envelope=self._envelope and not own)
+            self.track(keys, texts, envelope=self._envelope and not own)
 
-    def see(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
-        """Take in rows by their keys and the JSON texts these stand in.
+    def track(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
+        """Track rows by their keys and the JSON texts that contain these.
 
         Args:
-            keys: Of the rows.
+            keys: Keys of the rows.
             texts: RECORD messages or bare records.
-            envelope: Which of the two, where it is not what all others are.
+            envelope: Which of the two, if not as for the other rows.
         """
         if self._name is None:
             return
@@ -149,13 +149,13 @@ class KeyWatch:
             self._best = KeyMax(rank, key_value(text.as_buffer(), self._name, wrapped))
 
     def take(self) -> KeyMax | None:
-        """Give the greatest key and start anew."""
+        """Return the greatest key and start over."""
         best, self._best = self._best, None
         return best
 
 
 def finite(keys: pa.Array) -> pa.Array:
-    """Replace keys without end by nulls."""
+    """Replace infinite keys by nulls."""
     if pa.types.is_floating(keys.type):
         return pc.if_else(pc.is_finite(keys), keys, None)
     if not pa.types.is_temporal(keys.type):
@@ -184,8 +184,8 @@ def rank_of(key: pa.Scalar) -> Any:
 
 
 def key_value(line: pa.Buffer, name: str, envelope: bool = True) -> Any:
-    """Read the key from a RECORD line, or a bare record; a number no double or 64-bit integer
-    holds is text.
+    """Read the key from a RECORD line or a bare record; a number that neither a double nor a 64-bit
+    integer holds is text.
     """
     found = json.loads(line.to_pybytes(), parse_float=Decimal)
     value = (found["record"] if envelope else found)[name]
@@ -199,7 +199,7 @@ def key_value(line: pa.Buffer, name: str, envelope: bool = True) -> Any:
 
 
 def pack_meta(rows: int, key: KeyMax | None) -> str:
-    """Write what the driver must know about a chunk."""
+    """Write the metadata of a chunk for the driver."""
     return json.dumps({"rows": rows, "key": None if key is None else [key.rank, key.value]})
 
 
@@ -213,7 +213,7 @@ class ChunkRows:
     """Yields chunks of lines as rows of a result (`CHUNK_SCHEMA`), in order.
 
     Args:
-        key: Name of the replication key; None where there is none to follow.
+        key: Name of the replication key; None without a key to track.
         chunk_bytes: Size of a chunk; only a single longer line makes it larger.
     """
 
@@ -223,11 +223,11 @@ class ChunkRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition (columns: line and, with a key, key)."""
-        watch = KeyWatch(self._key)
+        tracker = KeyTracker(self._key)
         for batch in batches:
-            for block in watch.blocks(batch, self._chunk_bytes):
-                yield _chunk_row(block.data, block.rows, watch.take())
-        key = watch.take()
+            for block in tracker.blocks(batch, self._chunk_bytes):
+                yield _chunk_row(block.data, block.rows, tracker.take())
+        key = tracker.take()
         if key is not None:
             yield _chunk_row(b"", 0, key)
 

@@ -1,4 +1,4 @@
-"""Standard output for whole lines: written by a thread that no signal can cut short."""
+"""Standard output for whole lines: written by a thread that signals do not interrupt."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CLOSE_SECONDS = 1.0
 
 
 class OutputClosedError(RuntimeError):
-    """A line came after `LineOutput.close`."""
+    """A line was written after `LineOutput.close`."""
 
 
 class LineOutput:
     """Passes lines to the message stream and waits until they are written.
 
-    Python raises a signal's exception in the main thread, at any point. Here the bytes are written
-    by another thread, in segments that end with a line, and `close` lets it finish the segment it
-    is at: what the reader has got then ends with a whole line, unless the reader has stopped.
+    Python raises a signal's exception in the main thread, at any point. Another thread therefore
+    writes the bytes, in segments of whole lines, and `close` lets it finish its segment: the output
+    then ends with a whole line, unless the reader has stopped.
 
     Args:
         output: The message stream; this object does not close it.
@@ -43,7 +43,7 @@ class LineOutput:
         """Write lines that are in memory.
 
         Raises:
-            ClosedPipeError: The reader has gone away.
+            ClosedPipeError: The reader has closed the pipe.
             OutputClosedError: `close` has been called.
             OSError: Any other failure of the descriptor.
         """
@@ -53,14 +53,14 @@ class LineOutput:
         """Write the lines of a file.
 
         Raises:
-            ClosedPipeError: The reader has gone away.
+            ClosedPipeError: The reader has closed the pipe.
             OutputClosedError: `close` has been called.
             OSError: The file cannot be read, or the descriptor not written.
         """
         self._submit(lambda: self._copy_segments(path))
 
     def close(self) -> None:
-        """End after the segment being written, or after a second; nothing is written later."""
+        """Stop after the current segment, or after a second; nothing is written later."""
         with self._closing:
             self._stopped.set()
             self._jobs.put(None)
@@ -75,7 +75,7 @@ class LineOutput:
 
     def _check_open(self) -> None:
         if self._stopped.is_set():
-            raise OutputClosedError("standard output takes no more lines: the run is ending")
+            raise OutputClosedError("standard output is closed: the run is ending")
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -90,8 +90,8 @@ class LineOutput:
     def _copy_segments(self, path: Path) -> None:
         with path.open("rb") as file:
             if path.stat().st_size:
-                # Unmapped when nothing points to it any more: closing it here would fail where an
-                # error's traceback still does.
+                # Unmapped when unreferenced: closing it here would fail while the traceback of
+                # an error refers to it.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._write_segments(memoryview(content))
 
@@ -105,7 +105,7 @@ class LineOutput:
 
 
 def segment_end(lines: memoryview, start: int, limit: int) -> int:
-    """Find where the last line ends that begins at `start` or later and fits into `limit` bytes.
+    """Find the end of the last line that fits into `limit` bytes from `start`.
 
     Args:
         lines: Whole lines.

@@ -1,6 +1,6 @@
-"""Dates and timestamps of every year as whole numbers; Python's own end at the years 1 and 9999.
+"""Dates and timestamps as whole numbers, also beyond Python's years 1 to 9999.
 
-Imports nothing of this project, so that it can be sent to workers by value.
+Does not import this project, so that it can be sent to workers by value.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 """The calendar repeats: Python's dates do the arithmetic within the first cycle."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _DATES, _TIMESTAMPS = range(-(2**31), 2**31), range(-(2**63), 2**63)
-"""What Spark's types hold."""
+"""The ranges of Spark's types."""
 _LAST_YEAR = 9999
 
 
 def parse_moment(value: object, kind: str) -> int:
-    """Read a date or timestamp as days or microseconds since 1970, of the years that Spark has.
+    """Read a date or timestamp as days or microseconds since 1970, in the range of Spark's types.
 
-    A `timestamp` is an instant, in UTC if it names no offset. A `date` or `timestamp_ntz` has no
-    time zone, so that a text with an offset names two: the one it shows and the one in UTC. The
-    earlier counts, as rows at or above it are read.
+    A `timestamp` is an instant, in UTC if it has no offset. A `date` or `timestamp_ntz` has no time
+    zone, so a text with an offset has two meanings: as shown, and in UTC. The earlier one is used,
+    as it is a lower bound.
 
     Args:
         value: An ISO 8601 text; years beyond 9999 have a sign, and the year 0 is 1 BC.
         kind: `date`, `timestamp` or `timestamp_ntz`.
 
     Raises:
-        ValueError: It is none, or Spark's type does not hold it.
+        ValueError: It is not a date or timestamp, or out of the range of Spark's type.
     """
     match = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
     try:
@@ -46,16 +46,16 @@ def parse_moment(value: object, kind: str) -> int:
             raise ValueError
         shown, in_utc = _micros(*match.groups())
     except ValueError:
-        raise ValueError(f"{json.dumps(value)} is no date or timestamp") from None
+        raise ValueError(f"{json.dumps(value)} is not a date or timestamp") from None
     micros = in_utc if kind == "timestamp" else min(shown, in_utc)
     number, known = (micros // DAY, _DATES) if kind == "date" else (micros, _TIMESTAMPS)
     if number not in known:
-        raise ValueError(f"{json.dumps(value)} is beyond what a {kind} holds")
+        raise ValueError(f"{json.dumps(value)} is out of range for {kind}")
     return number
 
 
 def moment_text(number: int, kind: str) -> str:
-    """Write days or microseconds since 1970 as ISO 8601, as Spark and STATE have it."""
+    """Write days or microseconds since 1970 as ISO 8601, as Spark and STATE do."""
     days, micros = (number, 0) if kind == "date" else divmod(number, DAY)
     cycles, rest = divmod(days + _EPOCH - 1, _CYCLE_DAYS)
     day = date.fromordinal(rest + 1)
@@ -70,7 +70,7 @@ def moment_text(number: int, kind: str) -> str:
 
 
 def is_infinite(number: int, kind: str) -> bool:
-    """Whether days or microseconds since 1970 stand for a date or timestamp without end."""
+    """Return whether days or microseconds since 1970 stand for an infinite date or timestamp."""
     return (number if kind == "date" else number // DAY) in (MINUS_INFINITY, INFINITY)
 
 
@@ -86,7 +86,7 @@ def _micros(
     hours: str | None,
     minutes: str | None,
 ) -> tuple[int, int]:
-    """Microseconds since 1970 of the clock that is shown, and of the one in UTC."""
+    """Return microseconds since 1970 of the clock shown, and of the clock in UTC."""
     cycles, place = divmod(int(year) - 1, _CYCLE_YEARS)
     ordinal = date(place + 1, int(month), int(day)).toordinal() + cycles * _CYCLE_DAYS
     micros = int((fraction or "")[:6].ljust(6, "0"))

@@ -1,4 +1,4 @@
-"""What the tap decided to read: plain data that passes from planning to sources and writers."""
+"""Plans of streams, and slices of their rows: passed from planning to sources and writers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Method(str, Enum):
 
 
 class Resume(str, Enum):
-    """What an incremental stream's bookmark counts."""
+    """What a stream's bookmark contains."""
 
     NOTHING = "nothing"
     REPLICATION_KEY = "replication key"
@@ -35,7 +35,7 @@ class StreamPlan:
     """One selected stream, ready to be read.
 
     Attributes:
-        stream: Name on the messages.
+        stream: Name in messages.
         tap_stream_id: Name in the catalog and under `bookmarks` in the state.
         config: The stream's settings.
         schema: JSON Schema of the selected properties, as it goes into SCHEMA; with LOG_BASED
@@ -43,15 +43,15 @@ class StreamPlan:
         columns: Selected top-level columns, in source order (without `_sdc_deleted_at`).
         key_properties: Primary key columns; may be empty.
         method: How the stream is replicated.
-        resume: What the bookmark counts.
-        replication_key: Bookmark column where `resume` is REPLICATION_KEY.
-        bookmark: The stream's own entry of the incoming state (`{}` where there is none).
+        resume: What the bookmark contains.
+        replication_key: Bookmark column, if `resume` is REPLICATION_KEY.
+        bookmark: The stream's own entry of the incoming state (`{}` if there is none).
         start_value: Lower bound (inclusive) of the replication key as JSON value: the bookmark,
-            else `start_date` where the key is a date or timestamp, else None.
+            else `start_date` if the key is a date or timestamp, else None.
         version: Table version of a FULL_TABLE run (ms since the epoch), else None.
         key_type: Spark's name of the replication key's type (`long`, `decimal(10,2)`, ...).
         source_schema: The source's whole schema as Spark's JSON text, from the catalog's root
-            metadata; None where the catalog does not hold it and the source must be asked.
+            metadata; None if the catalog lacks it and the source must be asked.
     """
 
     stream: str
@@ -77,16 +77,16 @@ class Slice:
     Attributes:
         frame: The selected columns (in plan order), filtered, still with Spark types; with
             LOG_BASED then `_sdc_deleted_at`.
-        bookmark: The stream's whole bookmark entry once this and every earlier slice have been
-            written, where the source knows it (file positions); None where the writer observes it
-            (replication key) or there is none.
-        ordered: The order of the rows must be kept. With a replication key they come in its
+        bookmark: The stream's whole bookmark entry after this and every earlier slice have been
+            written, if the source knows it (file positions); None if the writer derives it from
+            the replication key, or there is none.
+        ordered: Whether to keep the order of the rows. With a replication key it is the key's
             ascending order over the whole stream (nulls first), so that STATE may follow the last
-            written row; with LOG_BASED in the order of the changes.
-        key_column: A further column of the frame that is no part of the record: the replication
-            key as it was read, where rows are mapped. None where the record has it.
-        left_out_column: Another one: true in rows that are not written, but whose key counts like
-            that of the rows around them. Only beside a `key_column`; None where all are written.
+            written row; with LOG_BASED the order of the changes.
+        key_column: A column outside the record: the replication key as it was read, if rows are
+            mapped. None if the record has it.
+        left_out_column: A column outside the record: true in rows that a map filters; they are not
+            written, but their key counts. Only with a `key_column`; None if all are written.
     """
 
     frame: DataFrame
@@ -96,6 +96,6 @@ class Slice:
     left_out_column: str | None = None
 
     @property
-    def beside(self) -> frozenset[str]:
-        """The columns of the frame that are no part of the record."""
+    def helper_columns(self) -> frozenset[str]:
+        """The columns of the frame outside the record."""
         return frozenset(name for name in (self.key_column, self.left_out_column) if name)

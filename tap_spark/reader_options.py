@@ -1,4 +1,4 @@
-"""The options of Spark's readers: what they are made of, and what values they take.
+"""Options of Spark's readers: their names, types and allowed values.
 
 Each format declares its own (`tap_spark.sources.declared`). The names are those that Spark 4.1,
 spark-avro, Delta and Iceberg themselves list for reading, without those that only writers or
@@ -16,12 +16,12 @@ from shared.settings_check import nearest
 
 @dataclass(frozen=True)
 class Option:
-    """An option.
+    """An option of a reader.
 
     Attributes:
         name: As Spark writes it; upper and lower case are the same to Spark.
         kind: `text`, `boolean`, `integer` or `number`.
-        words: What it may say, where these are few.
+        words: The allowed values, if they are few.
     """
 
     name: str
@@ -61,7 +61,7 @@ PARSED = (
 AS_OF = named("text", "versionAsOf timestampAsOf")
 """Options of tables with versions."""
 NOT_RESUMED = ("pathGlobFilter", "recursiveFileLookup", "modifiedAfter", "modifiedBefore")
-"""Options that choose among files, which reading by file and line does itself."""
+"""Options that select files, which conflict with reading by file and line."""
 _FORMS = {
     "boolean": ("true or false", re.compile(r"true|false", re.IGNORECASE)),
     "integer": ("an integer", re.compile(r"-?[0-9]+")),
@@ -72,14 +72,14 @@ _FORMS = {
 def option_problems(
     kind: str, reader: Sequence[Option] | None, options: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    """Find what Spark would overlook or refuse.
+    """Find options that Spark would ignore or reject.
 
-    Names with a dot are not the reader's but Hadoop's (`fs.s3a.endpoint`) and pass.
+    Names with a dot (`fs.s3a.endpoint`) are Hadoop's and are not checked.
 
     Args:
         kind: The stream's format.
         reader: The options of its reader; None if it takes any.
-        options: As the settings have them.
+        options: The options in the settings.
 
     Yields:
         The option, and what is wrong with it.
@@ -104,7 +104,7 @@ def option_problems(
 def _unknown(kind: str, name: str, reader: Sequence[Option]) -> str:
     match = nearest(name, (option.name for option in reader))
     hint = f"; did you mean {match!r}?" if match else ""
-    return f"is no option for reading the format {kind!r}{hint}"
+    return f"is not an option for reading the format {kind!r}{hint}"
 
 
 def _wrong(option: Option, value: object) -> str | None:

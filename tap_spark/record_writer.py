@@ -1,4 +1,4 @@
-"""RECORD lines of one slice: made by Spark, carried to standard output without touching a row."""
+"""RECORD lines of one slice: built by Spark, copied to standard output in chunks."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _SPOOL_FAILED = re.compile(re.escape(SPOOL_FAILED).replace(r"\{\}", r"(\d+)"))
 
 @dataclass(frozen=True)
 class ChunkInfo:
-    """Lines that have just been written to standard output.
+    """Lines that were just written to standard output.
 
     Attributes:
         rows: Number of lines.
         size: Their bytes.
-        key: Greatest replication key in them; None where there is none.
+        key: Greatest replication key in them; None if there is none.
     """
 
     rows: int
@@ -53,11 +53,11 @@ class ChunkInfo:
 
 @dataclass(frozen=True)
 class RowsWritten:
-    """What a slice came to.
+    """The result of writing a slice.
 
     Attributes:
         rows: Number of RECORD messages.
-        key: Greatest replication key in them; None where there is none.
+        key: Greatest replication key in them; None if there is none.
     """
 
     rows: int = 0
@@ -65,7 +65,7 @@ class RowsWritten:
 
     @property
     def max_key(self) -> Any:
-        """The greatest replication key as JSON value; None where there is none."""
+        """The greatest replication key as a JSON value; None if there is none."""
         return None if self.key is None else self.key.value
 
     def plus(self, chunk: ChunkInfo) -> RowsWritten:
@@ -79,7 +79,7 @@ OnChunk = Callable[[ChunkInfo], None]
 def write_records(
     spark: SparkSession,
     plan: StreamPlan,
-    piece: Slice,
+    slice_: Slice,
     output: LineOutput,
     *,
     spool: Spool | None,
@@ -90,29 +90,29 @@ def write_records(
     Args:
         spark: The session, classic or Connect.
         plan: The stream.
-        piece: What to read; where it is ordered, lines are written in its order.
+        slice_: The slice; if it is ordered, lines are written in its order.
         output: Standard output.
-        spool: Where executors leave lines for this process; None where they share no disk.
+        spool: Where executors leave lines; None if they do not share a disk with this process.
         on_chunk: Called after each chunk has been written; may write STATE.
 
     Returns:
         How much was written, and the greatest replication key in it.
 
     Raises:
-        ClosedPipeError: The reader of standard output has gone away.
-        DestinationError: The spool cannot be written.
-        Exception: What Spark failed with (see `shared.spark_errors`).
+        ClosedPipeError: The reader of standard output has closed it.
+        DestinationError: The spool folder cannot be written.
+        Exception: Any failure of Spark (see `shared.spark_errors`).
     """
     key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-    lines = _lines(plan, piece, key, datetime.now(timezone.utc))
+    lines = _lines(plan, slice_, key, datetime.now(timezone.utc))
     _send_by_value()
     if spool is None:
         chunks = _fetch(spark, lines, key, output)
     else:
-        folder = spool.new_folder(ordered=piece.ordered)
+        folder = spool.new_folder(ordered=slice_.ordered)
         chunks = _drain(spark, lines, key, output, folder)
     written = RowsWritten()
-    # Closed at once: an error in `on_chunk` would otherwise keep the job running.
+    # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
     with closing(chunks):
         for chunk in chunks:
             written = written.plus(chunk)
@@ -120,11 +120,11 @@ def write_records(
     return written
 
 
-def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -> DataFrame:
-    """Lay the slice out as columns `line` and, where a key is followed, `key`.
+def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> DataFrame:
+    """Select the columns `line` and, with a key to track, `key`.
 
-    Where the record may not have the key, a third column holds it as a record of its own. Rows
-    that are left out have no line.
+    If the record may lack the key, a third column has it as a record of its own. The line of a
+    filtered row is null.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -133,20 +133,20 @@ def _lines(plan: StreamPlan, piece: Slice, key: str | None, started: datetime) -
 
     line = f.concat(
         f.lit(record_head(plan.stream)),
-        record_json(record_of(piece)),
+        record_json(record_of(slice_)),
         f.lit(record_tail(started, plan.version)),
     )
-    if piece.left_out_column is not None:
-        line = f.when(f.col(piece.left_out_column).isNull(), line)
+    if slice_.left_out_column is not None:
+        line = f.when(f.col(slice_.left_out_column).isNull(), line)
     line = line.alias("line")
     if key is None:
-        return piece.frame.select(line)
-    keys = key_columns(piece, key)
-    return piece.frame.select(line, *(keys if piece.key_column else keys[:1]))
+        return slice_.frame.select(line)
+    keys = key_columns(slice_, key)
+    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]))
 
 
 def _send_by_value() -> None:
-    """Let workers do without this package being installed where they run."""
+    """Send our modules to workers, which may not have this package installed."""
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
@@ -159,7 +159,7 @@ def _drain(
     spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, folder: SpoolFolder
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
-    writer = SpoolWriter(folder.place, key, SPOOL_CHUNK_BYTES)
+    writer = SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES)
     job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
     rows = 0
     try:
@@ -179,7 +179,7 @@ def _drain(
 
 
 def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
-    """Wait a moment for the job to end; a full or broken spool is told as such."""
+    """Wait a moment for the job to end; explains a full or broken spool folder."""
     try:
         return job.wait(POLL_SECONDS)
     except Exception as error:
@@ -193,7 +193,7 @@ def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
 def _fetch(
     spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput
 ) -> Generator[ChunkInfo, None, None]:
-    """Take chunks through Spark's own result stream, partition after partition."""
+    """Fetch chunks through Spark's result stream, partition after partition."""
     frame = lines.mapInArrow(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
     with tagged(spark):
         for row in frame.toLocalIterator(prefetchPartitions=True):

@@ -1,4 +1,4 @@
-"""Replication planning: from settings, catalog and state to one plan per selected stream. Pure."""
+"""Planning: one plan per selected stream, from settings, catalog and state. Pure."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ START_OVER = "correct the state, or remove the stream's bookmark to read it from
 def plan_streams(
     config: TapConfig, catalog: Mapping[str, Any], state: Mapping[str, Any] | None, now_ms: int
 ) -> tuple[StreamPlan, ...]:
-    """Decides what is read: one plan per selected stream, in the catalog's order.
+    """Plan every selected stream, in the catalog's order.
 
     Args:
         config: The tap's settings.
-        catalog: The user's catalog, or the one that discovery made.
+        catalog: The user's catalog, or the result of discovery.
         state: State of an earlier run, if any.
         now_ms: Milliseconds since the epoch; the version of FULL_TABLE streams.
 
     Raises:
-        SourceError: Catalog or state is wrong; names the stream, and every wrong stream.
+        SourceError: Catalog or state is wrong; names every wrong stream.
     """
     catalogs.check_catalog(catalog)
     check_state(state or {})
@@ -63,7 +63,7 @@ def plan_streams(
 
 
 def all_of(errors: list[SourceError]) -> SourceError:
-    """One error that names every one of them."""
+    """Combine several errors into one."""
     return errors[0] if len(errors) == 1 else SourceError("; ".join(map(str, errors)))
 
 
@@ -77,7 +77,7 @@ def _stream(
     stream = streams.get(name) or stream_of(name, root, connections)
     if stream is None:
         raise SourceError(
-            "the catalog selects a stream that the settings do not have",
+            "the catalog selects a stream that is not in the settings",
             where=Where(stream=name),
             hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
         )
@@ -180,7 +180,7 @@ def _resume(method: Method, key: str | None, stream: StreamConfig) -> Resume:
 
 
 def _columns(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
-    """Selected columns in the source's order; a catalog may have been sorted on its way."""
+    """Return the selected columns in the source's order, as a catalog may have been sorted."""
     selected = schema["properties"]
     order = [field["name"] for field in _fields(root)]
     known = [name for name in order if name in selected]
@@ -195,7 +195,7 @@ def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return list(json.loads(text)["fields"])
     except (ValueError, TypeError, KeyError) as error:
         raise SourceError(
-            f"the catalog's '{catalogs.SPARK_SCHEMA}' is damaged", hint=catalogs.REDISCOVER
+            f"the catalog's '{catalogs.SPARK_SCHEMA}' is invalid", hint=catalogs.REDISCOVER
         ) from error
 
 
@@ -211,13 +211,13 @@ def _key_type(
     if isinstance(found, str) and (found in ordered or found.startswith(simple)):
         return found
     raise SourceError(
-        f"replication key '{key}' is no number, date, timestamp or string",
+        f"replication key '{key}' is not a number, date, timestamp or string",
         where=Where(stream=stream),
     )
 
 
 def _type_of_property(schema: Mapping[str, Any]) -> str:
-    """The Spark type a JSON Schema stands for, as far as a replication key goes."""
+    """Return the Spark type of a JSON Schema, for a replication key."""
     types = schema.get("type", "string")
     types = [types] if isinstance(types, str) else types
     if "integer" in types:
@@ -240,7 +240,7 @@ def _start_value(
     old_key = bookmark.get("replication_key")
     if old_key is not None and old_key != key:
         raise SourceError(
-            f"the state's bookmark is of replication key '{old_key}', not of '{key}'",
+            f"the state's bookmark has replication key '{old_key}', not '{key}'",
             where=Where(stream=stream),
             hint=START_OVER,
         )

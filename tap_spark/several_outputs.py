@@ -1,4 +1,4 @@
-"""A stream that leaves under several names: each slice is read once and written once for each."""
+"""A stream with several outputs: each slice is read once, and written once per output."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import ClosedPipeError, DestinationError
 from shared.metrics import Counter
-from tap_spark.batch_writer import BatchFiles
+from tap_spark.batch_writer import BatchWriter
 from tap_spark.bookmarks import advance, advance_positions
 from tap_spark.line_chunks import KeyMax, greater
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, OnChunk, write_records
 from tap_spark.spool import Spool
-from tap_spark.state_pace import StatePace
+from tap_spark.state_pace import StateWriter
 from tap_spark.stream_outputs import Output
 
 if TYPE_CHECKING:
@@ -28,55 +28,55 @@ _SLICE = "slice"
 
 
 @dataclass
-class Settled:
-    """Which slices every output has written: their bookmarks are true only then.
+class WrittenSlices:
+    """Tracks the slices that every output has written: only their bookmarks may be written.
 
     Attributes:
-        outputs: How many there are.
+        outputs: Number of outputs.
     """
 
     outputs: int
     _bookmarks: dict[int, Bookmark | None] = field(default_factory=dict)
     _reached: dict[int, int] = field(default_factory=dict)
-    _told: int = 0
+    _reported: int = 0
 
-    def begin(self, piece: Slice) -> Slice:
-        """Number a slice: its bookmark then says only which one it is."""
+    def begin(self, slice_: Slice) -> Slice:
+        """Number a slice; its bookmark is replaced by the number."""
         number = len(self._bookmarks) + 1
-        self._bookmarks[number] = piece.bookmark
-        return replace(piece, bookmark={_SLICE: number})
+        self._bookmarks[number] = slice_.bookmark
+        return replace(slice_, bookmark={_SLICE: number})
 
     def reached(self, output: int, bookmark: Bookmark | None) -> None:
-        """Note the newest slice of which an output has written everything."""
+        """Record the newest slice that an output has written completely."""
         if bookmark is not None:
             self._reached[output] = int(bookmark[_SLICE])
 
     def newest(self) -> Bookmark | None:
-        """The newest bookmark that has become true for all outputs since the last call."""
+        """Return the newest bookmark that all outputs have reached since the last call."""
         oldest = min((self._reached.get(number, 0) for number in range(self.outputs)), default=0)
-        new = [self._bookmarks[number] for number in range(self._told + 1, oldest + 1)]
-        self._told = max(self._told, oldest)
+        new = [self._bookmarks[number] for number in range(self._reported + 1, oldest + 1)]
+        self._reported = max(self._reported, oldest)
         return next((bookmark for bookmark in reversed(new) if bookmark is not None), None)
 
 
 @dataclass
 class SeveralOutputs:
-    """Writes the slices of a stream under each of its names.
+    """Writes the slices of a stream to each of its outputs.
 
-    STATE follows when the last output has what it covers. Where rows come in the order of the
-    replication key, that is the smallest of the keys that the outputs have reached; so it moves
-    inside a slice too, while RECORDs of the last output are written.
+    STATE is written after every output has the rows it covers. If rows come in the order of the
+    replication key, that is the smallest key among the outputs; it then also advances inside a
+    slice, while the RECORDs of the last output are written.
 
     Attributes:
         plan: The stream.
         outputs: Its outputs.
-        pace: The state.
+        state_writer: The state.
         meter: Counts what is written.
     """
 
     plan: StreamPlan
     outputs: Sequence[Output]
-    pace: StatePace
+    state_writer: StateWriter
     meter: Callable[[ChunkInfo], None]
     _keys: dict[int, KeyMax] = field(default_factory=dict)
 
@@ -84,64 +84,64 @@ class SeveralOutputs:
         self, spark: SparkSession, slices: Iterable[Slice], output: LineOutput, spool: Spool | None
     ) -> None:
         """Write slices as RECORD messages; errors as `record_writer.write_records`."""
-        for piece in slices:
-            with _kept(piece) as kept:
+        for slice_ in slices:
+            with _kept(slice_) as kept:
                 for number, own in enumerate(self.outputs):
-                    mapped, on_chunk = own.laid_out(kept), self._on_chunk(number, piece)
+                    mapped, on_chunk = own.mapped_slice(kept), self._on_chunk(number, slice_)
                     write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
-            self._advance(ordered=piece.ordered)
-            if piece.bookmark is not None:
-                self.pace.update(partial(_at, self.plan, piece.bookmark))
+            self._advance(ordered=slice_.ordered)
+            if slice_.bookmark is not None:
+                self.state_writer.update(partial(_at, self.plan, slice_.bookmark))
 
     def write_files(
         self,
-        files_of: Callable[[StreamPlan], BatchFiles],
+        files_of: Callable[[StreamPlan], BatchWriter],
         slices: Iterable[Slice],
         counter: Counter,
     ) -> None:
-        """Write slices as BATCH messages; errors as `BatchFiles.write`.
+        """Write slices as BATCH messages; errors as `BatchWriter.write`.
 
         Args:
-            files_of: Makes the writer of an output.
-            slices: What to read.
+            files_of: Builds the writer of an output.
+            slices: The slices to write.
             counter: Counts messages.
         """
-        settled = Settled(len(self.outputs))
+        written = WrittenSlices(len(self.outputs))
         ordered = False
         with ExitStack() as stack:
             writers = [stack.enter_context(files_of(own.plan)) for own in self.outputs]
             try:
-                for piece in slices:
-                    ordered = piece.ordered
-                    numbered = settled.begin(piece)
+                for slice_ in slices:
+                    ordered = slice_.ordered
+                    numbered = written.begin(slice_)
                     with _kept(numbered) as kept:
                         for number, (own, writer) in enumerate(
                             zip(self.outputs, writers, strict=True)
                         ):
-                            on_chunk = self._on_chunk(number, piece, counter)
-                            told = writer.write(own.laid_out(kept), on_chunk)
-                            settled.reached(number, told)
-                    self._settle(settled)
+                            on_chunk = self._on_chunk(number, slice_, counter)
+                            bookmark = writer.write(own.mapped_slice(kept), on_chunk)
+                            written.reached(number, bookmark)
+                    self._settle(written)
             except (ClosedPipeError, DestinationError):
                 raise
             except Exception:
-                # What earlier slices left over is sound; the broken one is in no bookmark.
+                # Left-over rows of earlier slices are good; the failed slice is in no bookmark.
                 with suppress(Exception):
-                    self._finish(settled, writers)
+                    self._finish(written, writers)
                 raise
-            self._finish(settled, writers)
+            self._finish(written, writers)
             self._advance(ordered=ordered)
 
-    def _finish(self, settled: Settled, writers: Sequence[BatchFiles]) -> None:
+    def _finish(self, written: WrittenSlices, writers: Sequence[BatchWriter]) -> None:
         for number, writer in enumerate(writers):
-            settled.reached(number, writer.finish())
-        self._settle(settled)
+            written.reached(number, writer.finish())
+        self._settle(written)
 
-    def _settle(self, settled: Settled) -> None:
-        bookmark = settled.newest()
+    def _settle(self, written: WrittenSlices) -> None:
+        bookmark = written.newest()
         if bookmark is not None:
-            self.pace.update(partial(_at, self.plan, bookmark))
-            self.pace.flush()
+            self.state_writer.update(partial(_at, self.plan, bookmark))
+            self.state_writer.flush()
 
     def _advance(self, *, ordered: bool) -> None:
         """Follow the replication key, of rows that all outputs have by now."""
@@ -150,10 +150,12 @@ class SeveralOutputs:
         best = min if ordered else max
         key = best(self._keys.values(), key=lambda found: found.rank, default=None)
         if key is not None:
-            self.pace.update(lambda state: advance(state, self.plan, key.value, ordered=ordered))
+            self.state_writer.update(
+                lambda state: advance(state, self.plan, key.value, ordered=ordered)
+            )
 
-    def _on_chunk(self, number: int, piece: Slice, batches: Counter | None = None) -> OnChunk:
-        """Give what is called after each chunk of a slice that an output has written."""
+    def _on_chunk(self, number: int, slice_: Slice, batches: Counter | None = None) -> OnChunk:
+        """Return what is called after each chunk of a slice that an output has written."""
 
         def on_chunk(chunk: ChunkInfo) -> None:
             self.meter(chunk)
@@ -162,20 +164,20 @@ class SeveralOutputs:
             key = greater(self._keys.get(number), chunk.key)
             if key is not None and chunk.key is not None:
                 self._keys[number] = key
-                if piece.ordered:
+                if slice_.ordered:
                     self._advance(ordered=True)
 
         return on_chunk
 
 
 @contextmanager
-def _kept(piece: Slice) -> Iterator[Slice]:
+def _kept(slice_: Slice) -> Iterator[Slice]:
     """Keep the rows of a slice on disk while it is written, so that they are read once."""
     from pyspark import StorageLevel  # noqa: PLC0415
 
-    frame = piece.frame.persist(StorageLevel.DISK_ONLY)
+    frame = slice_.frame.persist(StorageLevel.DISK_ONLY)
     try:
-        yield replace(piece, frame=frame)
+        yield replace(slice_, frame=frame)
     finally:
         frame.unpersist()
 

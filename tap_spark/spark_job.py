@@ -1,4 +1,4 @@
-"""Runs one Spark action in a thread of its own, so that it can be watched and cancelled."""
+"""Spark actions in threads of their own, so that they can be polled and cancelled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CANCEL_SECONDS = 1.0
 
 @contextmanager
 def tagged(spark: SparkSession) -> Iterator[str]:
-    """Tag every action of this thread; whatever still runs at the end is cancelled.
+    """Tag every action of this thread; cancel what still runs at the end.
 
     Args:
         spark: The session, classic or Connect.
@@ -34,13 +34,12 @@ def tagged(spark: SparkSession) -> Iterator[str]:
 
 
 def interrupt(spark: SparkSession, tag: str) -> None:
-    """Cancel what runs under a tag, without waiting long for a session that no longer answers."""
-
+    """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
     _ask(lambda: spark.interruptTag(tag))
 
 
 def interrupt_all(spark: SparkSession) -> None:
-    """Cancel everything that runs in the session, without waiting long for an answer."""
+    """Cancel everything that runs in the session; does not wait long for an answer."""
     _ask(spark.interruptAll)
 
 
@@ -55,7 +54,7 @@ def _ask(action: Callable[[], object]) -> None:
 
 
 class SparkJob(Generic[T]):
-    """An action that runs in the background.
+    """A Spark action that runs in the background.
 
     Args:
         spark: The session, classic or Connect.
@@ -82,13 +81,13 @@ class SparkJob(Generic[T]):
             self._done.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end, at most so long.
+        """Wait for the end of the job, but not longer than `seconds`.
 
         Returns:
             Whether the job has ended.
 
         Raises:
-            Exception: What the job failed with.
+            Exception: The failure of the job.
         """
         ended = self._done.wait(seconds)
         if self._error is not None:
@@ -96,14 +95,14 @@ class SparkJob(Generic[T]):
         return ended
 
     def result(self) -> T:
-        """Wait for the result; raises what the job failed with."""
+        """Wait for the result; raises the failure of the job."""
         self._done.wait()
         if self._error is not None:
             raise self._error
         return self._result[0]
 
     def cancel(self) -> None:
-        """Stop the job where it still runs; never waits for more than about two seconds."""
+        """Cancel the job if it still runs; waits for two seconds at most."""
         if not self._done.is_set():
             interrupt(self._spark, self._tag)
             self._done.wait(CANCEL_SECONDS)

@@ -21,11 +21,11 @@ from tap_spark.spool_files import (
     ENDED_SUFFIX,
     LINES_SUFFIX,
     META_SUFFIX,
-    SpoolPlace,
-    Turn,
+    CopyProgress,
+    TaskSpool,
     marker_name,
     partition_of,
-    write_turn,
+    write_progress,
 )
 
 PREFIX = "tap-spark-spool-"
@@ -39,7 +39,7 @@ class SpooledChunk:
     Attributes:
         path: The file with the lines.
         rows: Number of lines.
-        key: Greatest replication key in it; None where it has none.
+        key: Greatest replication key in it; None if it has none.
     """
 
     path: Path
@@ -47,27 +47,27 @@ class SpooledChunk:
     key: KeyMax | None
 
     def remove(self) -> None:
-        """Make room for others."""
+        """Remove the file."""
         self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
 
 class SpoolFolder:
-    """Where the tasks of one job leave their chunks.
+    """The folder in which the tasks of one job leave their chunks.
 
     Args:
-        place: The folder, as the tasks are told of it.
+        task_spool: The folder, as the tasks use it.
     """
 
-    def __init__(self, place: SpoolPlace) -> None:
-        self.place = place
-        self.path = Path(place.folder)
+    def __init__(self, task_spool: TaskSpool) -> None:
+        self.task_spool = task_spool
+        self.path = Path(task_spool.folder)
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
-        """List the chunks that may be copied now; each must be removed before the next is taken.
+        """Yield the chunks that may be copied now; remove each before taking the next.
 
         Args:
-            ended: Whether the job has ended: nothing more will come.
+            ended: Whether the job has ended: there are no later chunks.
 
         Raises:
             DestinationError: The folder cannot be read.
@@ -76,11 +76,11 @@ class SpoolFolder:
         return self._chunks(self._names())
 
     def remove(self) -> None:
-        """Remove the folder; a task that still runs can then no longer write to it."""
+        """Remove the folder; tasks that still run then fail to write to it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _names(self) -> list[str]:
-        """Name the finished chunks in the order of partitions, attempts and rows."""
+        """List the finished chunks in the order of partitions, attempts and rows."""
         with _explained(self.path), os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.name.endswith(LINES_SUFFIX))
 
@@ -93,18 +93,18 @@ class SpoolFolder:
 
 
 class OrderedSpoolFolder(SpoolFolder):
-    """Gives chunks in the order of the frame's rows: partition after partition.
+    """Yields chunks in the order of the frame's rows: partition after partition.
 
-    Half of the room belongs to the partition that is copied, so the ones after it cannot stop it
-    once it runs. Spark may also begin partitions in another order: where the partition to copy has
-    no task while every core is held by later ones that wait for room, they are granted more, half
-    a room at a time. That is disk, never memory, and at worst the lines of all partitions that
-    Spark began too early.
+    Half of the space is reserved for the partition that is copied, so that later partitions cannot
+    block it once it runs. Spark may start partitions in another order: if the partition to copy has
+    no task while tasks of later ones wait for space on every core, these get more space, half of
+    the limit at a time. That is disk, never memory, and at most the lines of all partitions that
+    Spark started too early.
     """
 
-    def __init__(self, place: SpoolPlace) -> None:
-        super().__init__(place)
-        self._turn = Turn()
+    def __init__(self, task_spool: TaskSpool) -> None:
+        super().__init__(task_spool)
+        self._progress = CopyProgress()
         self._stuck_since: float | None = None
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
@@ -113,32 +113,34 @@ class OrderedSpoolFolder(SpoolFolder):
             yield from self._chunks(self._names())
             return
         while True:
-            # Asked first: a chunk of a partition that has ended is there.
+            # Checked before the listing, which then has every chunk of an ended partition.
             over = self._marker(ENDED_SUFFIX).exists()
             names = self._names()
-            yield from self._chunks([n for n in names if partition_of(n) <= self._turn.partition])
+            yield from self._chunks(
+                [n for n in names if partition_of(n) <= self._progress.partition]
+            )
             if not over:
                 break
             self._next()
-        self._grant_where_stuck()
+        self._grant_if_stuck()
 
     def _marker(self, suffix: str) -> Path:
-        return self.path / marker_name(self._turn.partition, suffix)
+        return self.path / marker_name(self._progress.partition, suffix)
 
     def _next(self) -> None:
         for suffix in (BEGUN_SUFFIX, ENDED_SUFFIX):
             self._marker(suffix).unlink(missing_ok=True)
-        self._set_turn(replace(self._turn, partition=self._turn.partition + 1))
+        self._set_progress(replace(self._progress, partition=self._progress.partition + 1))
 
-    def _set_turn(self, turn: Turn) -> None:
-        self._turn = turn
+    def _set_progress(self, progress: CopyProgress) -> None:
+        self._progress = progress
         with _explained(self.path):
-            write_turn(self.place.folder, turn)
+            write_progress(self.task_spool.folder, progress)
 
-    def _grant_where_stuck(self) -> None:
+    def _grant_if_stuck(self) -> None:
         with _explained(self.path):
-            is_stuck = not is_locked(self._marker(BEGUN_SUFFIX)) and self.place.is_full_for(
-                self._turn.partition + 1
+            is_stuck = not is_locked(self._marker(BEGUN_SUFFIX)) and self.task_spool.is_full_for(
+                self._progress.partition + 1
             )
         now = time.monotonic()
         if not is_stuck:
@@ -147,19 +149,19 @@ class OrderedSpoolFolder(SpoolFolder):
             self._stuck_since = now
         elif now - self._stuck_since > GRACE_SECONDS:
             self._stuck_since = None
-            granted = self._turn.granted + self.place.room // 2
-            self._set_turn(replace(self._turn, granted=granted))
+            granted = self._progress.granted + self.task_spool.limit // 2
+            self._set_progress(replace(self._progress, granted=granted))
 
 
 class Spool:
-    """A folder of this process alone that is removed when the run ends, however it ends.
+    """A private folder of this process, which is removed when the run ends, even if it is killed.
 
     Args:
-        settings: Where the folder is made, and how much may wait in it.
+        settings: Where to create the folder, and how many bytes may wait in it.
         jobs: How many jobs share it at the same time.
 
     Raises:
-        DestinationError: The folder cannot be made.
+        DestinationError: The folder cannot be created.
     """
 
     def __init__(self, settings: SpoolSettings, jobs: int = 1) -> None:
@@ -169,25 +171,25 @@ class Spool:
             root.mkdir(parents=True, exist_ok=True)
             remove_stale(root, PREFIX)
             self._owned = OwnedFolder(root, PREFIX)
-            # A disk smaller than the setting would fill up before anybody waits.
-            room = min(settings.bytes, shutil.disk_usage(root).free // 2)
-            self.room = room // jobs
+            # On a smaller disk, tasks would fill it before they wait.
+            limit = min(settings.bytes, shutil.disk_usage(root).free // 2)
+            self.limit = limit // jobs
         self.path = self._owned.path
 
     def new_folder(self, *, ordered: bool = False) -> SpoolFolder:
-        """Make a folder for one job.
+        """Create a folder for one job.
 
         Args:
-            ordered: Whether lines are to come in the order of the frame's rows.
+            ordered: Whether to yield lines in the order of the frame's rows.
 
         Raises:
-            DestinationError: It cannot be made.
+            DestinationError: It cannot be created.
         """
         path = self.path / str(next(self._numbers))
         with _explained(path):
             path.mkdir(mode=0o700)
-        place = SpoolPlace(str(path), str(self._owned.lock), self.room, ordered)
-        return OrderedSpoolFolder(place) if ordered else SpoolFolder(place)
+        task_spool = TaskSpool(str(path), str(self._owned.lock), self.limit, ordered)
+        return OrderedSpoolFolder(task_spool) if ordered else SpoolFolder(task_spool)
 
     def close(self) -> None:
         """Remove the folder; safe to call twice."""
@@ -201,43 +203,43 @@ class Spool:
 
 
 def check_complete(found: int, expected: int, what: str) -> None:
-    """Check that nothing got lost between the executors and here.
+    """Check that nothing was lost between the executors and this process.
 
     Args:
-        found: How many there were. A task that was tried again may have left more.
-        expected: How many the job has counted.
-        what: What they are, with the numbers lost and expected left open.
+        found: Number found; more than expected if a task was retried.
+        expected: Number counted by the job.
+        what: What they are, with placeholders for the numbers lost and expected.
 
     Raises:
         SourceError: Some are missing.
     """
     if found < expected:
         raise SourceError(
-            f"{what.format(expected - found, expected)} got lost in the spool folder",
+            f"{what.format(expected - found, expected)} were lost in the spool folder",
             where=Where(setting="spool.root"),
-            hint="nothing else may remove files there; run again",
+            hint="do not remove files there; run again",
         )
 
 
-def spool_error(error: OSError, place: Path) -> DestinationError:
+def spool_error(error: OSError, task_spool: Path) -> DestinationError:
     """Explain why the spool cannot be written."""
     full = error.errno in DISK_FULL
     hint = (
-        "free some space, or point spool.root at a larger disk"
+        "free some space, or set spool.root to a folder on a larger disk"
         if full
-        else "point spool.root at a folder this user may write to"
+        else "set spool.root to a folder that this user may write to"
     )
     return DestinationError(
-        f"lines cannot be spooled: {error.strerror or error}",
-        where=Where(file=str(place), setting="spool.root"),
+        f"cannot write to the spool folder: {error.strerror or error}",
+        where=Where(file=str(task_spool), setting="spool.root"),
         hint=hint,
     )
 
 
 @contextmanager
-def _explained(place: Path) -> Iterator[None]:
-    """Turn what the system says about a folder into an error for users."""
+def _explained(task_spool: Path) -> Iterator[None]:
+    """Turn an OSError about a folder into an error for users."""
     try:
         yield
     except OSError as error:
-        raise spool_error(error, place) from error
+        raise spool_error(error, task_spool) from error

@@ -1,14 +1,14 @@
-"""The executors' side of the spool: chunk files that the driver empties into standard output.
+"""The executors' side of the spool: chunk files that the driver copies to standard output.
 
-Imports nothing of this project but `line_chunks`, so that both can be sent to workers by value.
+Imports only `line_chunks` of this project, so that both can be sent to workers by value.
 
-What lies in the folder of one job:
+The folder of one job has these files:
 
-- `<partition>-<task>-<number>.lines`: a finished chunk; its `.meta` exists before it. Until it is
-  finished it ends in `.part`.
-- `<partition>.begun`: locked while a task of the partition lives.
+- `<partition>-<task>-<number>.lines`: a finished chunk; its `.meta` is written before it. Until it
+  is finished its name ends in `.part`.
+- `<partition>.begun`: locked while a task of the partition runs.
 - `<partition>.ended`: a task of the partition has finished all its chunks.
-- `turn`: where chunks are wanted in order, which partition the driver is at.
+- `progress`: in an ordered job, the partition that the driver copies.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tap_spark.line_chunks import Block, KeyMax, KeyWatch, pack_meta
+from tap_spark.line_chunks import KeyMax, KeyTracker, LineBlock, pack_meta
 
 LINES_SUFFIX = ".lines"
 META_SUFFIX = ".meta"
 PART_SUFFIX = ".part"
 BEGUN_SUFFIX = ".begun"
 ENDED_SUFFIX = ".ended"
-TURN_NAME = "turn"
+PROGRESS_NAME = "progress"
 SPOOL_FAILED = "[tap-spark spool errno {}]"
 COUNT_SCHEMA = "rows bigint"
 
@@ -39,12 +39,12 @@ _OWNER_CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What the driver of an ordered job tells its tasks.
+class CopyProgress:
+    """What the driver of an ordered job reports to its tasks.
 
     Attributes:
         partition: The partition whose chunks it copies.
-        granted: Bytes that later partitions may hold beyond their half of the room.
+        granted: Bytes that later partitions may use beyond their half of the space.
     """
 
     partition: int = 0
@@ -52,43 +52,43 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class SpoolPlace:
-    """Where the tasks of a job leave their chunks, and how much may wait there.
+class TaskSpool:
+    """The folder in which tasks of a job leave their chunks, and how many bytes may wait there.
 
-    A task waits before it begins a chunk while too much waits already. In an ordered job one half
-    of the room belongs to the partition that the driver copies, so that the partitions after it
-    can never keep it from going on. They share the other half.
+    A task does not start a chunk while too many bytes wait. In an ordered job half of the space is
+    reserved for the partition that the driver copies, so that later partitions, which share the
+    other half, can never block it.
 
     Attributes:
         folder: The folder.
-        lock: A file whose lock the driver holds as long as it lives.
-        room: Bytes that may wait in the folder.
-        ordered: Whether the driver takes partition after partition.
+        lock: A file that the driver locks as long as it runs.
+        limit: Bytes that may wait in the folder.
+        ordered: Whether the driver copies partition after partition.
     """
 
     folder: str
     lock: str
-    room: int
+    limit: int
     ordered: bool = False
 
     def path(self, name: str) -> str:
-        """Give the path of a file in the folder."""
+        """Return the path of a file in the folder."""
         return os.path.join(self.folder, name)  # noqa: PTH118
 
     def is_full_for(self, partition: int) -> bool:
-        """Tell whether a task of a partition must wait."""
+        """Return whether a task of a partition must wait."""
         if not self.ordered:
-            return sum(size for _, size in unread(self.folder)) > self.room
-        turn = read_turn(self.folder)
-        is_later = partition > turn.partition
-        held = sum(size for p, size in unread(self.folder) if (p > turn.partition) == is_later)
-        return held > self.room // 2 + (turn.granted if is_later else 0)
+            return sum(size for _, size in unread(self.folder)) > self.limit
+        progress = read_progress(self.folder)
+        is_later = partition > progress.partition
+        held = sum(size for p, size in unread(self.folder) if (p > progress.partition) == is_later)
+        return held > self.limit // 2 + (progress.granted if is_later else 0)
 
-    def wait_for_room(self, partition: int) -> None:
-        """Wait until a task of a partition may begin a chunk.
+    def wait_for_space(self, partition: int) -> None:
+        """Wait until a task of a partition may start a chunk.
 
         Raises:
-            RuntimeError: The driver has gone away.
+            RuntimeError: The driver has ended.
         """
         checked = time.monotonic()
         while self.is_full_for(partition):
@@ -96,20 +96,20 @@ class SpoolPlace:
             if time.monotonic() - checked > _OWNER_CHECK_SECONDS:
                 checked = time.monotonic()
                 if not is_locked(self.lock):
-                    raise RuntimeError("the tap that reads these lines has gone away")
+                    raise RuntimeError("the tap that reads these lines has ended")
 
 
 class SpoolWriter:
     """Writes the lines of partitions into chunk files.
 
     Args:
-        place: Where.
-        key: Name of the replication key; None where there is none to follow.
+        spool: The folder for chunks.
+        key: Name of the replication key; None without a key to track.
         chunk_bytes: Size of a chunk; only a single longer line makes it larger.
     """
 
-    def __init__(self, place: SpoolPlace, key: str | None, chunk_bytes: int) -> None:
-        self._place = place
+    def __init__(self, spool: TaskSpool, key: str | None, chunk_bytes: int) -> None:
+        self._spool = spool
         self._key = key
         self._chunk_bytes = chunk_bytes
 
@@ -117,38 +117,38 @@ class SpoolWriter:
         """Run on the batches of one partition; yields the number of rows written."""
         partition, task = task_identity()
         try:
-            with begun(self._place, partition):
+            with begun(self._spool, partition):
                 rows = self._write(batches, partition, task)
         except OSError as error:
             raise RuntimeError(SPOOL_FAILED.format(error.errno or 0)) from error
         yield pa.record_batch([pa.array([rows], pa.int64())], names=["rows"])
 
     def _write(self, batches: Iterable[pa.RecordBatch], partition: int, task: int) -> int:
-        watch = KeyWatch(self._key)
+        tracker = KeyTracker(self._key)
         chunk: _ChunkFile | None = None
         total = number = 0
         for batch in batches:
-            for block in watch.blocks(batch, self._chunk_bytes):
+            for block in tracker.blocks(batch, self._chunk_bytes):
                 if chunk is None:
-                    self._place.wait_for_room(partition)
-                    chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
+                    self._spool.wait_for_space(partition)
+                    chunk = _ChunkFile(self._spool.path(chunk_name(partition, task, number)))
                     number += 1
                 chunk.write(block)
                 total += block.rows
                 if chunk.size * 2 >= self._chunk_bytes:
-                    chunk.finish(watch.take())
+                    chunk.finish(tracker.take())
                     chunk = None
-        key = watch.take()
+        key = tracker.take()
         if chunk is None and key is not None:
-            # Of rows without a line: a chunk without lines tells of them.
-            chunk = _ChunkFile(self._place.path(chunk_name(partition, task, number)))
+            # The key of rows without a line: reported by a chunk without lines.
+            chunk = _ChunkFile(self._spool.path(chunk_name(partition, task, number)))
         if chunk is not None:
             chunk.finish(key)
         return total
 
 
 def task_identity() -> tuple[int, int]:
-    """Give the partition of the running task, and a number that no other attempt has."""
+    """Return the partition of the running task, and the unique id of this attempt."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     context = TaskContext.get()
@@ -156,32 +156,32 @@ def task_identity() -> tuple[int, int]:
 
 
 def chunk_name(partition: int, task: int, number: int) -> str:
-    """Name a chunk so that names sort in the order of rows; a task tried again comes last."""
+    """Name a chunk so that names sort in the order of rows; a retried task comes last."""
     return f"{partition:010d}-{task:012d}-{number:010d}"
 
 
 def partition_of(name: str) -> int:
-    """Give the partition from the name of a file in the folder."""
+    """Return the partition of a file in the folder, from its name."""
     return int(name[:10])
 
 
 def marker_name(partition: int, suffix: str) -> str:
-    """Name the file that says that a partition has begun or ended."""
+    """Name the file that marks a partition as begun or ended."""
     return f"{partition:010d}{suffix}"
 
 
 @contextmanager
-def begun(place: SpoolPlace, partition: int) -> Iterator[None]:
+def begun(spool: TaskSpool, partition: int) -> Iterator[None]:
     """Mark a partition as begun, and at the end of the block as ended unless it fails."""
-    if not place.ordered:
+    if not spool.ordered:
         yield
         return
-    fd = os.open(place.path(marker_name(partition, BEGUN_SUFFIX)), os.O_RDWR | os.O_CREAT, 0o600)
+    fd = os.open(spool.path(marker_name(partition, BEGUN_SUFFIX)), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         # Shared: another attempt of the same task may hold it too.
         fcntl.flock(fd, fcntl.LOCK_SH)
         yield
-        ended = place.path(marker_name(partition, ENDED_SUFFIX))
+        ended = spool.path(marker_name(partition, ENDED_SUFFIX))
         os.close(os.open(ended, os.O_WRONLY | os.O_CREAT, 0o600))
     finally:
         os.close(fd)
@@ -194,7 +194,7 @@ class _ChunkFile:
         self._rows = 0
         self.size = 0
 
-    def write(self, block: Block) -> None:
+    def write(self, block: LineBlock) -> None:
         rest = block.data
         while rest:
             rest = rest[os.write(self._fd, rest) :]
@@ -203,42 +203,42 @@ class _ChunkFile:
 
     def finish(self, key: KeyMax | None) -> None:
         os.close(self._fd)
-        _show(self._name, pack_meta(self._rows, key))
+        _publish(self._name, pack_meta(self._rows, key))
 
 
 def leave_note(name: str, text: str, meta: str) -> None:
-    """Leave a chunk that holds a text for the driver itself."""
+    """Leave a chunk with a text for the driver."""
     with open(name + PART_SUFFIX, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(text)
-    _show(name, meta)
+    _publish(name, meta)
 
 
-def _show(name: str, meta: str) -> None:
+def _publish(name: str, meta: str) -> None:
     with open(name + META_SUFFIX, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(meta)
     os.rename(name + PART_SUFFIX, name + LINES_SUFFIX)  # noqa: PTH104
 
 
-def write_turn(folder: str, turn: Turn) -> None:
-    """Tell the tasks which partition is being copied."""
-    path = os.path.join(folder, TURN_NAME)  # noqa: PTH118
+def write_progress(folder: str, progress: CopyProgress) -> None:
+    """Tell the tasks which partition the driver copies."""
+    path = os.path.join(folder, PROGRESS_NAME)  # noqa: PTH118
     with open(path + PART_SUFFIX, "w", encoding="ascii") as file:  # noqa: PTH123
-        file.write(f"{turn.partition} {turn.granted}")
+        file.write(f"{progress.partition} {progress.granted}")
     os.replace(path + PART_SUFFIX, path)  # noqa: PTH105
 
 
-def read_turn(folder: str) -> Turn:
-    """Read what `write_turn` wrote; the first partition where it has not yet written."""
+def read_progress(folder: str) -> CopyProgress:
+    """Read what `write_progress` wrote; the first partition if it has not written yet."""
     try:
-        with open(os.path.join(folder, TURN_NAME), encoding="ascii") as file:  # noqa: PTH118, PTH123
+        with open(os.path.join(folder, PROGRESS_NAME), encoding="ascii") as file:  # noqa: PTH118, PTH123
             partition, granted = file.read().split()
     except FileNotFoundError:
-        return Turn()
-    return Turn(int(partition), int(granted))
+        return CopyProgress()
+    return CopyProgress(int(partition), int(granted))
 
 
 def unread(folder: str) -> Iterator[tuple[int, int]]:
-    """List partition and size of the chunks that wait for the driver."""
+    """Yield partition and size of the chunks that wait for the driver."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(LINES_SUFFIX):
@@ -247,7 +247,7 @@ def unread(folder: str) -> Iterator[tuple[int, int]]:
 
 
 def is_locked(path: str) -> bool:
-    """Whether the process that locked a file lives: the system frees the lock when it ends."""
+    """Return whether the process that locked a file still runs."""
     try:
         fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""When STATE goes out: after what it covers, at a steady interval, and never twice the same."""
+"""STATE messages: after the records they cover, at an interval, and only if changed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shared.messages import state_line
 Clock = Callable[[], float]
 State = Mapping[str, Any]
 Change = Callable[[State], State]
-"""Makes the next state of the latest one; streams that run at the same time share it."""
+"""Returns the next state, given the latest one, which parallel streams share."""
 
 
-class StatePace:
-    """Holds the state of the run and writes it. Safe for several threads.
+class StateWriter:
+    """Holds the state of the run and writes STATE messages. Thread-safe.
 
     Args:
-        state: State the run began with.
+        state: State at the start of the run.
         write: Writes a line to standard output.
         interval: Seconds between STATE messages inside a stream.
-        clock: Seconds.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StatePace:
         self._clock = clock
         self._written_at = clock()
         self._last = state_line(self.state)
-        # Held while a line is written, too: an older state must not come after a newer one.
+        # Also held while a line is written, so that an older state never follows a newer one.
         self._lock = threading.RLock()
 
     def adopt(self, change: Change) -> None:
@@ -47,14 +47,14 @@ class StatePace:
             self.state = dict(change(self.state))
 
     def update(self, change: Change) -> None:
-        """Change the state for records that have been written; write it when it is time."""
+        """Change the state after records were written; write it if the interval has passed."""
         with self._lock:
             self.adopt(change)
             if self._clock() - self._written_at >= self._interval:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the state now, unless it is what was written last."""
+        """Write the state now, if it changed since it was last written."""
         with self._lock:
             line = state_line(self.state)
             if line == self._last:
@@ -64,7 +64,7 @@ class StatePace:
             self._written_at = self._clock()
 
     def finish(self, change: Change) -> None:
-        """Change the state at a stream's end and write it, changed or not."""
+        """Change the state at the end of a stream and write it, even if it did not change."""
         with self._lock:
             self.adopt(change)
             self._last = b""

@@ -1,4 +1,4 @@
-"""One item of the setting `streams` in its typed form."""
+"""The typed form of one item of `streams`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class StreamConfig:
     Attributes:
         name: Name of the stream.
         format: A key of the registry of sources, or an importable Spark DataSource class.
-        path: File, folder or glob, or several; None where the format takes none.
-        table: Table name, its parts quoted where they need it; see `shared.table_names`.
-        query: One statement that reads.
+        path: File, folder or glob, or several; None if the format has none.
+        table: Table name, with parts quoted if they need it; see `shared.table_names`.
+        query: One statement that only reads.
         connection: Name of an item of `connections`.
         database: That item.
         options: Options of Spark's reader.
         schema: Spark DDL of the source's columns; None to infer.
         key_properties: Primary key.
-        replication_key: Column the bookmark is taken from.
-        replication_method: What the user asked for; None lets planning decide.
-        sort_by_replication_key: Sort the source, so that STATE can go out inside the stream.
+        replication_key: Column of the bookmark.
+        replication_method: The user's choice; None lets planning decide.
+        sort_by_replication_key: Sort the source, so that STATE can be written inside the stream.
         read_unterminated_line: INCREMENTAL reads a last line without line end at once.
-        own: Settings that the format itself declares, in the form it wants them.
+        own: Settings that the format itself declares, in its typed form.
     """
 
     name: str
@@ -52,7 +52,7 @@ class StreamConfig:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path, also where only one was given."""
+        """The paths, as a tuple even if there is only one."""
         if self.path is None:
             return ()
         return (self.path,) if isinstance(self.path, str) else self.path
@@ -64,5 +64,5 @@ class StreamConfig:
 
 
 def is_python_source(text: object) -> bool:
-    """Whether a format names an importable class (`package.module.Class`)."""
+    """Return whether a format names an importable class (`package.module.Class`)."""
     return isinstance(text, str) and PYTHON_SOURCE.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""What leaves of each stream, as `stream_maps` and flattening say, and what is read for it."""
+"""The outputs of each stream after `stream_maps` and flattening, and the columns they need."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from shared.transforms.transform import Transform
 
 KEY = "__replication_key"
-"""Name of the column that holds the replication key as it was read."""
+"""Name of the column with the replication key as it was read."""
 
 LEFT_OUT = "__left_out"
-"""Name of the column that is true in rows that the filter leaves out, and null in all others."""
+"""Name of the column that is true in filtered rows, and null in all others."""
 
 BEGIN, END = "[tap-spark map]", "[/tap-spark map]"
 _MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
@@ -36,28 +36,28 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Output:
-    """One name under which a stream is written.
+    """A stream as it is written, under one name.
 
     Attributes:
-        plan: The stream's plan with the name, schema and key properties of what is written.
-        transform: What happens to the rows; None where they go as they are.
-        struct: The columns that it was made for.
-        again: Makes it anew for others.
+        plan: The stream's plan, with the name, schema and key properties of the output.
+        transform: Maps the rows; None to write them unchanged.
+        struct: The columns that the transform was built for.
+        rebuild: Builds the transform for other columns.
     """
 
     plan: StreamPlan
     transform: Transform | None = None
     struct: StructType | None = None
-    again: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
+    rebuild: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
 
-    def laid_out(self, piece: Slice, *, left_out: bool = True) -> Slice:
-        """The slice as it is written: its rows mapped, the replication key kept aside.
+    def mapped_slice(self, slice_: Slice, *, left_out: bool = True) -> Slice:
+        """Return the slice as it is written: its rows mapped, the replication key kept aside.
 
         A row that cannot be mapped fails the job; see `map_error`.
 
         Args:
-            piece: What was read.
-            left_out: Keep the rows that the filter leaves out, marked, where a key is followed.
+            slice_: The slice as read.
+            left_out: Whether to keep filtered rows, marked, if a key is tracked.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -65,29 +65,29 @@ class Output:
         from shared.transforms.transform import ERROR  # noqa: PLC0415
 
         if self.transform is None:
-            return piece
-        transform = self._transform_for(piece.frame.schema) or self.transform
+            return slice_
+        transform = self._transform_for(slice_.frame.schema) or self.transform
         keep: dict[str, str] = {}
-        if DELETED_AT in piece.frame.columns:
+        if DELETED_AT in slice_.frame.columns:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
         marks = KEY in keep and left_out and transform.filter is not None
         mark = LEFT_OUT if marks else None
-        frame = transform.apply(piece.frame, keep=keep, mark=mark)
+        frame = transform.apply(slice_.frame, keep=keep, mark=mark)
         names = [*transform.struct().names, *keep, *([mark] if mark else [])]
         columns = [F.col(quoted(name)) for name in names]
         if names:
             columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
         return replace(
-            piece,
+            slice_,
             frame=frame.select(*columns),
             key_column=KEY if KEY in keep else None,
             left_out_column=mark,
         )
 
     def _transform_for(self, found: StructType) -> Transform | None:
-        """The transform for rows that may have other types than was planned."""
+        """Return the transform for rows whose types may differ from the plan."""
         if self.transform is None or self.struct is None:
             return None
         types = {column.name: column.dataType for column in _plain(found)}
@@ -96,28 +96,28 @@ class Output:
         from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
         now = [StructField(f.name, types.get(f.name, f.dataType), True) for f in self.struct]
-        return self.again(StructType(now))
+        return self.rebuild(StructType(now))
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What leaves of the streams of a run.
+    """The outputs of the streams of a run.
 
     Attributes:
-        known: By `tap_stream_id`, for streams that do not go as they are.
+        known: Outputs by `tap_stream_id`, for streams that are not written unchanged.
     """
 
     known: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
 
     def of(self, plan: StreamPlan) -> tuple[Output, ...]:
-        """The outputs of a stream, for a plan that may have been made again."""
+        """Return the outputs of a stream, for a plan that may be new after a retry."""
         found = self.known.get(plan.tap_stream_id)
         if found is None:
             return (Output(plan),)
         return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in found)
 
-    def reading(self, plan: StreamPlan) -> StreamPlan:
-        """The plan without the columns that no output needs."""
+    def read_plan(self, plan: StreamPlan) -> StreamPlan:
+        """Return the plan with only the columns that an output needs."""
         from shared.schema_nodes import only_properties  # noqa: PLC0415
 
         found = self.known.get(plan.tap_stream_id)
@@ -134,18 +134,18 @@ class Outputs:
 def outputs_of(
     settings: TransformSettings, plans: Sequence[StreamPlan], spark: Callable[[], SparkSession]
 ) -> tuple[Outputs, tuple[StreamPlan, ...]]:
-    """Plan what leaves of streams, before anything is read.
+    """Plan the outputs of streams, before anything is read.
 
     Args:
         settings: The maps and flattening.
         plans: The selected streams.
-        spark: Gives the session; asked only where a map holds SQL.
+        spark: Returns the session; called only if a map has SQL.
 
     Returns:
-        The outputs, and the plans of the streams of which something leaves.
+        The outputs, and the plans of the streams that have one.
 
     Raises:
-        SettingsError: Maps do not fit a stream, or give two of them one name; says of every one.
+        SettingsError: Maps do not fit streams, or give two streams one name; names each of them.
     """
     if not settings.active:
         return Outputs(), tuple(plans)
@@ -172,21 +172,21 @@ def outputs_of(
     left = tuple(plan for plan in plans if known[plan.tap_stream_id])
     for plan in plans:
         if plan not in left:
-            _logger.info("stream '%s': not read, as stream_maps remove it", plan.stream)
+            _logger.info("stream '%s': not reading it, as stream_maps removes it", plan.stream)
     return Outputs(known), left
 
 
 def map_error(error: BaseException) -> RecordError | None:
-    """The row that could not be mapped, if that is what a Spark job failed with."""
+    """Return an error for the row that could not be mapped, if that is why a Spark job failed."""
     found = _MARKED.search(str(error))
     if found is None:
         return None
     try:
-        told = json.loads(found.group(1))
+        details = json.loads(found.group(1))
     except ValueError:
-        told = {"reason": found.group(1)}
+        details = {"reason": found.group(1)}
     return RecordError(
-        str(told.get("reason")), where=Where(stream=told.get("stream"), setting="stream_maps")
+        str(details.get("reason")), where=Where(stream=details.get("stream"), setting="stream_maps")
     )
 
 
@@ -219,7 +219,7 @@ def _output(
 
 
 def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
-    """One error with the problems of all."""
+    """Combine the problems of several errors into one error."""
     problems: dict[str, None] = {}
     for error in errors:
         own = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
@@ -228,7 +228,7 @@ def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
 
 
 def _struct_of(plan: StreamPlan) -> StructType:
-    """The columns of a stream in Spark's types, as far as they are known before it is read."""
+    """Return the columns of a stream as Spark's types, as far as known before reading."""
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     from shared.json_schema import json_schema_to_spark  # noqa: PLC0415
@@ -242,7 +242,7 @@ def _struct_of(plan: StreamPlan) -> StructType:
 
 
 def _plain(struct: StructType) -> StructType:
-    """The types that columns have in frames: texts are strings, and everything may be null."""
+    """Return the types of columns in frames: text is a string, everything is nullable."""
     from pyspark.sql.types import (  # noqa: PLC0415
         CharType,
         StringType,
@@ -260,7 +260,7 @@ def _plain(struct: StructType) -> StructType:
 
 
 def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
-    """A plan made again, with the name, schema and keys of what is written."""
+    """Give a new plan the name, schema and keys of the output."""
     return replace(
         plan,
         stream=written.stream,
@@ -270,9 +270,9 @@ def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
 
 
 def _checked(column: Column, error: Column, stream: str) -> Column:
-    """The column, which fails the job where the row could not be mapped."""
+    """Return the column; it fails the job if the row could not be mapped."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    told = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
-    marked = F.concat(F.lit(BEGIN), told, F.lit(END))
+    details = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
+    marked = F.concat(F.lit(BEGIN), details, F.lit(END))
     return F.when(error.isNull(), column).otherwise(F.raise_error(marked))

@@ -1,4 +1,4 @@
-"""Streams of databases tried again after a failure that passes."""
+"""Retries of streams of databases after temporary failures."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ LONGEST_SECONDS = 30.0
 _logger = logging.getLogger(__name__)
 
 Replan = Callable[[StreamPlan], StreamPlan]
-"""Gives the plan anew: with the bookmark as far as it has come, and a version of its own."""
+"""Plans the stream again: with the current bookmark, and a new version."""
 
 
-def keep_trying(
+def read_with_retries(
     plan: StreamPlan,
     attempt: Callable[[StreamPlan], None],
     replan: Replan,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Read a stream, again where its source failed for a passing reason.
+    """Read a stream; retry temporary failures of its source.
 
-    A stream that is read again goes on from its bookmark as far as that has come; a FULL_TABLE
-    stream starts over under a new version. Rows that were sent meanwhile may be sent twice.
+    A retry resumes at the current bookmark; a FULL_TABLE stream starts over with a new version.
+    Rows written after the bookmark may be written twice.
 
     Args:
-        plan: The stream; its connection's `retries` bound the attempts.
+        plan: The stream; its connection's `retries` limit the attempts.
         attempt: Reads it once.
         replan: See `Replan`.
         sleep: Waits for so many seconds.
 
     Raises:
-        SourceError: Nothing more can be tried, or trying cannot help.
+        SourceError: No retries are left, or a retry cannot help.
     """
     database = plan.config.database
     retries = 0 if database is None else database.retries
@@ -49,7 +49,7 @@ def keep_trying(
     def tell(error: Exception, seconds: float, left: int) -> None:
         text = error.message if isinstance(error, SourceError) else str(error)
         _logger.warning(
-            "stream '%s': %s; trying again in %.0f s, %d more after that",
+            "stream '%s': %s; retrying in %.0f s (%d retries left after that)",
             plan.stream,
             text,
             seconds,

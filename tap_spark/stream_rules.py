@@ -1,4 +1,4 @@
-"""The rules between the fields of one item of the setting `streams`."""
+"""Rules between the settings of a stream."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tap_spark.stream_config import is_python_source
 from tap_spark.stream_settings import STREAM_SCHEMA
 
 DECLARED = frozenset(STREAM_SCHEMA["properties"])
-"""Every setting of a stream; others are unknown, which the schema says."""
+"""Every setting of a stream; the schema reports others as unknown."""
 
 
 def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cross-field rules of `streams`."""
+    """Check the rules between settings of `streams`, and connections that they name."""
     streams = settings.get("streams")
     seen: dict[str, int] = {}
     for index, stream in enumerate(streams if isinstance(streams, list) else ()):
@@ -30,7 +30,7 @@ def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(("streams", index, "options", option), text)
         name = stream.get("name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
-            text = f"{name!r} is the name of config['streams'][{seen[name]}] too"
+            text = f"{name!r} is already the name of config['streams'][{seen[name]}]"
             yield Problem(("streams", index, "name"), text)
     yield from _unknown_connections(settings)
 
@@ -57,7 +57,7 @@ def _unknown_connections(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield (
                 Problem(
                     ("streams", index, "connection"),
-                    f"{name!r} is no connection with a url; known: {databases or 'none'}",
+                    f"{name!r} is not a connection with a url; known: {databases or 'none'}",
                 )
             )
 
@@ -91,7 +91,7 @@ def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     known = {*GENERAL, *form.fields}
     for name in stream:
         if name in DECLARED and name not in known:
-            yield name, f"has no meaning for the format {kind!r}; leave it out"
+            yield name, f"does not apply to the format {kind!r}; remove it"
 
 
 def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -99,7 +99,7 @@ def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = stream.get("format")
     form = source_format(kind)
     if method in ("FULL_TABLE", "LOG_BASED") and has_key:
-        yield "replication_key", f"is not used by {method}; leave one of the two out"
+        yield "replication_key", f"is not used by {method}; remove one of the two"
     if method == "LOG_BASED" and form and not form.has_log and not is_python_source(kind):
         yield "replication_method", f"the format {kind!r} has no log of changes"
     if method == "INCREMENTAL" and not has_key and not (form and form.resumes):
@@ -130,7 +130,7 @@ def _table_name(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         try:
             name_parts(table)
         except ValueError as error:
-            yield "table", f"{error}; quote its parts where they need it"
+            yield "table", f"{error}; quote its parts if they need it"
 
 
 def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -144,7 +144,7 @@ def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         refused = {name.lower() for name in NOT_RESUMED}
         for name in options:
             if name.lower() in refused:
-                text = "cannot be used where files are resumed by file and line; give a glob"
+                text = "cannot be used if files are resumed by file and line; use a glob"
                 yield name, f"{text} in 'path' instead"
 
 

@@ -1,4 +1,4 @@
-"""The settings of a stream: their JSON Schema, from what formats declare, and the typed result."""
+"""Settings of a stream: their JSON Schema, from the declared formats, and the typed result."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ _PLACES: dict[str, Any] = {
         "minLength": 1,
         "minItems": 1,
         "description": "File, folder or glob, or a list of them. For files, and for `delta` "
-        "and `iceberg` tables outside of a catalog.",
+        "and `iceberg` tables outside a catalog.",
         "examples": ["data/*.csv", ["2025/", "2026/"]],
     },
     "table": {
         **_NAME,
         "description": "Table or view: of the connection (`jdbc`), or of a Spark catalog "
-        "(`table`, `delta`, `iceberg`). Quote parts that hold dots or upper case.",
+        "(`table`, `delta`, `iceberg`). Quote parts with dots or upper case.",
         "examples": ["public.orders", 'sales."Order Lines"', "lake.db.events"],
     },
     "query": {
         **_NAME,
-        "description": "One statement that reads: in the database's words (`jdbc`) or in "
+        "description": "One statement that only reads, in the database's SQL (`jdbc`) or in "
         "Spark's (`sql`).",
         "examples": ["SELECT id, total FROM orders WHERE total > 0"],
     },
     "connection": {
         **_NAME,
-        "description": "Name of the item of `connections` to read from. Only for `jdbc`; the "
-        "only connection with a url where not set.",
+        "description": "Name of the item of `connections` to read from. Only for `jdbc`; by "
+        "default the only connection with a url.",
     },
 }
 _READING: dict[str, Any] = {
@@ -63,13 +63,13 @@ _READING: dict[str, Any] = {
         "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
         "default": {},
         "description": "Options of Spark's reader for the format, or of a Spark DataSource "
-        "class. Names that the reader does not know are refused, but those with a dot "
-        "(`fs.s3a.endpoint`) pass.",
+        "class. Names that the reader does not know are rejected, except those with a "
+        "dot (`fs.s3a.endpoint`).",
         "examples": [{"header": True, "sep": ";"}],
     },
     "schema": {
         **_NAME,
-        "description": "Columns and types in Spark DDL; inferred from the data where not set.",
+        "description": "Columns and types in Spark DDL; inferred from the data if not set.",
         "examples": ["id BIGINT, name STRING"],
     },
 }
@@ -83,34 +83,34 @@ _REPLICATION: dict[str, Any] = {
     },
     "replication_key": {
         **_NAME,
-        "description": "Column whose greatest value is kept as the bookmark.",
+        "description": "Column whose greatest value is the bookmark.",
         "examples": ["updated_at"],
     },
     "replication_method": {
         "type": "string",
         "enum": list(METHODS),
-        "description": "`INCREMENTAL` where `replication_key` is set, else `FULL_TABLE`. "
+        "description": "`INCREMENTAL` if `replication_key` is set, else `FULL_TABLE`. "
         "`INCREMENTAL` without a replication key resumes files by file and line. `LOG_BASED` "
         "reads the changes of `delta` and `iceberg` tables, deletes included.",
     },
     "sort_by_replication_key": {
         "type": "boolean",
         "default": False,
-        "description": "Sort by the replication key, so that a long run that is cut can "
-        "resume inside the stream.",
+        "description": "Sort by the replication key, so that an interrupted run can resume inside "
+        "the stream.",
     },
     "read_unterminated_line": {
         "type": "boolean",
         "default": False,
         "description": "`INCREMENTAL` reads a last line without line end at once, instead of "
-        "waiting for its end. For files that never get one. Only for `csv`, `text` and "
+        "waiting for its line end. For files that never get one. Only for `csv`, `text` and "
         "`fixed_width`: a last line of `json` is read as soon as it is complete.",
     },
 }
 
 
 def _own(*, files: bool) -> dict[str, Any]:
-    """The settings that formats declare: those of formats of files, or of the others."""
+    """Return the settings that formats declare: of file formats, or of the others."""
     return {
         name: schema
         for form in SOURCES.values()
@@ -142,14 +142,14 @@ STREAM_SCHEMA: dict[str, Any] = {
 def stream_config(
     stream: Mapping[str, Any], connections: Sequence[ConnectionConfig] = ()
 ) -> StreamConfig:
-    """Give a validated item of `streams` its typed form.
+    """Turn a validated item of `streams` into its typed form.
 
     Args:
         stream: The item.
-        connections: Those of the settings.
+        connections: The connections of the settings.
 
     Raises:
-        ValueError: The item has not been checked.
+        ValueError: The item was not validated.
     """
     form = source_format(stream["format"])
     if form is None:

@@ -1,4 +1,4 @@
-"""Several streams at once: threads that take one stream after another, and end together."""
+"""Streams in parallel: threads that take one stream after another, and end together."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ STOP_SECONDS = 5.0
 Work = Callable[[], None]
 
 
-def run_each(works: Iterable[Work], at_once: int, stop: Callable[[BaseException], None]) -> None:
-    """Run every piece of work, at most so many at the same time.
+def run_parallel(
+    works: Iterable[Work], at_once: int, stop: Callable[[BaseException], None]
+) -> None:
+    """Run every function, at most `at_once` at the same time.
 
     Args:
-        works: What to do, in the order it is begun.
-        at_once: Threads; 1 works in the caller's own.
-        stop: Called once, with the reason, when a piece of work failed or the caller is
-            interrupted: makes those that still run fail soon. Work that has not begun is left.
+        works: The functions, in the order in which they start.
+        at_once: Number of threads; 1 runs them in the caller's own thread.
+        stop: Called once, with the reason, when a function failed or the caller is interrupted;
+            makes the running functions fail soon. The others are not started.
 
     Raises:
-        BaseException: What the first piece of work failed with, or the interruption.
+        BaseException: The first failure of a function, or the interruption.
     """
     waiting = deque(works)
     if min(at_once, len(waiting)) <= 1:

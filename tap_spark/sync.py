@@ -28,8 +28,8 @@ from shared.spark_conf import executors_share_disk
 from shared.spark_errors import explain, explain_environment
 from shared.spark_session import SessionStarter
 from shared.stdout import MessageOutput
-from tap_spark.batch_place import BatchPlace, place_for
-from tap_spark.batch_writer import BatchFiles
+from tap_spark.batch_place import BatchStagingFolder, staging_folder_for
+from tap_spark.batch_writer import BatchWriter
 from tap_spark.bookmarks import advance, advance_positions, finish_stream, start_stream
 from tap_spark.config import TapConfig
 from tap_spark.discovery import catalog_for
@@ -42,10 +42,10 @@ from tap_spark.sources import source_for
 from tap_spark.sources.failures import source_error
 from tap_spark.spark_job import interrupt_all
 from tap_spark.spool import Spool
-from tap_spark.state_pace import StatePace
+from tap_spark.state_pace import StateWriter
 from tap_spark.stream_outputs import Outputs, map_error, outputs_of
-from tap_spark.stream_retries import keep_trying
-from tap_spark.stream_threads import run_each
+from tap_spark.stream_retries import read_with_retries
+from tap_spark.stream_threads import run_parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
-"""Nobody may be reading any more."""
+"""After these, standard output may have no reader any more."""
 
 Catalog = Mapping[str, Any]
 State = Mapping[str, Any]
@@ -61,13 +61,13 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What every stream of a run needs."""
+    """What the streams of a run share."""
 
     starter: SessionStarter
     output: LineOutput
     spool: Spool | None
     batch: BatchConfig | None = None
-    place: BatchPlace | None = None
+    staging: BatchStagingFolder | None = None
     outputs: Outputs = field(default_factory=Outputs)
 
     @property
@@ -76,13 +76,13 @@ class Run:
         return self.starter.get()
 
     def batch_of(self, stream: str) -> BatchConfig | None:
-        """Say how a stream goes as BATCH; None where it goes as RECORD."""
+        """Return how to write a stream as BATCH; None for RECORD."""
         return self.batch if self.batch is not None and self.batch.covers(stream) else None
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes plans of streams, and makes them anew."""
+    """Plans the streams of a run, and plans one again after a failure."""
 
     config: TapConfig
     catalog: Catalog
@@ -92,7 +92,7 @@ class Planner:
         return plan_streams(self.config, self.catalog, state, time.time_ns() // 1_000_000)
 
     def again(self, plan: StreamPlan, state: State) -> StreamPlan:
-        """Plan a stream once more, with the state as far as it has come."""
+        """Plan a stream again, with the current state."""
         wanted = plan.tap_stream_id
         return next(new for new in self.plans(state) if new.tap_stream_id == wanted)
 
@@ -109,55 +109,55 @@ def run_sync(
         output: The message stream.
 
     Raises:
-        SourceError: A source, the catalog or the state is wrong; names the stream. What had been
-            written, and its STATE, stays.
-        SparkStartError: Spark cannot be started, or has gone away.
-        DestinationError: The spool cannot be written.
-        ClosedPipeError: The reader of standard output has gone away.
+        SourceError: A source, the catalog or the state is wrong; names the stream. Records written
+            so far, and their STATE, stay valid.
+        SparkStartError: Spark cannot be started, or has stopped.
+        DestinationError: The spool folder cannot be written.
+        ClosedPipeError: The reader of standard output has closed it.
     """
     state = state or {}
     with Timer(JOB_DURATION), ExitStack() as cleaning:
         run, plans, planner = _prepare(config, catalog, state, output, cleaning)
-        pace = StatePace(state, run.output.write, config.state_interval_seconds)
+        state_writer = StateWriter(state, run.output.write, config.state_interval_seconds)
 
         def attempt(plan: StreamPlan) -> None:
             with explained(plan.stream):
-                sync_stream(run, plan, pace)
+                sync_stream(run, plan, state_writer)
 
         def replan(plan: StreamPlan) -> StreamPlan:
-            return planner.again(plan, pace.state)
+            return planner.again(plan, state_writer.state)
 
         def stop(reason: BaseException) -> None:
-            _end(run, pace, reason)
+            _stop_streams(run, state_writer, reason)
 
-        works = [partial(keep_trying, plan, attempt, replan) for plan in plans]
+        works = [partial(read_with_retries, plan, attempt, replan) for plan in plans]
         try:
-            run_each(works, config.parallel_streams, stop)
+            run_parallel(works, config.parallel_streams, stop)
         except SingerSparkError as error:
-            _tell_state(pace, error)
+            _flush_state(state_writer, error)
             raise
 
 
-def _end(run: Run, pace: StatePace, reason: BaseException) -> None:
-    """Make the streams that still run fail: nothing more is written, nothing more is read."""
-    _tell_state(pace, reason)
+def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
+    """Stop the streams that still run: nothing more is written or read."""
+    _flush_state(state_writer, reason)
     run.output.close()
     interrupt_all(run.spark)
 
 
-def _tell_state(pace: StatePace, reason: BaseException) -> None:
-    """Write the STATE of what has gone out, unless that could block."""
+def _flush_state(state_writer: StateWriter, reason: BaseException) -> None:
+    """Write the STATE of what was written, unless that could block."""
     if isinstance(reason, Exception) and not isinstance(reason, ENDED_BY_OTHERS):
         with suppress(Exception):
-            pace.flush()
+            state_writer.flush()
 
 
 def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: MessageOutput) -> None:
-    """Try every selected stream.
+    """Test every selected stream.
 
     Args:
         config: The settings.
-        mode: `schema` writes the SCHEMA messages; `all` also at most one RECORD of every stream.
+        mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
         catalog: What is selected; None for everything.
         output: The message stream.
 
@@ -180,33 +180,33 @@ def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: Mess
         raise SourceError(f"the test failed for {', '.join(map(repr, failed))}")
 
 
-def sync_stream(run: Run, plan: StreamPlan, pace: StatePace) -> None:
+def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
     """Write one stream: SCHEMA, RECORDs, ACTIVATE_VERSION, STATE.
 
     Args:
         run: The session and standard output.
         plan: The stream.
-        pace: The state; left as it is after the stream.
+        state_writer: The state; updated as the stream is written.
 
     Raises:
-        SingerSparkError: As `run_sync` says; anything else Spark raised comes as it is.
+        SingerSparkError: See `run_sync`; other errors of Spark pass unchanged.
     """
-    first_run = plan.tap_stream_id not in (pace.state.get("bookmarks") or {})
+    first_run = plan.tap_stream_id not in (state_writer.state.get("bookmarks") or {})
     _logger.info("stream '%s': reading, %s", plan.stream, plan.method.value)
     with (
         Timer(SYNC_DURATION, plan.stream),
         Counter(RECORD_COUNT, plan.stream) as counter,
         Progress(plan.stream) as progress,
     ):
-        pace.adopt(lambda state: start_stream(state, plan))
+        state_writer.adopt(lambda state: start_stream(state, plan))
         for output in run.outputs.of(plan):
             _write_schema(run, output.plan)
             if first_run:
                 _activate(run, output.plan)
-        _sync_slices(run, plan, pace, _meter(counter, progress))
+        _sync_slices(run, plan, state_writer, _meter(counter, progress))
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
-        pace.finish(lambda state: _known(finish_stream(state, plan), plan))
+        state_writer.finish(lambda state: _known(finish_stream(state, plan), plan))
     _logger.info("stream '%s': %s records", plan.stream, counter.total)
 
 
@@ -216,47 +216,49 @@ def _activate(run: Run, plan: StreamPlan) -> None:
 
 
 def _slices(run: Run, plan: StreamPlan) -> Iterator[Slice]:
-    return source_for(plan.config).slices(run.spark, run.outputs.reading(plan))
+    return source_for(plan.config).slices(run.spark, run.outputs.read_plan(plan))
 
 
 def _sync_slices(
-    run: Run, plan: StreamPlan, pace: StatePace, meter: Callable[[ChunkInfo], None]
+    run: Run, plan: StreamPlan, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
 ) -> None:
     slices, outputs = _slices(run, plan), run.outputs.of(plan)
     batch = run.batch_of(plan.stream)
     if len(outputs) > 1:
-        several = SeveralOutputs(plan, outputs, pace, meter)
+        several = SeveralOutputs(plan, outputs, state_writer, meter)
         if batch is None:
             several.write_records(run.spark, slices, run.output, run.spool)
         else:
             with Counter(BATCH_COUNT, plan.stream) as counter:
                 several.write_files(partial(_files, run, batch), slices, counter)
         return
-    slices, own = map(outputs[0].laid_out, slices), outputs[0].plan
+    slices, own = map(outputs[0].mapped_slice, slices), outputs[0].plan
     if batch is not None:
-        _write_files(run, batch, own, slices, pace, meter)
+        _write_files(run, batch, own, slices, state_writer, meter)
         return
-    for piece in slices:
-        on_chunk = _on_chunk(plan, piece, pace, meter)
-        write_records(run.spark, own, piece, run.output, spool=run.spool, on_chunk=on_chunk)
-        if piece.bookmark is not None:
-            pace.update(partial(_reached, plan, piece.bookmark))
+    for slice_ in slices:
+        on_chunk = _on_chunk(plan, slice_, state_writer, meter)
+        write_records(run.spark, own, slice_, run.output, spool=run.spool, on_chunk=on_chunk)
+        if slice_.bookmark is not None:
+            state_writer.update(partial(_reached, plan, slice_.bookmark))
 
 
 def _on_chunk(
-    plan: StreamPlan, piece: Slice, pace: StatePace, meter: Callable[[ChunkInfo], None]
+    plan: StreamPlan, slice_: Slice, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
 ) -> OnChunk:
     def on_chunk(chunk: ChunkInfo) -> None:
         meter(chunk)
         if chunk.key is not None:
             value = chunk.key.value
-            pace.update(lambda state: advance(state, plan, value, ordered=piece.ordered))
+            state_writer.update(lambda state: advance(state, plan, value, ordered=slice_.ordered))
 
     return on_chunk
 
 
-def _files(run: Run, batch: BatchConfig, plan: StreamPlan) -> BatchFiles:
-    return BatchFiles(run.spark, plan, run.output, batch=batch, spool=run.spool, place=run.place)
+def _files(run: Run, batch: BatchConfig, plan: StreamPlan) -> BatchWriter:
+    return BatchWriter(
+        run.spark, plan, run.output, batch=batch, spool=run.spool, staging=run.staging
+    )
 
 
 def _write_files(
@@ -264,7 +266,7 @@ def _write_files(
     batch: BatchConfig,
     plan: StreamPlan,
     slices: Iterator[Slice],
-    pace: StatePace,
+    state_writer: StateWriter,
     meter: Callable[[ChunkInfo], None],
 ) -> None:
     """Write slices as BATCH; each message is followed by the STATE it makes true, if any."""
@@ -273,34 +275,36 @@ def _write_files(
         _files(run, batch, plan) as files,
     ):
 
-        def on_file(piece: Slice) -> OnChunk:
-            on_chunk = _on_chunk(plan, piece, pace, meter)
+        def on_file(slice_: Slice) -> OnChunk:
+            on_chunk = _on_chunk(plan, slice_, state_writer, meter)
 
-            def told(chunk: ChunkInfo) -> None:
+            def report(chunk: ChunkInfo) -> None:
                 counter.increment(1 if chunk.rows else 0)
                 on_chunk(chunk)
-                if piece.ordered:
-                    pace.flush()
+                if slice_.ordered:
+                    state_writer.flush()
 
-            return told
+            return report
 
         try:
-            for piece in slices:
-                _settle(plan, files.write(piece, on_file(piece)), pace)
+            for slice_ in slices:
+                _settle(plan, files.write(slice_, on_file(slice_)), state_writer)
         except (ClosedPipeError, DestinationError):
             raise
         except Exception:
-            # What earlier slices left over is sound, and so is the STATE that waits for it.
+            # Left-over rows of earlier slices are good, and so is the STATE that waits for them.
             with suppress(Exception):
-                _settle(plan, files.finish(), pace)
+                _settle(plan, files.finish(), state_writer)
             raise
-        _settle(plan, files.finish(), pace)
+        _settle(plan, files.finish(), state_writer)
 
 
-def _settle(plan: StreamPlan, bookmark: Mapping[str, Any] | None, pace: StatePace) -> None:
+def _settle(
+    plan: StreamPlan, bookmark: Mapping[str, Any] | None, state_writer: StateWriter
+) -> None:
     if bookmark is not None:
-        pace.update(partial(_reached, plan, bookmark))
-        pace.flush()
+        state_writer.update(partial(_reached, plan, bookmark))
+        state_writer.flush()
 
 
 def _reached(plan: StreamPlan, bookmark: Mapping[str, Any], state: State) -> State:
@@ -316,7 +320,7 @@ def _meter(counter: Counter, progress: Progress) -> Callable[[ChunkInfo], None]:
 
 
 def _known(state: State, plan: StreamPlan) -> dict[str, Any]:
-    """Give the stream a bookmark, if an empty one: the next run is then not its first."""
+    """Add an empty bookmark if the stream has none: the next run is then not its first."""
     bookmarks = state.get("bookmarks") or {}
     return {**state, "bookmarks": {plan.tap_stream_id: {}, **bookmarks}}
 
@@ -332,8 +336,8 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     """Write the SCHEMA of each output of a stream and, if wanted, its first RECORD."""
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
-        for piece in _slices(run, plan) if wants_record else ():
-            mapped = output.laid_out(piece, left_out=False)
+        for slice_ in _slices(run, plan) if wants_record else ():
+            mapped = output.mapped_slice(slice_, left_out=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
                 run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None
@@ -349,7 +353,7 @@ def _prepare(
     output: MessageOutput,
     cleaning: ExitStack,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
-    """Plan, and start what is needed where there is something to read."""
+    """Plan the streams, and start Spark and the spool if there is something to read."""
     known = None if catalog is None else Planner(config, catalog).plans(state)
     starter = SessionStarter(config.spark)
     cleaning.callback(starter.stop)
@@ -363,21 +367,21 @@ def _prepare(
         outputs, known = outputs_of(config.transforms, known, session)
     if known != ():
         starter.start()
-    spool = place = None
+    spool = staging = None
     if executors_share_disk(config.spark):
         spool = cleaning.enter_context(Spool(config.spool, jobs=config.parallel_streams))
-        place = place_for(config.batch)
-        if place is not None:
-            cleaning.enter_context(place)
+        staging = staging_folder_for(config.batch)
+        if staging is not None:
+            cleaning.enter_context(staging)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool, config.batch, place, outputs)
+    run = Run(starter, lines, spool, config.batch, staging, outputs)
     planner = Planner(config, catalog if catalog is not None else catalog_for(run.spark, config))
     if known is None:
         outputs, known = outputs_of(config.transforms, planner.plans(state), session)
         run = replace(run, outputs=outputs)
     if known == ():
-        _logger.warning("no stream is selected: nothing is read")
+        _logger.warning("no stream is selected: nothing to read")
     return run, known, planner
 
 

@@ -1,4 +1,4 @@
-"""Catalog entries of the tables of a connection, and the way back to what they are read from."""
+"""Catalog entries of the tables of a connection, and the stream settings that read them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.connections import FoundTable
+    from tap_spark.connections import DiscoveredTable
 
 SOURCE = "tap-spark-source"
 _KEPT = ("format", "path", "table", "connection")
 
 
-def table_entry(found: FoundTable) -> dict[str, Any]:
+def table_entry(found: DiscoveredTable) -> dict[str, Any]:
     """Describe a table as a catalog entry.
 
     Args:
         found: The table.
 
     Returns:
-        The entry: beside what every stream has, the root metadata holds `schema-name`,
-        `table-name`, `is-view`, `row-count`, and how to read it; each column's its
-        `sql-datatype`.
+        The entry. Its root metadata also has `schema-name`, `table-name`, `is-view`, `row-count`
+        and how to read the table; the metadata of each column has `sql-datatype`.
     """
     stream = found.stream
     entry = build_entry(
@@ -56,8 +55,8 @@ def table_entry(found: FoundTable) -> dict[str, Any]:
     return entry
 
 
-def _describe(schema: dict[str, Any], found: FoundTable) -> None:
-    """Takes the source's comments on table and columns over into the JSON Schema."""
+def _describe(schema: dict[str, Any], found: DiscoveredTable) -> None:
+    """Copy the source's comments on table and columns into the JSON Schema."""
     if found.comment:
         schema["description"] = found.comment
     for field in found.struct.fields:
@@ -70,18 +69,18 @@ def _describe(schema: dict[str, Any], found: FoundTable) -> None:
 def stream_of(
     name: str, root: Mapping[str, Any], connections: Sequence[ConnectionConfig]
 ) -> StreamConfig | None:
-    """Find out how to read the stream of a catalog entry that discovery made of a table.
+    """Return the settings that read a table, from its catalog entry.
 
     Args:
         name: The stream.
         root: The entry's root metadata.
-        connections: Those of the settings.
+        connections: The connections of the settings.
 
     Returns:
-        None where the entry is not one of a connection.
+        The settings; None if the entry is not a table of a connection.
 
     Raises:
-        SourceError: The settings do not have its connection, or the entry is damaged.
+        SourceError: Its connection is not in the settings, or the entry is invalid.
     """
     source = root.get(SOURCE)
     if source is None:
@@ -90,13 +89,13 @@ def stream_of(
     wanted = source.get("connection") if isinstance(source, Mapping) else None
     if wanted not in known:
         raise SourceError(
-            f"the catalog takes it from the connection {wanted!r}, which the settings do not have",
+            f"the catalog reads it from the connection {wanted!r}, which is not in the settings",
             where=Where(stream=name),
             hint=f"add it to 'connections'; known: {', '.join(known) or 'none'}",
         )
     given = {key: source[key] for key in _KEPT if isinstance(source.get(key), str)}
     if "format" not in given or not ("table" in given or "path" in given):
         raise SourceError(
-            f"the catalog's '{SOURCE}' is damaged", where=Where(stream=name), hint=REDISCOVER
+            f"the catalog's '{SOURCE}' is invalid", where=Where(stream=name), hint=REDISCOVER
         )
     return StreamConfig(name=name, database=known[wanted], **given)

@@ -1,4 +1,4 @@
-"""A suite of tests for sources: what every format of tap-spark promises.
+"""A test suite for sources: what tap-spark requires of every format.
 
 Needs pytest, and in `conftest.py` the line `pytest_plugins = ["tap_spark.testing"]`, which brings
 the fixture `spark`. Subclass `SourceSuite` in a test module, and let pytest find `Test...`:
@@ -47,10 +47,10 @@ _ENDLESS = 1e9
 
 @dataclass(frozen=True)
 class Bad:
-    """Settings that cannot be read.
+    """Settings that fail, with their error.
 
     Attributes:
-        settings: Of the stream, without `name` and `format`.
+        settings: Settings of the stream, without `name` and `format`.
         text: A part of the error.
     """
 
@@ -60,15 +60,15 @@ class Bad:
 
 @dataclass(frozen=True)
 class Sample:
-    """Settings of a stream, and what has to come of them.
+    """Settings of a stream, and the expected records.
 
     Attributes:
-        settings: Of the stream, without `name` and `format`.
-        rows: The records as JSON has them, in any order; fractions as `Decimal`.
-        types: JSON Schema of properties whose schema the suite is to compare.
+        settings: Settings of the stream, without `name` and `format`.
+        rows: The records as JSON values, in any order; fractions as `Decimal`.
+        types: JSON Schemas of properties for the suite to compare.
         replication_key: A column to test INCREMENTAL with; None for none.
-        grow: Adds rows to what is read, and returns these rows; None if nothing can be added.
-        bad: Settings whose errors the suite is to look at.
+        grow: Adds rows to the source, and returns them; None if rows cannot be added.
+        bad: Settings whose errors the suite checks.
     """
 
     settings: Mapping[str, Any]
@@ -81,7 +81,7 @@ class Sample:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session, started as the program starts its own."""
+    """Yield a local session, started as the program starts its own."""
     from shared.spark_session import SessionStarter  # noqa: PLC0415
     from shared.spark_settings import SparkSettings  # noqa: PLC0415
 
@@ -94,12 +94,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 class SourceSuite:
-    """The tests; a subclass says what they run on."""
+    """The tests; a subclass gives their format and sample."""
 
     form: ClassVar[SourceFormat]
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
-        """Make what is read.
+        """Create the source of a sample.
 
         Args:
             folder: An empty folder.
@@ -137,7 +137,7 @@ class SourceSuite:
         others = {"path", "table", "query", "row_count"} - {*self.form.fields, *GENERAL}
         for name in others:
             value = 1 if name == "row_count" else "a"
-            assert "has no meaning" in self._refused({**settings, name: value})
+            assert "does not apply" in self._refused({**settings, name: value})
         if not self.form.has_log:
             assert "no log" in self._refused({**settings, "replication_method": "LOG_BASED"})
         if not self.form.resumes:
@@ -251,7 +251,7 @@ class SourceSuite:
 
 
 def _steps(sample: Sample) -> Iterator[Sequence[Row]]:
-    """Yield what each of several runs has to send; rows are added between the second and third."""
+    """Yield the records of each of several runs; the third reads added rows."""
     yield sample.rows
     yield ()
     yield sample.grow() if sample.grow is not None else ()
@@ -262,7 +262,7 @@ FULL = {"replication_method": "FULL_TABLE"}
 
 
 class _Started:
-    """A session that runs already."""
+    """A session that is already running."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -290,7 +290,7 @@ def _run(
     from tap_spark.line_output import LineOutput  # noqa: PLC0415
     from tap_spark.replication import plan_streams  # noqa: PLC0415
     from tap_spark.spool import Spool  # noqa: PLC0415
-    from tap_spark.state_pace import StatePace  # noqa: PLC0415
+    from tap_spark.state_pace import StateWriter  # noqa: PLC0415
     from tap_spark.sync import Run, explained, sync_stream  # noqa: PLC0415
 
     path = folder / "messages.jsonl"
@@ -298,10 +298,10 @@ def _run(
     output = LineOutput(MessageOutput(fd))
     try:
         (plan,) = plan_streams(config, catalog or _catalog(spark, config), state, 1)
-        pace = StatePace(state or {}, output.write, _ENDLESS)
+        state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
             run = Run(_Started(spark), output, spool)  # type: ignore[arg-type]
-            sync_stream(run, plan, pace)
+            sync_stream(run, plan, state_writer)
     finally:
         output.close()
         os.close(fd)

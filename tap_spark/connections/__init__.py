@@ -1,4 +1,4 @@
-"""What the setting `connections` leads to: one module per kind, which lists its tables."""
+"""Connections, whose tables discovery lists: one module per kind."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
 
 MODULES = {
-    "url": "databases:Database",
-    "catalog": "catalogs:SparkCatalog",
-    "path": "folders:TableFolder",
+    "url": "databases:DatabaseTables",
+    "catalog": "catalogs:CatalogTables",
+    "path": "folders:FolderTables",
 }
 """Module and class of each kind."""
 
 
 @dataclass(frozen=True)
-class FoundTable:
+class DiscoveredTable:
     """A table or view that discovery lists.
 
     Attributes:
-        stream: How to read it; its `name` is the stream's, its `key_properties` are the table's.
+        stream: Settings that read it, with its stream name and key properties.
         struct: Columns and exact types.
-        schema_name: Schema or namespace; None where there is none.
+        schema_name: Schema or namespace; None if there is none.
         table_name: Name of the table alone.
         is_view: Whether it is a view.
-        row_count: The source's own estimate; None where it has none.
-        replication_keys: Columns that are fit to be replication keys; None for all with an order.
-        sql_types: The source's own words for the types, by column.
-        comment: What the source says about the table; what it says about columns is in the
-            metadata of `struct`.
+        row_count: The source's own estimate; None if it has none.
+        replication_keys: Columns that can be replication keys; None for all with an order.
+        sql_types: The source's own names of the types, by column.
+        comment: The table's comment; comments of columns are in the metadata of `struct`.
     """
 
     stream: StreamConfig
@@ -52,21 +51,21 @@ class FoundTable:
     comment: str | None = None
 
 
-class Connection(Protocol):
-    """A place that holds tables."""
+class TableLister(Protocol):
+    """A database, catalog or folder with tables."""
 
-    def tables(self, spark: SparkSession) -> Iterable[FoundTable]:
+    def tables(self, spark: SparkSession) -> Iterable[DiscoveredTable]:
         """List the tables that the connection's patterns ask for, in a stable order.
 
         Raises:
-            SourceError: The place cannot be reached or read; names the connection.
+            SourceError: It cannot be reached or read; names the connection.
         """
         ...
 
 
-def connection_for(config: ConnectionConfig) -> Connection:
+def table_lister(config: ConnectionConfig) -> TableLister:
     """Build the connection of an item of `connections`."""
     kind = next(kind for kind in KINDS if getattr(config, kind) is not None)
     module, name = MODULES[kind].split(":")
-    made: Connection = getattr(import_module(f"tap_spark.connections.{module}"), name)(config)
+    made: TableLister = getattr(import_module(f"tap_spark.connections.{module}"), name)(config)
     return made

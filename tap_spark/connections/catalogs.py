@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SourceError, Where
 from shared.table_names import joined_name, name_parts
-from tap_spark.connections import FoundTable
+from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.sources.failures import source_error
 from tap_spark.sources.registry import LOG_FORMATS
@@ -31,11 +31,11 @@ _LISTED = re.compile(r"\[(.*)\]")
 
 @dataclass(frozen=True)
 class Details:
-    """What `DESCRIBE TABLE EXTENDED` tells about a table, by its own words.
+    """The result of `DESCRIBE TABLE EXTENDED`.
 
     Attributes:
         facts: `Provider`, `Type`, `Comment`, `Statistics` and others.
-        columns: Spark's words for the types, by column.
+        columns: Spark's names of the types, by column.
     """
 
     facts: dict[str, str] = field(default_factory=dict)
@@ -48,28 +48,28 @@ class Details:
 
     @property
     def row_count(self) -> int | None:
-        """Rows, where the catalog keeps statistics."""
+        """Number of rows, if the catalog keeps statistics."""
         found = _ROWS.search(self.facts.get("Statistics", ""))
         count = int(found.group(1)) if found else None
-        # A Hive metastore writes 0 when a table is made, and leaves it there.
+        # A Hive metastore writes 0 when a table is created, and does not update it.
         return None if count == 0 and self.format == "table" else count
 
     @property
     def format(self) -> str:
-        """The stream's format: that of a table with a log of changes, else `table`."""
+        """The stream's format: `delta` or `iceberg`, else `table`."""
         provider = self.facts.get("Provider", "").lower()
         return provider if provider in LOG_FORMATS and not self.is_view else "table"
 
 
-class SparkCatalog:
+class CatalogTables:
     """A catalog of the setting `connections`."""
 
     def __init__(self, config: ConnectionConfig) -> None:
         self.config = config
         self.catalog = config.catalog or ""
 
-    def tables(self, spark: SparkSession) -> Iterator[FoundTable]:
-        """See `Connection.tables`; what cannot be listed or described is a warning."""
+    def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
+        """See `Connection.tables`; warns of what cannot be listed or described."""
         found = False
         for namespace in self._namespaces(spark):
             for name, is_view in self._names(spark, namespace):
@@ -80,10 +80,12 @@ class SparkCatalog:
                     found = True
                     yield table
         if not found:
-            _logger.warning("connection '%s': no table is wanted", self.config.name)
+            _logger.warning(
+                "connection '%s': no table matches 'include' and 'exclude'", self.config.name
+            )
 
     def _namespaces(self, spark: SparkSession) -> Iterator[tuple[str, ...]]:
-        """The root, then every namespace, each before those inside of it."""
+        """Yield the root, then every namespace, each before those inside of it."""
         try:
             roots = self._inside(spark, ())
         except Exception as error:
@@ -96,26 +98,26 @@ class SparkCatalog:
             try:
                 waiting += self._inside(spark, namespace)[::-1]
             except Exception as error:
-                # Not every catalog knows namespaces inside of namespaces.
+                # Not every catalog has nested namespaces.
                 _logger.debug("%s: %s", spark_name((self.catalog, *namespace)), error)
 
     def _inside(self, spark: SparkSession, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
         rows = spark.sql(f"SHOW NAMESPACES IN {self._place(namespace)}").collect()
         found = {_parts(row[0]) for row in rows}
-        # Spark's own catalog answers with its databases wherever it is asked.
+        # Spark's own catalog returns its databases for every namespace.
         return sorted(
             parts for parts in found if parts[:-1] == namespace and len(parts) == len(namespace) + 1
         )
 
     def _names(self, spark: SparkSession, namespace: tuple[str, ...]) -> list[tuple[str, bool]]:
-        """The names in a namespace, each with whether it is known to be a view."""
+        """Return the names in a namespace, each with whether it is known to be a view."""
         names: dict[str, bool] = {}
         for what, is_view in (("TABLES", False), ("VIEWS", True)):
             try:
                 rows = spark.sql(f"SHOW {what} IN {self._place(namespace)}").collect()
             except Exception as error:
                 if is_view or not namespace:
-                    continue  # not every catalog has views, or tables outside of namespaces
+                    continue  # not every catalog has views, or tables outside namespaces
                 self._warn((*namespace, "*"), error)
                 continue
             names.update({row[1]: is_view for row in rows if not row[2]})
@@ -123,8 +125,8 @@ class SparkCatalog:
 
     def _table(
         self, spark: SparkSession, namespace: tuple[str, ...], name: str, *, is_view: bool
-    ) -> FoundTable | None:
-        """One table; None with a warning where it cannot be described."""
+    ) -> DiscoveredTable | None:
+        """Describe one table; warn and return None if that fails."""
         parts = (self.catalog, *namespace, name)
         try:
             struct = spark.read.table(spark_name(parts)).schema
@@ -136,7 +138,7 @@ class SparkCatalog:
         if not struct.fields:
             self._warn((*namespace, name), SourceError("it has no columns"))
             return None
-        return FoundTable(
+        return DiscoveredTable(
             StreamConfig(
                 name=stream_name(self.config, parts[1:]),
                 format=details.format,
@@ -157,7 +159,7 @@ class SparkCatalog:
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {spark_name(parts)}").collect()
         columns = {row[0]: row[1] for row in rows[:width]}
         facts: dict[str, str] = {}
-        # A column may be named as the heading is: the columns come first.
+        # A column may have the name of the heading: columns come first.
         rest = [(row[0], row[1] or "") for row in rows[width:]]
         heads = [number for number, (name, _) in enumerate(rest) if name == DETAILS]
         for name, value in rest[heads[0] + 1 :] if heads else []:
@@ -165,7 +167,7 @@ class SparkCatalog:
         return Details(facts, columns)
 
     def _keys(self, spark: SparkSession, parts: Sequence[str]) -> tuple[str, ...]:
-        """The columns that identify a row of an Iceberg table."""
+        """Return the columns that identify a row of an Iceberg table."""
         rows = spark.sql(f"SHOW TBLPROPERTIES {spark_name(parts)}").collect()
         text = next((row[1] for row in rows if row[0] == IDENTIFIERS), "")
         listed = _LISTED.fullmatch(text.strip())
@@ -176,7 +178,7 @@ class SparkCatalog:
 
     def _warn(self, parts: Sequence[str], error: BaseException) -> None:
         _logger.warning(
-            "connection '%s': %s is left out, as it cannot be described: %s",
+            "connection '%s': skipping %s, which cannot be described: %s",
             self.config.name,
             joined_name(parts),
             source_error("", error).message,
@@ -184,7 +186,7 @@ class SparkCatalog:
 
     def _error(self, cause: BaseException) -> SourceError:
         return SourceError(
-            f"connection '{self.config.name}': the catalog '{self.catalog}' cannot be listed: "
+            f"connection '{self.config.name}': cannot list the catalog '{self.catalog}': "
             f"{source_error('', cause).message}",
             where=Where(setting="connections"),
             hint=f"set 'spark.sql.catalog.{self.catalog}' in 'spark.conf'",
@@ -192,7 +194,7 @@ class SparkCatalog:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """A namespace as Spark writes it, parts quoted where they need it."""
+    """Split a namespace as Spark writes it, with parts quoted if they need it."""
     try:
         return name_parts(text)
     except ValueError:

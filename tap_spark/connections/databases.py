@@ -1,4 +1,4 @@
-"""A database's tables and views, listed by its own metadata."""
+"""Tables and views of a database, from its metadata."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shared.table_names import joined_name
-from tap_spark.connections import FoundTable
+from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.jdbc.dialects import dialect_for
 from tap_spark.stream_config import StreamConfig
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from tap_spark.jdbc.tables import TableInfo
 
 
-class Database:
+class DatabaseTables:
     """The item of `connections` with a `url`."""
 
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
 
-    def tables(self, spark: SparkSession) -> Iterable[FoundTable]:
+    def tables(self, spark: SparkSession) -> Iterable[DiscoveredTable]:
         """List the tables that the connection's patterns ask for, by schema and name.
 
         Raises:
             SourceError: The database cannot be reached or read.
-            SettingsError: The URL or a property is refused.
+            SettingsError: The URL or a property is rejected.
         """
-        from tap_spark.jdbc.metadata import ask_with  # noqa: PLC0415
+        from tap_spark.jdbc.metadata import query_runner  # noqa: PLC0415
 
-        ask = ask_with(spark, self._config)
-        found = dialect_for(str(self._config.url)).tables(ask)
+        run_query = query_runner(spark, self._config)
+        found = dialect_for(str(self._config.url)).tables(run_query)
         return [self._found(table) for table in found if self._is_wanted(table)]
 
     def _is_wanted(self, table: TableInfo) -> bool:
@@ -42,7 +42,7 @@ class Database:
             return False
         return is_wanted(self._config, table.schema, table.name)
 
-    def _found(self, table: TableInfo) -> FoundTable:
+    def _found(self, table: TableInfo) -> DiscoveredTable:
         from tap_spark.jdbc.columns import struct_of  # noqa: PLC0415
 
         stream = StreamConfig(
@@ -53,7 +53,7 @@ class Database:
             database=self._config,
             key_properties=table.primary_key,
         )
-        return FoundTable(
+        return DiscoveredTable(
             stream=stream,
             struct=struct_of(table.columns),
             schema_name=table.schema,

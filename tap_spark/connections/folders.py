@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables that lie below a folder, which no catalog lists."""
+"""Delta and Iceberg tables below a folder, without a catalog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from shared.storage import join, local_path, remote, shown
-from tap_spark.connections import FoundTable
+from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.replication import all_of
 from tap_spark.sources import source_for
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
 
 MAX_DEPTH = 5
-"""Folders between the connection's own and a table's, that one included."""
+"""Depth of a table's folder below the connection's folder."""
 MAX_FOLDERS = 50_000
 _DELTA, _ICEBERG, _METADATA = "_delta_log", "metadata", ".metadata.json"
 
 
 @dataclass(frozen=True)
-class TablePlace:
+class TableLocation:
     """A folder that is a table.
 
     Attributes:
         path: The folder.
         format: `delta` or `iceberg`.
-        parts: Names of the folders from the connection's down to it.
+        parts: Names of the folders from the connection's folder down to it.
     """
 
     path: str
@@ -42,14 +42,14 @@ class TablePlace:
     parts: tuple[str, ...]
 
 
-class TableFolder:
+class FolderTables:
     """A folder with tables below it."""
 
     def __init__(self, config: ConnectionConfig) -> None:
         self._config = config
 
-    def tables(self, spark: SparkSession) -> Iterator[FoundTable]:
-        """See `Connection.tables`; partition folders and the insides of tables are not searched.
+    def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
+        """Yield the tables, in the order of their names.
 
         Raises:
             SourceError: The folder cannot be listed, or naming every table that cannot be read.
@@ -67,15 +67,17 @@ class TableFolder:
         if errors:
             raise all_of(errors)
 
-    def _found(self, spark: SparkSession, place: TablePlace, schema: str | None) -> FoundTable:
+    def _found(
+        self, spark: SparkSession, place: TableLocation, schema: str | None
+    ) -> DiscoveredTable:
         name = stream_name(self._config, place.parts)
         stream = StreamConfig(name, place.format, place.path, connection=self._config.name)
         source = source_for(stream)
         struct = source.schema(spark)
         stream = replace(stream, key_properties=source.key_properties)
-        return FoundTable(stream, struct, schema, place.parts[-1])
+        return DiscoveredTable(stream, struct, schema, place.parts[-1])
 
-    def _places(self) -> list[TablePlace]:
+    def _places(self) -> list[TableLocation]:
         root = str(self._config.path)
         local = local_path(root)
         try:
@@ -91,40 +93,40 @@ class TableFolder:
 
 
 class _Walk:
-    """Tables below a folder, by a listing of one folder at a time."""
+    """Searches tables below a local folder, one folder at a time."""
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/") or "/"
         self._seen: set[str] = set()
 
     def identity(self, folder: str) -> str:
-        """What two ways to the same folder have in common, so that links make no circle."""
+        """Identify a folder, so that links do not make a circle."""
         return str(Path(folder).resolve())
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
-        """Names of the folders and files in a folder, sorted."""
+        """Return the names of the folders and files in a folder, sorted."""
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         folders = [entry.name for entry in entries if entry.is_dir()]
         known = set(folders)
         return folders, [entry.name for entry in entries if entry.name not in known]
 
-    def tables(self) -> Iterator[TablePlace]:
-        """The tables, in the order of their names.
+    def tables(self) -> Iterator[TableLocation]:
+        """Yield the tables, in the order of their names.
 
         Raises:
-            OSError: The first folder cannot be listed, or there are too many.
+            OSError: The first folder cannot be listed, or there are too many folders.
         """
         name = self.root.rpartition("/")[2] or "table"
         yield from self._below(self.root, (), name)
 
-    def _below(self, folder: str, parts: tuple[str, ...], name: str) -> Iterator[TablePlace]:
+    def _below(self, folder: str, parts: tuple[str, ...], name: str) -> Iterator[TableLocation]:
         here = self.identity(folder)
         if here in self._seen:
             return
         self._seen.add(here)
         if len(self._seen) > MAX_FOLDERS:
-            raise OSError(f"there are more than {MAX_FOLDERS} folders; name one that has fewer")
+            raise OSError(f"there are more than {MAX_FOLDERS} folders; choose one that has fewer")
         try:
             folders, _ = self.entries(folder)
         except OSError:
@@ -133,7 +135,7 @@ class _Walk:
             return
         kind = self._kind(folder, folders)
         if kind is not None:
-            yield TablePlace(folder, kind, parts or (name,))
+            yield TableLocation(folder, kind, parts or (name,))
         elif len(parts) < MAX_DEPTH:
             for child in folders:
                 if not child.startswith(("_", ".")) and "=" not in child:
@@ -150,18 +152,18 @@ class _Walk:
 
 
 class _RemoteWalk(_Walk):
-    """As `_Walk`, through fsspec."""
+    """Searches tables below a remote folder, through fsspec."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._files: Any = remote(root)[0]
 
     def identity(self, folder: str) -> str:
-        """See `_Walk.identity`."""
+        """Identify a folder, so that links do not make a circle."""
         return folder
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
-        """See `_Walk.entries`."""
+        """Return the names of the folders and files in a folder, sorted."""
         found = self._files.ls(remote(folder)[1], detail=True)
         here = remote(folder)[1].rstrip("/")
         named = [(each["name"].rstrip("/"), each["type"]) for each in found]

@@ -1,4 +1,4 @@
-"""Which tables of a connection are wanted, and what their streams are called. Pure."""
+"""Selection of a connection's tables, and names of their streams. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tap_spark.connection_config import ConnectionConfig
 
 
 def is_wanted(config: ConnectionConfig, schema: str | None, table: str) -> bool:
-    """Whether `include` and `exclude` ask for a table.
+    """Return whether `include` and `exclude` select a table.
 
     Args:
         config: The connection.
-        schema: Its schema; None where there is none: patterns then see the table's name alone.
+        schema: Its schema; without one, patterns match the table's name alone.
         table: Its name.
     """
     name = table if schema is None else f"{schema}.{table}"
@@ -22,5 +22,5 @@ def is_wanted(config: ConnectionConfig, schema: str | None, table: str) -> bool:
 
 
 def stream_name(config: ConnectionConfig, parts: Sequence[str]) -> str:
-    """Name the stream of a table as the SDK does: `schema-table`, behind the prefix."""
+    """Name the stream of a table as the SDK does: `schema-table`, after the prefix."""
     return config.stream_prefix + "-".join(parts)

@@ -1,4 +1,4 @@
-"""Spark's types of the columns of a table, and the way from what JDBC gives to them."""
+"""Spark's types of the columns of a table, and the casts from what JDBC returns."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _ARRAY = "array<"
 
 
 def spark_type(words: str) -> T.DataType:
-    """Give the type that Spark's words stand for: scalars, and arrays of them.
+    """Parse Spark's name of a type: a scalar, or an array.
 
     Raises:
-        ValueError: They stand for none.
+        ValueError: It is not such a name.
     """
     if words.startswith(_ARRAY):
         return T.ArrayType(spark_type(words[len(_ARRAY) : -1]), True)
     found = type_of_hint(_WORDS.get(words, words))
     if found is None:
-        raise ValueError(f"{words!r} is no type of Spark")
+        raise ValueError(f"{words!r} is not a Spark type")
     return found
 
 
 def struct_of(columns: Iterable[ColumnInfo]) -> T.StructType:
-    """Give the columns of a table their Spark types."""
+    """Return the columns of a table their Spark types."""
     return T.StructType(
         [T.StructField(item.name, spark_type(item.spark_type), item.nullable) for item in columns]
     )
 
 
 def custom_schema(columns: Iterable[ColumnInfo]) -> str | None:
-    """Give the option `customSchema` of Spark's JDBC reader; None where it needs none."""
+    """Return the option `customSchema` of Spark's JDBC reader; None if it needs none."""
     from tap_spark.sources.frames import quoted  # noqa: PLC0415
 
     items = [f"{quoted(item.name)} {item.read_as}" for item in columns if item.read_as]
@@ -48,11 +48,11 @@ def custom_schema(columns: Iterable[ColumnInfo]) -> str | None:
 
 
 def typed(frame: DataFrame, columns: Iterable[ColumnInfo]) -> list[Column]:
-    """Turn what the JDBC reader gives for each column's expression into the column's type.
+    """Cast what the JDBC reader returns for each column's expression to the column's type.
 
     Args:
-        frame: What was read, with a column of each name: arrays as JSON text, dates as days,
-            timestamps as microseconds since 1970, where the expression gives them so.
+        frame: What was read, with a column of each name: arrays as JSON text, and dates and
+            timestamps as days and microseconds since 1970, if the expression returns them so.
         columns: What to select, in this order.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415

@@ -1,4 +1,4 @@
-"""What a database knows of a table that helps to divide it."""
+"""Statistics of a table that help to split it into parts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tap_spark.bookmarks import can_be_bookmark, normal_key
-from tap_spark.jdbc.dialects.postgresql import PostgreSql
-from tap_spark.jdbc.partitions import KeyFacts, TableFacts
+from tap_spark.jdbc.dialects.postgresql import PostgreSqlDialect
+from tap_spark.jdbc.partitions import KeyStatistics, TableStatistics
 
 if TYPE_CHECKING:
-    from tap_spark.jdbc.dialects import Ask
+    from tap_spark.jdbc.dialects import QueryRunner
     from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
 RANGES_OF_BLOCKS = 140000
-"""The version since which PostgreSQL reads a range of blocks without reading the others."""
+"""First version of PostgreSQL that reads a range of blocks without reading the others."""
 
-PIECES = """
+TABLE_STATISTICS = """
 WITH RECURSIVE tree AS (
   SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = {schema} AND c.relname = {name}
@@ -33,9 +33,9 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version,
   bool_and(c.relkind = 'p' OR c.relkind IN ('r', 'm') AND m.amname = 'heap') AS heap
 FROM tree JOIN pg_catalog.pg_class c USING (oid) LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
 """
-"""A table, its partitions and the tables that inherit from it: conditions on blocks reach all."""
+"""A table with its partitions and inheriting tables, as conditions on blocks apply to all."""
 
-KEY = """
+KEY_STATISTICS = """
 SELECT s.correlation::float8 AS correlation, {bounds} AS bounds,
   EXISTS (
     SELECT FROM pg_catalog.pg_index i
@@ -54,34 +54,36 @@ ORDER BY s.inherited DESC NULLS LAST LIMIT 1
 _BOUNDS = "pg_catalog.array_to_json({bounds})::text"
 
 
-def table_facts(ask: Ask, database: str, table: TableInfo, key: ColumnInfo | None) -> TableFacts:
-    """Find out what helps to divide a table.
+def table_statistics(
+    run_query: QueryRunner, database: str, table: TableInfo, key: ColumnInfo | None
+) -> TableStatistics:
+    """Ask for the statistics of a table.
 
     Args:
-        ask: Asks the database.
+        run_query: Queries the database.
         database: Its short name.
         table: The table.
-        key: The replication key, where there is one.
+        key: The replication key, if there is one.
 
     Raises:
         SourceError: The database cannot be reached.
     """
     if database != "postgresql" or table.schema is None:
-        return TableFacts(size=table.size_bytes, rows=table.row_count)
-    text = PostgreSql().text
+        return TableStatistics(size=table.size_bytes, rows=table.row_count)
+    text = PostgreSqlDialect().text
     names = {"schema": text(table.schema), "name": text(table.name)}
-    row = ask(PIECES.format(**names))[0]
+    row = run_query(TABLE_STATISTICS.format(**names))[0]
     if not row["heap"]:
-        return TableFacts(size=table.size_bytes, rows=table.row_count)
+        return TableStatistics(size=table.size_bytes, rows=table.row_count)
     blocks = row["pages"] if row["version"] >= RANGES_OF_BLOCKS else None
-    facts = KeyFacts() if key is None else _key(ask, names, key)
-    return TableFacts(blocks, row["size"], row["row_count"], facts)
+    statistics = KeyStatistics() if key is None else _key(run_query, names, key)
+    return TableStatistics(blocks, row["size"], row["row_count"], statistics)
 
 
-def _key(ask: Ask, names: dict[str, str], key: ColumnInfo) -> KeyFacts:
+def _key(run_query: QueryRunner, names: dict[str, str], key: ColumnInfo) -> KeyStatistics:
     # Texts are compared by their bytes, in which no ordinary index is.
     if key.spark_type == "string":
-        return KeyFacts()
+        return KeyStatistics()
     bounds = "s.histogram_bounds::text::text[]"
     if key.spark_type == "timestamp":
         bounds = (
@@ -89,11 +91,13 @@ def _key(ask: Ask, names: dict[str, str], key: ColumnInfo) -> KeyFacts:
             "pg_catalog.unnest(s.histogram_bounds::text::timestamptz[]) AS b)"
         )
     written = _BOUNDS.format(bounds=bounds)
-    rows = ask(KEY.format(**names, key=PostgreSql().text(key.name), bounds=written))
+    rows = run_query(
+        KEY_STATISTICS.format(**names, key=PostgreSqlDialect().text(key.name), bounds=written)
+    )
     if not rows:
-        return KeyFacts()
+        return KeyStatistics()
     row = rows[0]
-    return KeyFacts(
+    return KeyStatistics(
         bool(row["indexed"]), tuple(_values(row["bounds"], key.spark_type)), row["correlation"]
     )
 
@@ -110,5 +114,5 @@ _KEY_TYPES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint"
 
 
 def key_type_of(spark_type: str) -> str:
-    """Spark's name of a type in plans (`long`), from its SQL name (`bigint`)."""
+    """Return Spark's name of a type in plans (`long`), from its SQL name (`bigint`)."""
     return _KEY_TYPES.get(spark_type, spark_type)

@@ -1,4 +1,4 @@
-"""What a database or its driver failed with, as one clear error; and trying again what may pass."""
+"""Failures of a database or its driver: one clear error each, and retries of temporary ones."""
 
 from __future__ import annotations
 
@@ -32,60 +32,60 @@ _NO_DRIVER = re.compile(r"ClassNotFoundException: ([\w.$]+)|No suitable driver")
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\w*\s*=\s*)[^&;\s,)]*", re.IGNORECASE)
 
 
-class PassingSourceError(SourceError):
-    """A database failed for a reason that may pass: reading again may help."""
+class TransientSourceError(SourceError):
+    """A database failed for a temporary reason: reading again may help."""
 
     retryable = True
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureRule:
     """What a class of SQLSTATEs means.
 
     Attributes:
-        states: How they begin.
-        signs: Texts that tell it where no SQLSTATE is known.
+        states: Prefixes of the SQLSTATEs.
+        signs: Texts that identify the failure if its SQLSTATE is unknown.
         hint: What the user can do.
-        passes: Trying again may help.
+        transient: A retry may help.
     """
 
     states: tuple[str, ...]
     signs: tuple[str, ...] = ()
     hint: str = ""
-    passes: bool = False
+    transient: bool = False
 
 
-FAILURES: Sequence[Failure] = (
-    Failure(
+FAILURE_RULES: Sequence[FailureRule] = (
+    FailureRule(
         ("28",),
         ("password authentication failed", "Access denied for user", "Login failed", "ORA-01017"),
         "check 'user' and 'password' of the connection",
     ),
-    Failure(("3D",), ('database "',), "check the database's name in the connection's 'url'"),
-    Failure(
+    FailureRule(("3D",), ('database "',), "check the database's name in the connection's 'url'"),
+    FailureRule(
         ("42501",),
         ("permission denied", "command denied", "ORA-01031"),
         "grant SELECT (and USAGE of the schema) to the connection's 'user'",
     ),
-    Failure(
+    FailureRule(
         ("42P01", "42S02", "42703", "42S22", "3F000"),
         ('relation "', 'column "', "no such table", "no such column", "ORA-00942", "ORA-00904"),
         REDISCOVER,
     ),
-    Failure(("42883", "42804", "22P02"), (), REDISCOVER),
-    Failure(
-        ("25006",), ("read-only transaction",), "a stream only reads: its query must not write"
-    ),
-    Failure(
+    FailureRule(("42883", "42804", "22P02"), (), REDISCOVER),
+    FailureRule(("25006",), ("read-only transaction",), "a stream's query must not write"),
+    FailureRule(
         ("22023",),
         ("invalid snapshot identifier",),
-        "the connection that held the snapshot was cut",
-        passes=True,
+        "the connection that held the snapshot was closed",
+        transient=True,
     ),
-    Failure(
-        ("57014",), (), "the database ended the query; raise its statement timeout, or read less"
+    FailureRule(
+        ("57014",),
+        (),
+        "the database cancelled the query; raise its statement timeout, or read less",
     ),
-    Failure(
+    FailureRule(
         ("08", "57P", "40", "53", "55P03", "25P03", "HYT0"),
         (
             "terminating connection",
@@ -98,7 +98,7 @@ FAILURES: Sequence[Failure] = (
             "deadlock",
         ),
         "check host, port, network and the database's limits",
-        passes=True,
+        transient=True,
     ),
 )
 
@@ -106,15 +106,15 @@ FAILURES: Sequence[Failure] = (
 def database_error(
     error: BaseException, where: Where, secrets: Sequence[str] = ()
 ) -> SourceError | None:
-    """Explain what Spark raised where a database or its driver is behind it.
+    """Explain what Spark raised, if a database or its driver is the cause.
 
     Args:
         error: What Spark or Py4J raised.
         where: What was read.
-        secrets: Not to be shown, whatever the driver says.
+        secrets: Texts that the error must not show.
 
     Returns:
-        None where no database is behind it; a PassingSourceError where trying again may help.
+        None if a database is not the cause; a PassingSourceError if a retry may help.
     """
     text = str(error)
     state = sql_state(error)
@@ -127,29 +127,29 @@ def database_error(
     if network and network[-1][1] not in message:
         message = ": ".join((message, *network[-1]))
     failure = _failure(state, message)
-    kind = PassingSourceError if failure.passes else SourceError
+    kind = TransientSourceError if failure.transient else SourceError
     code = f" [{state}]" if state else ""
     return kind(
-        f"the database says: {shown(message, secrets)}{code}", where=where, hint=failure.hint
+        f"the database says: {one_line(message, secrets)}{code}", where=where, hint=failure.hint
     )
 
 
-def run(
+def with_retries(
     action: Callable[[], T],
     connection: ConnectionConfig,
     where: Where | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Do something with a database, again after failures that may pass, `retries` times at most.
+    """Do something with a database; retry temporary failures, at most `retries` times.
 
     Args:
         action: What to do; may raise anything.
         connection: The database.
-        where: What is read; the connection where it is left out.
+        where: What is read; the connection if it is left out.
         sleep: Waits for so many seconds.
 
     Raises:
-        SourceError: It failed for good.
+        SourceError: It failed, and retries did not help or cannot.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
 
@@ -164,7 +164,7 @@ def run(
 
     def tell(error: Exception, seconds: float, left: int) -> None:
         found = explained(error)
-        _log.warning("%s; trying again in %g s, %d more after that", found, seconds, left)
+        _log.warning("%s; retrying in %g s (%d retries left after that)", found, seconds, left)
 
     try:
         return repeated(
@@ -183,15 +183,15 @@ def run(
 
 
 def _final(found: SourceError, retries: int) -> SourceError:
-    """The error once nothing more is tried: whoever reads the stream must not begin again."""
+    """Make an error final, so that the stream is not read again."""
     if not found.retryable:
         return found
     times = f" (tried {retries + 1} times)" if retries else ""
     return SourceError(found.message + times, where=found.where, hint=found.hint)
 
 
-def shown(message: str, secrets: Sequence[str] = ()) -> str:
-    """A driver's message on one line, without secrets."""
+def one_line(message: str, secrets: Sequence[str] = ()) -> str:
+    """Return a driver's message on one line, without secrets."""
     for secret in secrets:
         message = message.replace(secret, "***")
     text = " ".join(message.split())
@@ -199,12 +199,12 @@ def shown(message: str, secrets: Sequence[str] = ()) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-def _failure(state: str | None, message: str) -> Failure:
+def _failure(state: str | None, message: str) -> FailureRule:
     if state is not None:
-        fits = [f for f in FAILURES if any(state.startswith(start) for start in f.states)]
+        fits = [f for f in FAILURE_RULES if any(state.startswith(start) for start in f.states)]
     else:
-        fits = [f for f in FAILURES if any(sign in message for sign in f.signs)]
-    return fits[0] if fits else Failure(())
+        fits = [f for f in FAILURE_RULES if any(sign in message for sign in f.signs)]
+    return fits[0] if fits else FailureRule(())
 
 
 def _without_driver(text: str, where: Where) -> SourceError | None:
@@ -212,10 +212,12 @@ def _without_driver(text: str, where: Where) -> SourceError | None:
     if found is None or ("java.sql" not in text and "jdbc" not in text.lower()):
         return None
     what = (
-        f"its driver {found.group(1)} is not there" if found.group(1) else "no driver takes its url"
+        f"driver {found.group(1)} is not installed"
+        if found.group(1)
+        else "no JDBC driver accepts its url"
     )
     return SourceError(
-        f"the database cannot be reached: {what}",
+        f"cannot connect to the database: {what}",
         where=where,
         hint="set 'package' or 'driver' of the connection, or 'spark.jars'",
     )

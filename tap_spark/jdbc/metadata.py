@@ -1,4 +1,4 @@
-"""Asks a database for its tables, through Spark's reader."""
+"""Metadata queries of a database, through Spark's reader."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SourceError, Where
-from tap_spark.jdbc.dialects import Ask, dialect_for
-from tap_spark.jdbc.failures import REDISCOVER, run
+from tap_spark.jdbc.dialects import QueryRunner, dialect_for
+from tap_spark.jdbc.failures import REDISCOVER, with_retries
 from tap_spark.jdbc.urls import reader_options
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Database:
-    """Asks a database by Spark's JDBC reader, again where a failure may pass."""
+class JdbcQueryRunner:
+    """Runs queries through Spark's JDBC reader; retries temporary failures."""
 
     def __init__(
         self, spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
@@ -32,19 +32,19 @@ class Database:
         self._options = reader_options(connection)
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """See `Ask`.
+        """See `QueryRunner`.
 
         Raises:
-            SourceError: The database cannot be reached, or refuses.
+            SourceError: The database cannot be reached, or rejects the query.
         """
         rows = self._run(lambda: self._frame(query, texts).collect())
         return [{name.lower(): value for name, value in row.asDict().items()} for row in rows]
 
     def struct(self, query: str) -> StructType:
-        """Give the columns of a SELECT as Spark's reader sees them.
+        """Return the columns of a SELECT as Spark's reader sees them.
 
         Raises:
-            SourceError: The database cannot be reached, or refuses.
+            SourceError: The database cannot be reached, or rejects the query.
         """
         return self._run(lambda: self._frame(query).schema)
 
@@ -56,21 +56,23 @@ class Database:
         return reader.option("query", query.strip()).load()
 
     def _run(self, action: Callable[[], T]) -> T:
-        return run(action, self._connection, self._where)
+        return with_retries(action, self._connection, self._where)
 
 
-def ask_with(spark: SparkSession, connection: ConnectionConfig, where: Where | None = None) -> Ask:
-    """Give what asks a database.
+def query_runner(
+    spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
+) -> QueryRunner:
+    """Return what queries a database.
 
     Args:
         spark: The session.
         connection: One with a URL.
-        where: What errors name; the connection where it is left out.
+        where: What errors name; the connection if it is left out.
 
     Raises:
-        SettingsError: The URL or a property is refused.
+        SettingsError: The URL or a property is rejected.
     """
-    return Database(spark, connection, where)
+    return JdbcQueryRunner(spark, connection, where)
 
 
 def table_info(
@@ -88,15 +90,15 @@ def table_info(
         where: What errors name.
 
     Raises:
-        SourceError: There is no such table, or the database cannot be reached.
-        SettingsError: The URL or a property is refused.
+        SourceError: The table does not exist, or the database cannot be reached.
+        SettingsError: The URL or a property is rejected.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
-    ask = ask_with(spark, connection, where)
+    run_query = query_runner(spark, connection, where)
     *schemas, name = parts
     schema = schemas[-1] if schemas else None
-    found = dialect_for(str(connection.url)).tables(ask, (schema, name))
+    found = dialect_for(str(connection.url)).tables(run_query, (schema, name))
     if not found:
         shown = ".".join(parts)
-        raise SourceError(f"there is no table or view {shown!r}", where=where, hint=REDISCOVER)
+        raise SourceError(f"table or view {shown!r} does not exist", where=where, hint=REDISCOVER)
     return found[0]

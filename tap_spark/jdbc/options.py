@@ -26,10 +26,10 @@ class JdbcOptions:
     """What the stream's options ask for.
 
     Attributes:
-        reader: Those that Spark's reader is given in any case.
-        split_column: Column whose ranges are the parts; None where the program divides.
-        split: Spark's options for that, without the column.
-        partitions: Parts that are asked for; None lets the program choose.
+        reader: Options for Spark's reader in any case.
+        split_column: Column whose ranges are the parts; None if tap-spark chooses the parts.
+        split: Spark's options for these ranges, without the column.
+        partitions: Number of parts to read in parallel; None lets tap-spark choose.
     """
 
     reader: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +42,8 @@ def jdbc_options(stream: StreamConfig) -> JdbcOptions:
     """Check the options of a stream.
 
     Raises:
-        SettingsError: One is unknown, has a wrong value, or lacks another; names the nearest.
+        SettingsError: An option is unknown (names the nearest one), has a wrong value, or needs
+            another one.
     """
     names = {option.name.lower(): option.name for option in READER}
     given = {names.get(name.lower(), name): value for name, value in stream.options.items()}
@@ -64,9 +65,9 @@ def jdbc_options(stream: StreamConfig) -> JdbcOptions:
 def _problems(given: Mapping[str, str], stream: StreamConfig) -> Iterator[tuple[str, str]]:
     bounds = [name for name in SPLIT[:3] if name in given]
     if bounds and any(name not in given for name in SPLIT):
-        yield bounds[0], "needs " + ", ".join(name for name in SPLIT if name not in given) + " too"
+        yield bounds[0], "also needs " + ", ".join(name for name in SPLIT if name not in given)
     for name in ("fetchsize", PARTS):
         if name in given and int(given[name]) < 1:
             yield name, "must be at least 1"
     if "customSchema" in given and stream.query is None:
-        yield "customSchema", "has a meaning for a 'query' alone: types of tables are known"
+        yield "customSchema", "applies only to a 'query': the types of a table are known; remove it"

@@ -1,4 +1,4 @@
-"""Frames over a table or query of a database: columns and conditions are the database's work."""
+"""Frames over a table or query of a database, which selects the columns and filters the rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.jdbc.dialects import Dialect
-    from tap_spark.jdbc.partitions import Range
-    from tap_spark.jdbc.snapshots import Snapshot
+    from tap_spark.jdbc.partitions import KeyInterval
+    from tap_spark.jdbc.snapshots import DatabaseSnapshot
     from tap_spark.jdbc.tables import ColumnInfo
 
 ROWS, KEY, BLOCK, SPLIT = "tap_spark_rows", "k", "b", "p"
@@ -24,19 +24,19 @@ INIT = "sessionInitStatement"
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What is read, as the database is told.
+class JdbcQuery:
+    """A SELECT over a table or query.
 
-    The columns of the query that Spark sees have names of our own (`c0`, `c1`): names of columns
-    may differ by case alone, or hold what Spark's reader does not quote.
+    Its columns are named `c0`, `c1`, …: column names may differ only by case, or contain what
+    Spark's reader does not quote.
 
     Attributes:
-        dialect: The database's.
-        source: The table's name with its moment, or a query in brackets.
-        columns: What is selected, in this order.
-        options: Of Spark's reader.
-        key: The replication key, where there is one.
-        conditions: What every row must meet.
+        dialect: Dialect of the database.
+        source: The table's name, with its snapshot if any, or a query in parentheses.
+        columns: Selected columns, in this order.
+        options: Options of Spark's reader.
+        key: The replication key, if there is one.
+        conditions: Conditions that every row must meet.
     """
 
     dialect: Dialect
@@ -46,8 +46,8 @@ class Reading:
     key: ColumnInfo | None = None
     conditions: tuple[str, ...] = ()
 
-    def since(self, start: object) -> Reading:
-        """Rows whose key is at or above a value, and those without a key."""
+    def since(self, start: object) -> JdbcQuery:
+        """Keep rows whose key is at or above a value, and rows whose key is null."""
         assert self.key is not None  # noqa: S101
         key = self.dialect.key(self.key)
         above = f"{key} >= {self.dialect.literal(start, self.key)}"
@@ -55,28 +55,30 @@ class Reading:
             above = f"({above} OR {key} IS NULL)"
         return replace(self, conditions=(*self.conditions, above))
 
-    def up_to(self, last: object) -> Reading:
-        """Rows whose key is not above a value, and those without a key."""
+    def up_to(self, last: object) -> JdbcQuery:
+        """Keep rows whose key is at or below a value, and rows whose key is null."""
         assert self.key is not None  # noqa: S101
         key = self.dialect.key(self.key)
         below = f"({key} <= {self.dialect.literal(last, self.key)} OR {key} IS NULL)"
         return replace(self, conditions=(*self.conditions, below))
 
-    def whole(self, spark: SparkSession) -> DataFrame:
-        """One part."""
+    def in_one_part(self, spark: SparkSession) -> DataFrame:
+        """Return every row, read in one part."""
         return self._named(spark.read.format("jdbc").options(**self._all(())).load())
 
     def in_blocks(self, spark: SparkSession, conditions: Sequence[str]) -> DataFrame:
-        """Parts by blocks of PostgreSQL's tables; the conditions are over `block_column`."""
+        """Return the rows in parts, by conditions on `block_column` of a PostgreSQL table."""
         return self._parts(spark, conditions, f"ctid AS {self.dialect.quote(BLOCK)}")
 
     @property
     def block_column(self) -> str:
-        """Where rows lie, as conditions name it."""
+        """Name of the column with the block of each row."""
         return self.dialect.quote(BLOCK)
 
-    def in_ranges(self, spark: SparkSession, ranges: Sequence[Range], by: ColumnInfo) -> DataFrame:
-        """Parts by ranges of a column."""
+    def in_ranges(
+        self, spark: SparkSession, ranges: Sequence[KeyInterval], by: ColumnInfo
+    ) -> DataFrame:
+        """Return the rows in parts, by ranges of a column."""
         name = self.dialect.quote(KEY)
         found = [
             range_condition(name, part, lambda v: self.dialect.literal(v, by)) for part in ranges
@@ -87,13 +89,13 @@ class Reading:
     def split_by(
         self, spark: SparkSession, by: ColumnInfo, options: Mapping[str, str]
     ) -> DataFrame:
-        """Parts as Spark's own options ask for; `by` is the partition column."""
+        """Return the rows in the parts of Spark's own options; `by` is the partition column."""
         extra = f"{self.dialect.quote(by.name)} AS {self.dialect.quote(SPLIT)}"
         given = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
         return self._named(spark.read.format("jdbc").options(**given).load())
 
-    def query(self, extra: Sequence[str] = ()) -> str:
-        """The SELECT, in brackets and with a name."""
+    def subquery(self, extra: Sequence[str] = ()) -> str:
+        """Return the SELECT as a named subquery."""
         quote = self.dialect.quote
         columns = [f"{item.expression} AS {quote(f'c{n}')}" for n, item in enumerate(self.columns)]
         listed = ", ".join((*columns, *extra))
@@ -101,7 +103,7 @@ class Reading:
 
     @property
     def filtered(self) -> str:
-        """What follows FROM."""
+        """The FROM clause with its conditions."""
         where = " WHERE " + " AND ".join(self.conditions) if self.conditions else ""
         return self.source + where
 
@@ -113,7 +115,7 @@ class Reading:
 
     def _all(self, extra: Sequence[str]) -> dict[str, str]:
         types = custom_schema(self._ours())
-        given = {"dbtable": self.query(extra)} | ({"customSchema": types} if types else {})
+        given = {"dbtable": self.subquery(extra)} | ({"customSchema": types} if types else {})
         return {**self.options, **given}
 
     def _ours(self) -> list[ColumnInfo]:
@@ -125,15 +127,15 @@ class Reading:
 
 
 def session_options(
-    url: str, options: Mapping[str, str], own: Mapping[str, str], snapshot: Snapshot | None
+    url: str, options: Mapping[str, str], own: Mapping[str, str], snapshot: DatabaseSnapshot | None
 ) -> dict[str, str]:
-    """Give the options of Spark's reader for sessions that read.
+    """Return the options of Spark's reader for sessions that read.
 
     Args:
         url: JDBC URL.
-        options: Those that lead to the database.
-        own: The stream's.
-        snapshot: The moment that all sessions are to see, if any.
+        options: Options that connect to the database.
+        own: Options of the stream.
+        snapshot: The snapshot for the sessions, if any.
     """
     begin = init_statement(url, snapshot.name if snapshot else None)
     given = {name: value for name, value in own.items() if name != INIT}
@@ -145,6 +147,6 @@ def session_options(
 
 
 def database_name(url: str) -> str:
-    """The short name of a URL's database; `other` where it is not known."""
+    """Return the short name of a URL's database; `other` if it is unknown."""
     driver = driver_of(url)
     return driver.database if driver else "other"

@@ -1,4 +1,4 @@
-"""How sessions with a database begin: read only, with time limits, in one snapshot. Pure."""
+"""Settings of database sessions: read only, with timeouts, in one snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MYSQL = {
 _MARIADB = {
     "connectTimeout": "10000",
     "tcpKeepAlive": "true",
-    # Spark quotes by `"` for all databases it does not know, and MariaDB is one of these.
+    # Spark does not know MariaDB, and quotes with `"` for every unknown database.
     "sessionVariables": "tx_read_only=1,sql_mode='ANSI_QUOTES'",
 }
 PROPERTIES: Mapping[str, Mapping[str, str]] = {
@@ -41,17 +41,17 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "jdbc:sqlite:": {},
     "jdbc:duckdb:": {"duckdb.read_only": "true"},
 }
-"""Properties of the driver that the user's own go before, by how the URL begins."""
+"""Default properties of each driver, by prefix of the URL; the user's own win."""
 _IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
-FOREVER = "SET LOCAL idle_in_transaction_session_timeout = 0"
+NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 """A session that waits for Spark to write what it has read is not idle."""
-WORDS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
-"""How the server writes what is read as text."""
+TEXT_FORMATS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
+"""How the server formats what is read as text."""
 REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def session_properties(url: str) -> dict[str, str]:
-    """Give the properties that sessions have unless the user sets them, in `url` or otherwise.
+    """Return the default properties of sessions, without those that `url` sets.
 
     Args:
         url: JDBC URL.
@@ -64,14 +64,14 @@ def session_properties(url: str) -> dict[str, str]:
 
 
 def init_statement(url: str, snapshot: str | None = None) -> str | None:
-    """Give the statement that begins a session that reads.
+    """Return the statement that begins a session that reads.
 
     Args:
         url: JDBC URL.
-        snapshot: Name of the snapshot the session is to see, if any.
+        snapshot: Name of the snapshot for the session, if any.
 
     Returns:
-        None where none is needed.
+        None if a session needs none.
     """
     driver = driver_of(url)
     database = driver.database if driver else ""
@@ -80,5 +80,5 @@ def init_statement(url: str, snapshot: str | None = None) -> str | None:
         # The server makes snapshots' names of digits and dashes; quoted all the same.
         name = (snapshot or "").replace("'", "''")
         seen = (f"SET TRANSACTION SNAPSHOT '{name}'",) if snapshot else ()
-        return "; ".join((begin, *seen, FOREVER, *WORDS))
+        return "; ".join((begin, *seen, NO_IDLE_TIMEOUT, *TEXT_FORMATS))
     return "PRAGMA query_only = 1" if database == "sqlite" else None

@@ -1,4 +1,4 @@
-"""One moment of a database for all parts of a table, while others write to it."""
+"""One snapshot of a database for all parts of a table, while others write to it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from shared.errors import SourceError, Where
 from shared.jdbc_drivers import driver_of
 from shared.spark_session import HeldConnection, hold_connection, sql_state
-from tap_spark.jdbc.failures import run
-from tap_spark.jdbc.metadata import ask_with
-from tap_spark.jdbc.sessions import FOREVER, REPEATABLE
+from tap_spark.jdbc.failures import with_retries
+from tap_spark.jdbc.metadata import query_runner
+from tap_spark.jdbc.sessions import NO_IDLE_TIMEOUT, REPEATABLE
 from tap_spark.jdbc.urls import reader_options
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
 SCN = "SELECT DBMS_FLASHBACK.GET_SYSTEM_CHANGE_NUMBER AS scn FROM DUAL"
-# What servers say that speak PostgreSQL's protocol but know no snapshots to share.
+# SQLSTATEs of servers that speak PostgreSQL's protocol but cannot export a snapshot.
 _UNKNOWN = ("42883", "0A000", "42601", "25006")
 _OF_SPARK = ("url", "driver", "fetchsize", "prefertimestampntz")
 _log = logging.getLogger("tap-spark")
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A moment that several sessions can see.
+class DatabaseSnapshot:
+    """A snapshot that several sessions can read.
 
     Attributes:
-        name: What sessions are told when they begin; None where there is none.
-        as_of: What follows the table's name in a query.
+        name: Name for `SET TRANSACTION SNAPSHOT`; None without one.
+        as_of: SQL after the table's name in a query.
     """
 
     name: str | None = None
@@ -45,8 +45,8 @@ class Snapshot:
 @contextmanager
 def snapshot_of(
     spark: SparkSession, connection: ConnectionConfig, where: Where
-) -> Iterator[Snapshot | None]:
-    """Hold a moment of a database while its block runs.
+) -> Iterator[DatabaseSnapshot | None]:
+    """Hold a snapshot of a database while the block runs.
 
     Args:
         spark: The session.
@@ -54,7 +54,7 @@ def snapshot_of(
         where: What errors name.
 
     Yields:
-        None where the database knows no such thing, or where it is not wanted.
+        The snapshot; None if the database has none to share, or the settings turn it off.
 
     Raises:
         SourceError: The database cannot be reached.
@@ -66,7 +66,7 @@ def snapshot_of(
     elif database == "oracle":
         yield _scn(spark, connection, where)
     else:
-        held = run(lambda: _held(spark, connection, where), connection, where)
+        held = with_retries(lambda: _held(spark, connection, where), connection, where)
         try:
             yield None if held is None else held.snapshot
         finally:
@@ -77,7 +77,7 @@ def snapshot_of(
 @dataclass(frozen=True)
 class _Held:
     connection: HeldConnection
-    snapshot: Snapshot
+    snapshot: DatabaseSnapshot
 
 
 def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _Held | None:
@@ -85,32 +85,34 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
     held = hold_connection(spark, options["url"], options["driver"], _properties(options))
     if held is None:
         _log.warning(
-            "%s: Spark Connect can hold no snapshot, so that the table is read in one part; set "
-            "'snapshot' of the connection to false to read it in several",
+            "%s: reading in one part, as Spark Connect cannot hold a snapshot; to read in several, "
+            "set 'snapshot' of the connection to false",
             where,
         )
         return None
     try:
         held.run(REPEATABLE)
-        held.run(FOREVER)
-        return _Held(held, Snapshot(name=held.run(EXPORT)))
+        held.run(NO_IDLE_TIMEOUT)
+        return _Held(held, DatabaseSnapshot(name=held.run(EXPORT)))
     except Exception as error:
         held.close()
         if sql_state(error) not in _UNKNOWN:
             raise
-        _log.warning("%s: the database shares no snapshots; reading in one part", where)
+        _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
         return None
 
 
 def _properties(options: Mapping[str, str]) -> dict[str, str]:
-    """What of the reader's options is the driver's."""
+    """Return those of the reader's options that are the driver's."""
     return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
 
 
-def _scn(spark: SparkSession, connection: ConnectionConfig, where: Where) -> Snapshot | None:
+def _scn(
+    spark: SparkSession, connection: ConnectionConfig, where: Where
+) -> DatabaseSnapshot | None:
     try:
-        number = int(ask_with(spark, connection, where)(SCN)[0]["scn"])
+        number = int(query_runner(spark, connection, where)(SCN)[0]["scn"])
     except SourceError as error:
         _log.warning("%s; reading in one part (grant EXECUTE on DBMS_FLASHBACK)", error)
         return None
-    return Snapshot(as_of=f" AS OF SCN {number}")
+    return DatabaseSnapshot(as_of=f" AS OF SCN {number}")

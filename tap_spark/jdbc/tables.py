@@ -1,4 +1,4 @@
-"""What the metadata of a database says about its tables. Plain data."""
+"""Tables and columns, as the metadata of a database describes them. Plain data."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ class ColumnInfo:
     """A column of a table.
 
     Attributes:
-        name: Name, exactly as the database keeps it.
-        sql_type: The database's words for the type, with precision: `numeric(38,10)`.
-        spark_type: Spark's type the column is read as; `columns.struct_of` makes a type of it.
-            `columns.typed` makes it of what the expression gives (arrays: JSON text; dates and
-            timestamps: days and microseconds since 1970).
+        name: Name, exactly as the database has it.
+        sql_type: The database's name of the type, with precision: `numeric(38,10)`.
+        spark_type: Spark's type of the column. `columns.typed` casts what the expression returns
+            (arrays: JSON text; dates and timestamps: days and microseconds since 1970).
         nullable: Whether null is allowed.
-        expression: SQL that selects it for reading, quoted; an alias is the reader's to add.
-        read_as: Spark's type that JDBC's reader is told to use for the expression (as
-            `customSchema`); empty where it finds the right one by itself.
+        expression: SQL that selects the column, quoted, without an alias.
+        read_as: Spark's type of the expression for `customSchema`; empty if Spark's reader finds
+            it by itself.
     """
 
     name: str
@@ -34,14 +33,14 @@ class TableInfo:
     """A table or view.
 
     Attributes:
-        schema: Its schema (in MySQL: its database); None where there is none.
+        schema: Its schema (in MySQL: its database); None if there is none.
         name: Its name.
         kind: `table`, `partitioned`, `view`, `materialized view` or `foreign`.
         columns: Its columns, in the table's order.
         primary_key: Columns of the primary key, in the key's order; empty without one.
-        replication_keys: Columns that are fit to be bookmarks, in the table's order.
-        row_count: The database's estimate; None where it has none.
-        size_bytes: Size of the data on disk, as the statistics know it; None where unknown.
+        replication_keys: Columns that can be replication keys, in the table's order.
+        row_count: The database's estimate; None if it has none.
+        size_bytes: Size of the data on disk, as the statistics know it; None if unknown.
     """
 
     schema: str | None

@@ -1,78 +1,26 @@
-"""JDBC URLs and driver properties: what Spark's reader is given, and what is refused. Pure.
-
-A driver's properties can make it load classes, run scripts, read and write files, or hand files
-to the server. Names of such properties are looked for everywhere in the decoded URL, whatever its
-database's syntax is: a name too many is refused rather than one overlooked.
-"""
+"""Options of Spark's reader for a connection, and the secrets of a connection. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from shared.errors import SettingsError, Where
 from shared.jdbc_drivers import driver_of
+from tap_spark.jdbc.driver_properties import decoded, property_problems
 from tap_spark.jdbc.sessions import session_properties
 
 if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
 
-DANGEROUS: Mapping[str, str] = {
-    "PostgreSQL": "authenticationPluginClassName jaasApplicationName jaasLogin loggerFile "
-    "loggerLevel service socketFactory socketFactoryArg sslfactory sslfactoryarg "
-    "sslhostnameverifier sslpasswordcallback xmlFactoryFactory",
-    "MySQL and MariaDB": "allowLoadLocalInfile allowLoadLocalInfileInPath allowLocalInfile "
-    "allowMultiQueries allowUrlInLocalInfile authenticationPlugins autoDeserialize "
-    "clientCertificateKeyStoreUrl clientInfoProvider connectionLifecycleInterceptors "
-    "credentialType defaultAuthenticationPlugin detectCustomCollations exceptionInterceptors "
-    "ha.loadBalanceStrategy idTokenFile initSql loadBalanceExceptionChecker logger ociConfigFile "
-    "profilerEventHandler propertiesTransform queryInterceptors serverAffinityOrder "
-    "statementInterceptors trustCertificateKeyStoreUrl",
-    "SQL Server": "accessTokenCallbackClass jaasConfigurationName socketFactoryClass "
-    "socketFactoryConstructorArg trustManagerClass trustManagerConstructorArg "
-    "useDefaultJaasConfig",
-    "Oracle": "oracle.net.tns_admin TNS_ADMIN",
-    "SQLite": "enable_load_extension",
-    "DuckDB": "allow_community_extensions allow_unsigned_extensions autoinstall_known_extensions "
-    "autoinstall_extension_repository autoload_known_extensions custom_extension_repository "
-    "extension_directory secret_directory session_init_sql_file",
-    "others": "clientRerouteServerListJNDIName DATABASE_EVENT_LISTENER INIT RUNSCRIPT "
-    "TC_INITFUNCTION TC_INITSCRIPT TRACE_LEVEL_FILE traceDirectory traceFile",
-}
-"""Names of refused properties, by database; each is refused for every one, in any case."""
-SUSPECT = re.compile(
-    r"factory|interceptor|plugin|callback|class(name|path|loader)?$|jndi|jaas|deserializ"
-    r"|localinfile|load_?extension|unsigned|initscript|init_?sql|log(ger)?_?(file|path|dir)"
-    r"|trace_?(file|path|dir)|oracle\.jdbc\.(provider|config)"
-)
-"""Parts of names, in lower case, that tell the same of other properties and other drivers."""
-REFUSED_PLACES = (
-    (re.compile(r"jdbc:sqlite:.*:resource:", re.DOTALL), ":resource:"),
-    (re.compile(r"jdbc:oracle:\w+:[^@]*@\s*config-", re.DOTALL), "config-"),
-    (re.compile(r"jdbc:oracle:\w+:[^@]*@\s*ldaps?:", re.DOTALL), "ldap:"),
-)
-"""Places in URLs from which drivers fetch what they then load."""
-SPARK_OPTIONS = (
-    "url driver user password dbtable query prepareQuery sessionInitStatement customSchema "
-    "partitionColumn lowerBound upperBound numPartitions queryTimeout fetchsize batchsize "
-    "isolationLevel truncate cascadeTruncate createTableOptions createTableColumnTypes "
-    "pushDownPredicate pushDownAggregate pushDownLimit pushDownOffset pushDownTableSample "
-    "pushDownJoin preferTimestampNTZ hint connectionProvider"
-)
-"""Options of Spark's reader, which would never reach the driver; settings have their own."""
-_REFUSED = frozenset(" ".join(DANGEROUS.values()).lower().split())
-_OF_SPARK = frozenset(SPARK_OPTIONS.lower().split())
-_NAME = re.compile(r"([A-Za-z_][\w.$-]*)\s*=")
-_DECODINGS = 3
 _URL_SECRET = re.compile(r"(?:password|passwd|pwd|secret|token)\w*\s*=\s*([^&;,\s)]+)", re.I)
 _URL_LOGIN = re.compile(r"//[^/?#@]*?:([^/?#]*)@|jdbc:oracle:\w+:[^/@]*/([^@]*)@")
 _SECRET_NAME = re.compile(r"password|passwd|pwd|secret|token|key$", re.I)
 
 
 def reader_options(connection: ConnectionConfig) -> dict[str, str]:
-    """Give the options of Spark's reader that lead to a database.
+    """Return the options with which Spark's reader connects to a database.
 
     Args:
         connection: One with a URL.
@@ -106,70 +54,11 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
     return {**defaults, **connection.properties, **given_values}
 
 
-def property_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Find properties of a connection that are refused.
-
-    Args:
-        item: An item of `connections`, not necessarily a valid one.
-
-    Yields:
-        The place inside the item and what is wrong there; never a value.
-    """
-    allowed_names = item.get("allow_properties")
-    names = allowed_names if isinstance(allowed_names, list | tuple) else ()
-    allowed = {str(name).lower() for name in names}
-    url = item.get("url")
-    if isinstance(url, str):
-        for name in dict.fromkeys(_dangerous_in(url)):
-            if name.lower() not in allowed:
-                yield ("url",), _refusal(name)
-    properties = item.get("properties")
-    for name in properties if isinstance(properties, Mapping) else ():
-        key = str(name).strip().lower()
-        if key in _OF_SPARK:
-            yield ("properties", str(name)), _NO_PROPERTY
-        elif key not in allowed and is_dangerous(key):
-            yield ("properties", str(name)), _refusal(str(name))
-
-
-_NO_PROPERTY = "is an option of Spark's reader, no property of a driver; leave it out"
-
-
-def is_dangerous(name: str) -> bool:
-    """Whether a property could load classes, read files or the like."""
-    key = name.strip().lower()
-    return key in _REFUSED or SUSPECT.search(key) is not None
-
-
 def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
-    """Give every text of a connection that no message may show, the longest first."""
+    """Return every text of a connection that no message may show, the longest first."""
     found = [connection.password or ""]
-    for text in _decoded(connection.url or ""):
+    for text in decoded(connection.url or ""):
         found += _URL_SECRET.findall(text)
         found += [part for pair in _URL_LOGIN.findall(text) for part in pair]
     found += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]
     return tuple(sorted({text for text in found if text}, key=len, reverse=True))
-
-
-def _refusal(name: str) -> str:
-    return (
-        f"the driver property {name!r} can load code, read files or switch off protection; "
-        f"leave it out, or name it in 'allow_properties'"
-    )
-
-
-def _dangerous_in(url: str) -> Iterator[str]:
-    for text in _decoded(url):
-        yield from (name for name in _NAME.findall(text) if is_dangerous(name))
-        yield from (name for pattern, name in REFUSED_PLACES if pattern.search(text.lower()))
-
-
-def _decoded(url: str) -> Iterable[str]:
-    """The URL, and what it becomes by decoding it, also several times."""
-    texts = [url]
-    for _ in range(_DECODINGS):
-        text = unquote(texts[-1])
-        if text == texts[-1]:
-            break
-        texts.append(text)
-    return texts

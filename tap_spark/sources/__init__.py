@@ -1,7 +1,7 @@
-"""Where streams are read from, found by the stream's `format`.
+"""Sources of streams, found by the stream's `format`.
 
-A format is declared by one module of `declared` (`csv.py`), which needs no Spark, and read by the
-class that the declaration names. Packages of others declare theirs alike: `docs/extending.md`.
+A module of `declared` (`csv.py`) declares a format, without Spark; the class that it names reads
+the format. Other packages do the same: `docs/extending.md`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A stream's source. Building it checks what can be checked without Spark."""
+    """A stream's source. Its constructor checks what can be checked without Spark."""
 
     @property
     def key_properties(self) -> tuple[str, ...]:
-        """The primary key: the settings', or what the source itself knows."""
+        """The primary key: from the settings, else from the source."""
         ...
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Columns and exact types; may read the source.
+        """Return columns and exact types; may read the source.
 
         Raises:
             SourceError: It cannot be read, or has no columns.
@@ -37,20 +37,20 @@ class Source(Protocol):
         ...
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
-        """The planned rows, in parts that are each read by one Spark job.
+        """Yield the planned rows, in slices that are each read by one Spark job.
 
         Raises:
-            SourceError: It cannot be read, or a planned column is gone. What Spark finds later,
-                while a part is read, goes through `failures.source_error`.
+            SourceError: It cannot be read, or a planned column does not exist. Later failures of
+                Spark, while a slice is read, become errors in `failures.source_error`.
         """
         ...
 
 
 def source_for(stream: StreamConfig) -> Source:
-    """Builds the source of a stream.
+    """Build the source of a stream.
 
     Raises:
-        SettingsError: There is no such format.
+        SettingsError: The format does not exist.
         SourceError: Its files do not exist.
     """
     # Formats of installed packages import this package, so it does not import them at its top.

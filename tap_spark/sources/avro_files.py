@@ -1,4 +1,4 @@
-"""Avro files: the columns of all of them, not only of the one that Spark would look at."""
+"""Avro files: the columns of all files, not only of the one that Spark would read first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AvroSource(ParquetSource):
             return reader.load(self.paths).schema
         files = [file for file in paths.list_files(tuple(self.paths)) if file.size]
         if not files:
-            raise self.error("the files hold no columns", "set 'schema'", self.shown_path())
+            raise self.error("the files have no columns", "set 'schema'", self.shown_path())
         found = [reader.load(paths.spark_url(url)).schema for url in self._one_of_each(files)]
         try:
             struct = reduce(merge_structs, found)
@@ -46,8 +46,8 @@ class AvroSource(ParquetSource):
             struct = _joined(struct, reader.load(self.paths).schema)
         return StructType([StructField(f.name, f.dataType, True) for f in struct.fields])
 
-    def _one_of_each(self, files: list[paths.FileNow]) -> list[str]:
-        """One file for every schema there is."""
+    def _one_of_each(self, files: list[paths.ListedFile]) -> list[str]:
+        """Choose one file of every distinct schema."""
         examples: dict[bytes, str] = {}
         for file in files:
             try:
@@ -55,23 +55,23 @@ class AvroSource(ParquetSource):
                     schema = schema_text(cast("BinaryIO", opened))
             except (ValueError, EOFError) as error:
                 where = paths.display(file.url)
-                raise self.error(f"it is no Avro file: {error}", file=where) from error
+                raise self.error(f"it is not an Avro file: {error}", file=where) from error
             examples.setdefault(schema, file.url)
         return list(examples.values())
 
 
 def schema_text(file: BinaryIO) -> bytes:
-    """The schema in the head of an Avro file, as it is written there.
+    """Read the schema from the header of an Avro file, as it is written there.
 
     Args:
-        file: At its start.
+        file: The file, at its start.
 
     Raises:
-        ValueError: It is no Avro file.
-        EOFError: The head is cut.
+        ValueError: It is not an Avro file.
+        EOFError: The header is cut off.
     """
     if file.read(len(MAGIC)) != MAGIC:
-        raise ValueError("its first bytes are others")
+        raise ValueError("it does not start with the Avro marker")
     while count := _long(file):
         if count < 0:  # then the block's size in bytes follows
             _long(file)
@@ -85,29 +85,29 @@ def schema_text(file: BinaryIO) -> bytes:
 def _bytes(file: BinaryIO) -> bytes:
     size = _long(file)
     if not 0 <= size <= MOST_BYTES:
-        raise ValueError("its head is damaged")
+        raise ValueError("its header is damaged")
     data = file.read(size)
     if len(data) != size:
-        raise EOFError("it ends within its head")
+        raise EOFError("it ends within its header")
     return bytes(data)
 
 
 def _long(file: BinaryIO) -> int:
-    """An integer in Avro's zigzag form."""
+    """Read an integer in Avro's zigzag form."""
     value, shift = 0, 0
     while True:
         byte = file.read(1)
         if not byte:
-            raise EOFError("it ends within its head")
+            raise EOFError("it ends within its header")
         value |= (byte[0] & ~_MORE) << shift
         shift += 7
         if not byte[0] & _MORE:
             return (value >> 1) ^ -(value & 1)
         if shift > 63:  # noqa: PLR2004
-            raise ValueError("its head is damaged")
+            raise ValueError("its header is damaged")
 
 
 def _joined(struct: StructType, partitioned: StructType) -> StructType:
-    """The struct with the columns that Spark makes of `name=value` folders."""
+    """Add the columns that Spark reads from `name=value` folders."""
     known = set(struct.names)
     return StructType([*struct.fields, *(f for f in partitioned.fields if f.name not in known)])

@@ -1,7 +1,7 @@
-"""JSON values that are not text, in places of text: put in quotes as they are written.
+"""Unquoted JSON values in fields of type text: put in quotes as they are written.
 
-Spark's `from_json` reads numbers before it writes them out again as text, which loses digits
-(`1.10`); its reader of whole files does not. This brings both to the same.
+Spark's `from_json` parses numbers and writes them as text again, which loses digits (`1.10`); its
+reader of whole files keeps them. With quotes, both return the same.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 TEXT = "text"
 EVERY = ""
-Places: TypeAlias = "dict[str, Places] | list[Places] | str"
+TextFields: TypeAlias = "dict[str, TextFields] | list[TextFields] | str"
 _SPACES = frozenset(" \t\r\n")
 _DECODER = json.JSONDecoder()
 _CHANGED = r"(?:-?[0-9]+[.eE]|-0|[\[{])"
 
 
-def places_of_text(dtype: DataType) -> Places | None:
-    """Where a type has text: names, or a list for elements; None where it has none."""
+def text_fields_of(dtype: DataType) -> TextFields | None:
+    """Find the text fields of a type: by name, in a list for elements; None without any."""
     if isinstance(dtype, StringType):
         return TEXT
     if isinstance(dtype, ArrayType):
-        inner = places_of_text(dtype.elementType)
+        inner = text_fields_of(dtype.elementType)
         return None if inner is None else [inner]
     if isinstance(dtype, MapType):
-        inner = places_of_text(dtype.valueType)
+        inner = text_fields_of(dtype.valueType)
         return None if inner is None else {EVERY: inner}
     if isinstance(dtype, StructType):
-        parts = {field.name: places_of_text(field.dataType) for field in dtype.fields}
+        parts = {field.name: text_fields_of(field.dataType) for field in dtype.fields}
         return {name: part for name, part in parts.items() if part is not None} or None
     return None
 
 
 @dataclass(frozen=True)
-class BareValues:
-    """Puts bare values in quotes; for lines of JSON records or of arrays of such.
+class UnquotedValues:
+    """Puts unquoted values in quotes; for lines of JSON records or arrays of records.
 
     Attributes:
-        places: Where records have text.
+        text_fields: The text fields of records.
     """
 
-    places: Places
+    text_fields: TextFields
 
     def __call__(self, lines: pa.Array) -> pa.Array:
-        """The lines; those that are not JSON as Python reads it stay as they are."""
+        """Return the lines with quoted values; lines that are not JSON stay as they are."""
         found = pc.match_substring_regex(lines, self._pattern())
         if not found.true_count:
             return lines
@@ -60,9 +60,11 @@ class BareValues:
         return pc.replace_with_mask(lines, found, pa.array(texts, lines.type))
 
     def _pattern(self) -> str:
-        """What lines have in which a bare value may be in the place of text."""
-        names = [re.escape(json.dumps(n, ensure_ascii=False)) for n in {*_text_names(self.places)}]
-        several = _has_elements(self.places)
+        """Return a pattern for lines that may have an unquoted value in a text field."""
+        names = [
+            re.escape(json.dumps(n, ensure_ascii=False)) for n in {*_text_names(self.text_fields)}
+        ]
+        several = _has_elements(self.text_fields)
         named = rf"(?:{'|'.join(names)})\s*:\s*{_CHANGED}" if names else ""
         escaped = r"\\u[0-9a-fA-F]{4}[^\"]*\"\s*:"
         element = rf"[:,\[]\s*{_CHANGED}" if several else ""
@@ -72,9 +74,9 @@ class BareValues:
         try:
             text = line.decode()
             start = _skip(text, 0)
-            places = [self.places] if text[start : start + 1] == "[" else self.places
+            text_fields = [self.text_fields] if text[start : start + 1] == "[" else self.text_fields
             found: list[tuple[int, int]] = []
-            _find(text, start, places, found)
+            _find(text, start, text_fields, found)
         except (ValueError, IndexError, RecursionError):
             return line
         parts: list[str] = []
@@ -85,37 +87,39 @@ class BareValues:
         return "".join([*parts, text[at:]]).encode()
 
 
-def _text_names(places: Places) -> Iterator[str]:
-    if isinstance(places, dict):
-        for name, inner in places.items():
+def _text_names(text_fields: TextFields) -> Iterator[str]:
+    if isinstance(text_fields, dict):
+        for name, inner in text_fields.items():
             if inner == TEXT and name != EVERY:
                 yield name
             yield from _text_names(inner)
-    elif isinstance(places, list):
-        yield from _text_names(places[0])
+    elif isinstance(text_fields, list):
+        yield from _text_names(text_fields[0])
 
 
-def _has_elements(places: Places) -> bool:
-    """Whether text has places without a name of their own."""
-    if isinstance(places, dict):
-        return places.get(EVERY) == TEXT or any(map(_has_elements, places.values()))
-    return isinstance(places, list) and (places[0] == TEXT or _has_elements(places[0]))
+def _has_elements(text_fields: TextFields) -> bool:
+    """Return whether there are text fields without a name, as elements or map values."""
+    if isinstance(text_fields, dict):
+        return text_fields.get(EVERY) == TEXT or any(map(_has_elements, text_fields.values()))
+    return isinstance(text_fields, list) and (
+        text_fields[0] == TEXT or _has_elements(text_fields[0])
+    )
 
 
-def _find(text: str, at: int, places: Places | None, found: list[tuple[int, int]]) -> int:
-    """Adds where bare values are in the value that starts here; gives its end."""
-    if isinstance(places, dict) and text[at] == "{":
-        return _find_in_object(text, at, places, found)
-    if isinstance(places, list) and text[at] == "[":
-        return _find_in_array(text, at, places[0], found)
+def _find(text: str, at: int, text_fields: TextFields | None, found: list[tuple[int, int]]) -> int:
+    """Add the ranges of unquoted values in the value that starts here; return its end."""
+    if isinstance(text_fields, dict) and text[at] == "{":
+        return _find_in_object(text, at, text_fields, found)
+    if isinstance(text_fields, list) and text[at] == "[":
+        return _find_in_array(text, at, text_fields[0], found)
     _, end = _DECODER.raw_decode(text, at)
-    if places == TEXT and text[at] != '"' and text[at:end] != "null":
+    if text_fields == TEXT and text[at] != '"' and text[at:end] != "null":
         found.append((at, end))
     return end
 
 
 def _find_in_object(
-    text: str, at: int, places: dict[str, Places], found: list[tuple[int, int]]
+    text: str, at: int, text_fields: dict[str, TextFields], found: list[tuple[int, int]]
 ) -> int:
     at = _skip(text, at + 1)
     if text[at] == "}":
@@ -125,7 +129,7 @@ def _find_in_object(
         name, at = scanstring(text, at + 1)
         at = _skip(text, at)
         _expect(text, at, ":")
-        inner = places.get(name, places.get(EVERY))
+        inner = text_fields.get(name, text_fields.get(EVERY))
         at = _skip(text, _find(text, _skip(text, at + 1), inner, found))
         if text[at] == "}":
             return at + 1
@@ -133,7 +137,7 @@ def _find_in_object(
         at = _skip(text, at + 1)
 
 
-def _find_in_array(text: str, at: int, inner: Places, found: list[tuple[int, int]]) -> int:
+def _find_in_array(text: str, at: int, inner: TextFields, found: list[tuple[int, int]]) -> int:
     at = _skip(text, at + 1)
     if text[at] == "]":
         return at + 1
@@ -146,7 +150,7 @@ def _find_in_array(text: str, at: int, inner: Places, found: list[tuple[int, int
 
 
 def _skip(text: str, at: int) -> int:
-    """Where the next thing that is not a space starts."""
+    """Return where the next character that is not a space is."""
     while text[at : at + 1] in _SPACES:
         at += 1
     return at

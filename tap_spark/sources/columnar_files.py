@@ -1,4 +1,4 @@
-"""Parquet and ORC, which bring their schema along, and plain text."""
+"""Parquet and ORC, which contain their schema, and plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ParquetSource(FileSource):
-    """Parquet files; their schemas are merged unless the option `mergeSchema` says no."""
+    """Parquet files; their schemas are merged unless the option `mergeSchema` is false."""
 
     kind = "parquet"
 
@@ -38,7 +38,7 @@ class ParquetSource(FileSource):
         options = self.options(mergeSchema="true")
         struct = spark.read.format(self.kind).options(**options).load(self.paths).schema
         if not struct.fields:
-            raise self.error("the files hold no columns", "", self.shown_path())
+            raise self.error("the files have no columns", "", self.shown_path())
         return struct
 
 

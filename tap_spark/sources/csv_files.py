@@ -1,4 +1,4 @@
-"""CSV: read as text by position, named by the header, typed without loss."""
+"""CSV: columns read as text, named by the header, with types that keep every value."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tap_spark.sources.resume import LineRules
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-RAGGED = "too few or too many columns, or a value of another type; options 'quote', 'escape' and \
-'multiLine' tell Spark how to read it"
+RAGGED = "it has too few or too many columns, or a value of another type; check the options \
+'quote', 'escape' and 'multiLine'"
 HEAD_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the columns of the files lie.
+class CsvLayout:
+    """The columns of the files.
 
     Attributes:
-        header: What the header line says, or None without one.
-        names: Legal, unique column names, by position.
-        partitions: Columns that Spark makes of `name=value` folders.
+        header: The header line; None without one.
+        names: Unique column names, by position.
+        partitions: Columns that Spark reads from `name=value` folders.
     """
 
     header: tuple[str, ...] | None
@@ -55,9 +55,9 @@ class Layout:
 
 
 def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
-    """Names for the columns of a header: empty ones get `_cN`, repeated ones a number.
+    """Name the columns of a header: empty ones get `_cN`, repeated ones a number.
 
-    Names that differ only by case count as repeated, as Spark cannot tell them apart.
+    Names that differ only by case count as repeated: they are the same to Spark.
     """
     taken = {name.lower() for name in header if name}
     names: list[str] = []
@@ -75,7 +75,7 @@ def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
 class CsvSource(FileSource):
     """CSV files of one layout."""
 
-    _layout: Layout | None = None
+    _layout: CsvLayout | None = None
 
     @cached_property
     def header(self) -> bool:
@@ -88,7 +88,7 @@ class CsvSource(FileSource):
         if self.stream.schema:
             return parse_ddl(self, spark)
         if not layout.names:
-            raise self.error("the files hold no line", "set 'schema'", self.shown_path())
+            raise self.error("the files have no lines", "set 'schema'", self.shown_path())
         if self.flag("inferSchema"):
             frame = self._reader(spark, layout).csv(self.paths)
             types = [field.dataType for field in frame.schema.fields]
@@ -132,7 +132,7 @@ class CsvSource(FileSource):
         skipped = ("header", "multiline", "inferschema", "enforceschema", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
         parsed = F.from_csv("value", F.lit(ddl), options)
-        # Out of an alias, Spark would parse once more for the filter on unreadable rows.
+        # With an alias, Spark would parse again for the filter on unreadable rows.
         frame = lines.select(file_of(urls).alias(FILE), F.inline(F.array(parsed)))
         frame = without_corrupt(frame, RAGGED, col(FILE)) if checked else frame
         return exact_casts(frame, struct, col(FILE))
@@ -148,7 +148,7 @@ class CsvSource(FileSource):
         return self.layout(spark).columns or None
 
     def check_file(self, url: str) -> None:
-        """A file whose header differs would have its values under the wrong names."""
+        """Refuse a file with another header, whose values would get the wrong names."""
         layout = self._layout or self.layout(self._spark)
         if layout.header is None:
             return
@@ -157,33 +157,33 @@ class CsvSource(FileSource):
             raise self.error(
                 f"the header {', '.join(found)} differs from that of the other files: "
                 f"{', '.join(layout.header)}",
-                hint="make a stream of its own of files with other columns",
+                hint="read files with other columns as a stream of their own",
                 file=url,
             )
 
-    def layout(self, spark: SparkSession) -> Layout:
-        """How the columns lie, told by the first line; no columns where there is none."""
+    def layout(self, spark: SparkSession) -> CsvLayout:
+        """Return the columns, from the first line; none if there is no line."""
         if self._layout is None:
             self._layout = self._read_layout(spark)
         return self._layout
 
-    def _read_layout(self, spark: SparkSession) -> Layout:
+    def _read_layout(self, spark: SparkSession) -> CsvLayout:
         options = self._options() | {"header": "false", "inferSchema": "false"}
         options = {k: v for k, v in options.items() if k.lower() != "enforceschema"}
         frame, data, first = self._first_row(spark.read.options(**options), self.paths)
         if not first:
-            return Layout(None, ())
+            return CsvLayout(None, ())
         partitions = tuple(field for field in frame.schema.fields if field.name not in data)
         if not self.header:
             names = tuple(data)
-            return Layout(None, self._given_names(spark, names), partitions)
+            return CsvLayout(None, self._given_names(spark, names), partitions)
         header = tuple(value or "" for value in first)
-        return Layout(header, self._given_names(spark, unique_names(header)), partitions)
+        return CsvLayout(header, self._given_names(spark, unique_names(header)), partitions)
 
     def _first_row(
         self, reader: DataFrameReader, urls: list[str]
     ) -> tuple[DataFrame, list[str], tuple[str, ...]]:
-        """The files' frame, its columns of data and a first row, which is not half written."""
+        """Return the frame of the files, its data columns, and the first row of a finished line."""
         frame = reader.csv(urls)
         data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
         here = F.input_file_name()
@@ -197,7 +197,7 @@ class CsvSource(FileSource):
         return frame, data, ()
 
     def _given_names(self, spark: SparkSession, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The setting `schema` names columns by position, unless the header has its names."""
+        """Name columns by position as `schema` does, unless the header has these names."""
         if not self.stream.schema:
             return names
         given = parse_ddl(self, spark).names
@@ -207,11 +207,11 @@ class CsvSource(FileSource):
             return tuple(given)
         raise self.error(
             f"'schema' has {len(given)} columns, the files have {len(names)}: {', '.join(names)}",
-            hint="name columns of the header, or all columns in their order",
+            hint="name columns of the header, or every column, in order",
         )
 
     def _options(self) -> dict[str, str]:
-        # Spark splits lines at bytes, which only its parser of whole files does not.
+        # Spark splits lines at bytes, which breaks these encodings; `multiLine` does not.
         wide = {"multiLine": "true"} if self._wide() and not self.option("lineSep") else {}
         return self.options(
             columnPruning="false",
@@ -220,19 +220,19 @@ class CsvSource(FileSource):
             **corrupt_options(self, CORRUPT),
         )
 
-    def _reader(self, spark: SparkSession, layout: Layout) -> DataFrameReader:
+    def _reader(self, spark: SparkSession, layout: CsvLayout) -> DataFrameReader:
         options = self._options()
         if layout.header is not None:
             verbatim = str(layout.names != layout.header).lower()
             options = {"header": "true", "enforceSchema": verbatim, **options}
         return spark.read.options(**options)
 
-    def _text(self, spark: SparkSession, layout: Layout) -> DataFrame:
+    def _text(self, spark: SparkSession, layout: CsvLayout) -> DataFrame:
         struct = StructType([StructField(name, StringType()) for name in layout.names])
         return self.finished_rows(spark, self.paths, struct)
 
-    def _fields(self, layout: Layout, struct: StructType) -> list[StructField]:
-        """Data columns as the parser is told: text, or the types that Spark is to parse."""
+    def _fields(self, layout: CsvLayout, struct: StructType) -> list[StructField]:
+        """Return the data columns for Spark's parser: text, or the types that Spark is to parse."""
         typed = bool(self.stream.schema) or self.flag("inferSchema")
         types = {field.name: field.dataType for field in struct.fields} if typed else {}
         return [StructField(name, types.get(name, StringType())) for name in layout.names]
@@ -244,7 +244,7 @@ class CsvSource(FileSource):
         return (self.option("encoding") or self.option("charset")).lower()
 
     def _header_of(self, url: str) -> tuple[str, ...] | None:
-        """The header line of a file; None where Python's csv cannot be told how to read it."""
+        """Read the header line of a file; None if Python's csv has no such dialect."""
         separator = self.option("sep") or self.option("delimiter") or ","
         separator = "\t" if separator == "\\t" else separator
         quote = self.option("quote", '"')

@@ -1,7 +1,7 @@
-"""How a source declares itself: plain data, from which settings, checks and pages derive.
+"""Declarations of sources: plain data, from which settings, checks and docs derive.
 
-Declarations are imported by every run of the program, `--help` included, so their modules import
-neither PySpark nor PyArrow at their top.
+Every run imports all declarations, even `--help`, so their modules import neither PySpark nor
+PyArrow at the top.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from shared.spark_packages import Need
 from tap_spark.reader_options import Option
 
 SHARED_PLACES = ("path", "table", "query")
-"""Settings of a stream that say where to read and may belong to several formats."""
+"""Settings that locate the rows, and that several formats may use."""
 
 SHARED = (*SHARED_PLACES, "connection", "options", "schema", "read_unterminated_line")
-"""Every setting of a stream that has a meaning for the formats that name it."""
+"""Every setting that applies to formats that name it."""
 
 GENERAL = (
     "name",
@@ -28,7 +28,7 @@ GENERAL = (
     "replication_method",
     "sort_by_replication_key",
 )
-"""Settings of a stream that have a meaning for every format."""
+"""Settings that apply to every format."""
 
 StreamRule = Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]
 """A check of one item of `streams`: yields a setting and what is wrong with it."""
@@ -39,20 +39,20 @@ class SourceFormat:
     """One format of the tap.
 
     Attributes:
-        name: What users write as a stream's `format`.
+        name: Name of the format in the settings.
         implementation: `package.module:Class` of the `Source`; imported when a stream is read.
-        description: One sentence for `--about`; the formats of this package need none.
+        description: One sentence for `--about`; not needed in this package.
         aliases: Other names for it.
-        places: Settings that say where to read, of which a stream has exactly one.
-        takes: Further settings of `SHARED` that have a meaning for it.
-        settings: JSON Schemas of settings of its own, each with a description.
-        required: Those of `takes` and `settings` that a stream must have.
-        typed: Turns the stream's own settings, once checked, into what the source wants.
+        places: Settings that locate the rows; a stream has exactly one of them.
+        takes: Further settings of `SHARED` that apply to the format.
+        settings: JSON Schemas of its own settings, each with a description.
+        required: Settings of `takes` and `settings` that a stream must have.
+        typed: Turns the stream's own settings, once validated, into their typed form.
         options: The options of its reader; None if it takes any.
-        required_options: Options that a stream must have, each with what it is.
-        resumes: INCREMENTAL without a replication key goes on where the last run ended.
-        has_log: LOG_BASED reads changes, deletes included.
-        needs: The package that Spark needs to read it.
+        required_options: Options that a stream must have, each with its description.
+        resumes: Whether INCREMENTAL without a replication key resumes after the last run.
+        has_log: Whether LOG_BASED reads changes, deletes included.
+        needs: The package that Spark needs to read the format.
         rules: Checks between the settings of a stream.
 
     Raises:
@@ -81,7 +81,7 @@ class SourceFormat:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Every setting that has a meaning for it, without those of every format."""
+        """Every setting that applies to the format, but not to every format."""
         return tuple(dict.fromkeys((*self.places, *self.takes, *self.settings)))
 
 
@@ -90,7 +90,7 @@ def _problems(form: SourceFormat) -> Iterator[str]:
         yield f"'implementation' is '{form.implementation}', not package.module:Class"
     for name in (*form.places, *form.takes, *form.required):
         if name not in SHARED and name not in form.settings:
-            yield f"'{name}' is neither a shared setting nor one of its own"
+            yield f"'{name}' is neither a shared setting nor one of 'settings'"
     for name, schema in form.settings.items():
         if name in SHARED or name in GENERAL:
             yield f"'{name}' is a shared setting: name it in 'places' or 'takes'"

@@ -15,13 +15,19 @@ from shared.spark_conform import conformed, loose
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.delta_log import (
     CHANGE_FEED,
-    Version,
+    DeltaVersion,
     names_at,
     stale_columns,
 )
 from tap_spark.sources.frames import col, quoted
-from tap_spark.sources.lake_changes import as_records, compared, marked
-from tap_spark.sources.lake_log import Commit, How, Part, halves, parts
+from tap_spark.sources.lake_changes import as_records, both_versions, with_commit_columns
+from tap_spark.sources.lake_log import (
+    ChangeReadMode,
+    CommitGroup,
+    TableCommit,
+    group_commits,
+    split_in_half,
+)
 from tap_spark.sources.lake_source import START_OVER, LakeSource, Pinned
 
 if TYPE_CHECKING:
@@ -42,21 +48,21 @@ class DeltaPinned(Pinned):
     """A Delta table at a version.
 
     Attributes:
-        has_feed: Whether it records changes now.
+        has_feed: Whether its change data feed is on now.
     """
 
     has_feed: bool = False
 
 
 @dataclass(frozen=True)
-class _Range:
-    """What the reading of changes works on."""
+class _DeltaScan:
+    """One read of changes."""
 
     spark: SparkSession
     plan: StreamPlan
     pinned: Pinned
     want: StructType
-    versions: Sequence[Version]
+    versions: Sequence[DeltaVersion]
 
 
 class DeltaSource(LakeSource):
@@ -91,14 +97,16 @@ class DeltaSource(LakeSource):
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any]:
         """See `LakeSource.first_bookmark`."""
         if isinstance(pinned, DeltaPinned) and not pinned.has_feed:
-            raise self.error("the table does not record its changes", f"{_ENABLE}, or FULL_TABLE")
+            raise self.error(
+                "the table does not record its changes", f"run {_ENABLE}, or use FULL_TABLE"
+            )
         return {"table_id": pinned.table_id, "version": pinned.position}
 
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
         """See `LakeSource.has_position`."""
         version = bookmark.get("version")
         if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-            raise self.error(f"the bookmark's version {version!r} is no number", START_OVER)
+            raise self.error(f"the bookmark's version {version!r} is not a number", START_OVER)
         return version is not None
 
     def changes(
@@ -111,14 +119,14 @@ class DeltaSource(LakeSource):
             return
         self.first_bookmark(pinned)
         versions = self._history(spark, after, newest)
-        scope = _Range(spark, plan, pinned, want, versions)
+        scan = _DeltaScan(spark, plan, pinned, want, versions)
         stale = stale_columns(versions, plan.columns) if plan.key_properties else []
-        for part in parts([self._planned(spark, version) for version in versions]):
-            for piece in self._slices_of(scope, part):
-                yield replace(piece, bookmark=None) if stale else piece
+        for part in group_commits([self._planned(spark, version) for version in versions]):
+            for slice_ in self._slices_of(scan, part):
+                yield replace(slice_, bookmark=None) if stale else slice_
         if stale:
             _logger.warning(
-                "stream '%s': every row is read again, as columns were renamed or replaced: %s",
+                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
                 plan.stream,
                 ", ".join(stale),
             )
@@ -126,28 +134,28 @@ class DeltaSource(LakeSource):
 
     def _explain(self, error: Exception) -> SourceError:
         if any(sign in str(error) for sign in _GONE):
-            return self.error("a version it needs is no longer in the table's log", START_OVER)
+            return self.error("a version to read is no longer in the table's log", START_OVER)
         return super()._explain(error)
 
     def _check_bookmark(self, bookmark: Mapping[str, Any], pinned: Pinned) -> None:
         known = bookmark.get("table_id")
         if known is not None and known != pinned.table_id:
-            raise self.error("the table has been replaced since the bookmark", START_OVER)
+            raise self.error("the table was replaced after the bookmark was written", START_OVER)
         after = bookmark["version"]
         if after > int(pinned.position or 0):
             raise self.error(
-                f"the bookmark is at version {after}, the table only at {pinned.position}: it has "
-                "been replaced by an older copy",
+                f"the bookmark is at version {after}, the table only at {pinned.position}: it was "
+                "replaced by an older copy",
                 START_OVER,
             )
 
-    def _history(self, spark: SparkSession, after: int, newest: int) -> list[Version]:
-        """Every version after one, up to another.
+    def _history(self, spark: SparkSession, after: int, newest: int) -> list[DeltaVersion]:
+        """Return every version after one, up to another.
 
         Raises:
             SourceError: The first of them are gone from the log.
         """
-        # The newest come first; some may have come since the version was pinned.
+        # The newest come first; some may be newer than the pinned version.
         most = newest - after + _COMMITS_MEANWHILE
         history = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT {most}").filter(
             (col("version") > after) & (col("version") <= newest)
@@ -171,8 +179,8 @@ class DeltaSource(LakeSource):
             f"the changes after version {after} are no longer in the table's log", START_OVER
         )
 
-    def _planned(self, spark: SparkSession, version: Version) -> Commit:
-        """A version as commit; compared where it replaced rows by such of other columns."""
+    def _planned(self, spark: SparkSession, version: DeltaVersion) -> TableCommit:
+        """Return a version as a commit; compared if it replaced rows by rows of other columns."""
         commit = version.commit()
         if not version.replaces_rows:
             return commit
@@ -180,21 +188,23 @@ class DeltaSource(LakeSource):
             self._version(spark, n).schema for n in (version.number - 1, version.number)
         )
         same = loose(before) == loose(after)
-        return commit if same else replace(commit, how=How.COMPARE)
+        return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
 
-    def _slices_of(self, scope: _Range, part: Part) -> Iterator[Slice]:
-        """One slice, or several where the columns changed on the way."""
-        if part[0].how is How.COMPARE or (len(part) == 1 and self._is_unreadable(scope, part)):
-            yield self._compared(scope, part)
-        elif len(part) > 1 and self._is_unreadable(scope, part):
-            for half in halves(part):
-                yield from self._slices_of(scope, half)
+    def _slices_of(self, scan: _DeltaScan, part: CommitGroup) -> Iterator[Slice]:
+        """Read commits as one slice, or as several if the columns changed on the way."""
+        if part[0].how is ChangeReadMode.COMPARE or (
+            len(part) == 1 and self._is_unreadable(scan, part)
+        ):
+            yield self._compared(scan, part)
+        elif len(part) > 1 and self._is_unreadable(scan, part):
+            for half in split_in_half(part):
+                yield from self._slices_of(scan, half)
         else:
-            yield self._fed(scope, part)
+            yield self._fed(scan, part)
 
-    def _is_unreadable(self, scope: _Range, part: Part) -> bool:
-        """Whether the feed cannot be read in one go: Delta tells only when it plans to read."""
-        nothing = self._feed(scope.spark, part).filter(col(_VERSION) < 0)
+    def _is_unreadable(self, scan: _DeltaScan, part: CommitGroup) -> bool:
+        """Return whether the feed cannot be read at once, which Delta says only when planning."""
+        nothing = self._feed(scan.spark, part).filter(col(_VERSION) < 0)
         try:
             nothing.isEmpty()
         except Exception as error:
@@ -203,8 +213,8 @@ class DeltaSource(LakeSource):
                 return True
             if _NO_FEED in text:
                 raise self.error(
-                    f"the table did not record its changes in all versions after "
-                    f"{scope.plan.bookmark['version']}",
+                    f"the table did not record its changes in every version after "
+                    f"{scan.plan.bookmark['version']}",
                     START_OVER,
                 ) from error
             if any(sign in text for sign in _GONE):
@@ -212,49 +222,47 @@ class DeltaSource(LakeSource):
             raise
         return False
 
-    def _fed(self, scope: _Range, part: Part) -> Slice:
-        feed = self._feed(scope.spark, part)
-        names = names_at(scope.versions, part[-1].position)
+    def _fed(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
+        feed = self._feed(scan.spark, part)
+        names = names_at(scan.versions, part[-1].position)
         kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
-        rows = conformed(feed, StructType([*scope.want.fields, *kept.fields]), names)
-        frame = marked(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
+        rows = conformed(feed, StructType([*scan.want.fields, *kept.fields]), names)
+        frame = with_commit_columns(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
         frame = frame.drop(_CHANGE, _VERSION, _TIME)
         ordered = len(part) > 1
         if all(commit.only_new for commit in part):
-            ordered = ordered and bool(scope.plan.key_properties)
+            ordered = ordered and bool(scan.plan.key_properties)
             records = as_records(frame, ordered=ordered)
         else:
-            records = self.changed_rows(frame, scope.plan, ordered=ordered)
-            ordered = ordered or not scope.plan.key_properties
-        return Slice(records, self._bookmark(scope, part), ordered=ordered)
+            records = self.changed_rows(frame, scan.plan, ordered=ordered)
+            ordered = ordered or not scan.plan.key_properties
+        return Slice(records, self._bookmark(scan, part), ordered=ordered)
 
-    def _compared(self, scope: _Range, part: Part) -> Slice:
+    def _compared(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
         first, last = part[0].position - 1, part[-1].position
         _logger.info(
             "stream '%s': comparing versions %s and %s, as columns changed between them",
-            scope.plan.stream,
+            scan.plan.stream,
             first,
             last,
         )
         before, after = (
-            conformed(
-                self._version(scope.spark, number), scope.want, names_at(scope.versions, number)
-            )
+            conformed(self._version(scan.spark, number), scan.want, names_at(scan.versions, number))
             for number in (first, last)
         )
-        frame = compared(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
-        records = self.changed_rows(frame, scope.plan, ordered=False)
-        ordered = not scope.plan.key_properties
-        return Slice(records, self._bookmark(scope, part), ordered=ordered)
+        frame = both_versions(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
+        records = self.changed_rows(frame, scan.plan, ordered=False)
+        ordered = not scan.plan.key_properties
+        return Slice(records, self._bookmark(scan, part), ordered=ordered)
 
-    def _bookmark(self, scope: _Range, part: Part) -> Mapping[str, Any]:
-        at = replace(scope.pinned, position=part[-1].position)
+    def _bookmark(self, scan: _DeltaScan, part: CommitGroup) -> Mapping[str, Any]:
+        at = replace(scan.pinned, position=part[-1].position)
         return {"replication_method": "LOG_BASED", **self.first_bookmark(at)}
 
     def _version(self, spark: SparkSession, version: int) -> DataFrame:
         return self._load(self._reader(spark).option("versionAsOf", version))
 
-    def _feed(self, spark: SparkSession, part: Part) -> DataFrame:
+    def _feed(self, spark: SparkSession, part: CommitGroup) -> DataFrame:
         reader = self._reader(spark).option("readChangeFeed", True)
         reader = reader.option("startingVersion", part[0].position)
         return self._load(reader.option("endingVersion", part[-1].position))
@@ -266,8 +274,8 @@ class DeltaSource(LakeSource):
         return reader.table(self.name) if self.name else reader.load(str(self.path))
 
 
-def _version(row: Any) -> Version:
-    return Version(
+def _version(row: Any) -> DeltaVersion:
+    return DeltaVersion(
         int(row.version),
         int(row.micros),
         row.operation or "",

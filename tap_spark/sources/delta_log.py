@@ -1,4 +1,4 @@
-"""What the history of a Delta table says about its versions. Pure."""
+"""Versions of a Delta table, from its history. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.spark_conform import Names, Path
-from tap_spark.sources.lake_log import Commit
+from tap_spark.sources.lake_log import TableCommit
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 _COLUMNS_CHANGE = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS")
@@ -25,16 +25,16 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 @dataclass(frozen=True)
-class Version:
+class DeltaVersion:
     """One line of DESCRIBE HISTORY.
 
     Attributes:
         number: The version.
-        at_micros: When, in microseconds since the epoch.
-        operation: What was done.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        operation: Delta's name of the operation.
         parameters: Its parameters, mostly JSON texts.
         metrics: Its metrics.
-        blind_append: It added rows and did nothing else.
+        blind_append: Whether it only added rows.
     """
 
     number: int
@@ -53,14 +53,14 @@ class Version:
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether it may have replaced rows by such with other columns."""
+        """Whether it may have replaced rows by rows with other columns."""
         overwrites = self.parameters.get("mode") == "Overwrite"
         return overwrites or self.operation.startswith(_REPLACES)
 
-    def commit(self) -> Commit:
-        """As the log has it."""
+    def commit(self) -> TableCommit:
+        """Return the version as a commit of the log."""
         metrics = [self.metrics.get(name) or "" for name in _ROW_COUNTS]
-        return Commit(
+        return TableCommit(
             self.number,
             self.number - 1,
             self.at_micros,
@@ -70,11 +70,11 @@ class Version:
         )
 
 
-def names_at(versions: Iterable[Version], number: int) -> Names:
-    """What today's columns were called in an earlier version.
+def names_at(versions: Iterable[DeltaVersion], number: int) -> Names:
+    """Return the names of today's columns in an earlier version.
 
     Args:
-        versions: All since then.
+        versions: Every version since then.
         number: The earlier version.
     """
     names: dict[Path, str] = {}
@@ -86,18 +86,18 @@ def names_at(versions: Iterable[Version], number: int) -> Names:
     return dict(names)
 
 
-def renamed(version: Version) -> tuple[Path, Path] | None:
-    """The old and new path of the field that a version renamed."""
+def renamed(version: DeltaVersion) -> tuple[Path, Path] | None:
+    """Return the old and new path of the field that a version renamed."""
     if version.operation != "RENAME COLUMN":
         return None
     given = version.parameters
     return _path(given.get("oldColumnPath", "")), _path(given.get("newColumnPath", ""))
 
 
-def stale_columns(versions: Sequence[Version], columns: Iterable[str]) -> list[str]:
-    """Columns whose rows a destination must get again, though no row changed.
+def stale_columns(versions: Sequence[DeltaVersion], columns: Iterable[str]) -> list[str]:
+    """Return columns whose rows a destination must get again, though no row changed.
 
-    These were renamed, or dropped and added again, or have a field inside that was.
+    They, or fields inside them, were renamed, or dropped and added again.
     """
     touched: set[str] = set()
     added_later = any(version.operation == "ADD COLUMNS" for version in versions)

@@ -1,7 +1,7 @@
-"""What went wrong while Spark read a source, as one SourceError.
+"""Failures of Spark while it reads a source, each as one SourceError.
 
 Errors of single rows are raised inside Spark with a marked text, `[tap-spark]...[/tap-spark]`,
-which survives every wrapper that Spark, Py4J and Spark Connect put around it.
+which is found again inside the messages of Spark, Py4J and Spark Connect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADER = re.compile(
 _CSV_FILE = re.compile(r"CSV file: (\S+)")
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(.+?)", line (\d+), in .*\n', re.MULTILINE)
-# Code that is no user's: Spark's, and that of the programs.
+# Code of Spark and of the programs, not of users.
 _OURS = re.compile(r"[\\/](?:pyspark|tap_spark|shared)[\\/]|^<")
 _LIBRARY = re.compile(
     r"[\\/](?:lib[\\/]python\d[^\\/]*|(?:site|dist)-packages)[\\/]", re.IGNORECASE
@@ -37,14 +37,14 @@ HINTS = {
     "spark.conf 'spark.sql.caseSensitive' to true, or 'schema'",
     "CANNOT_MERGE_SCHEMAS": "the files disagree on a column's type; set 'schema'",
     "TABLE_OR_VIEW_NOT_FOUND": "it was dropped or renamed, or its catalog is not in 'spark.conf'",
-    "FAILED_READ_FILE.FILE_NOT_EXIST": "it was removed meanwhile, or by the clean-up of a table's "
-    "old versions: with LOG_BASED remove the stream's bookmark to read it from the start",
+    "FAILED_READ_FILE.FILE_NOT_EXIST": "it was deleted during the run, or with old versions of the "
+    "table: with LOG_BASED remove the stream's bookmark to read it from the start",
     "FAILED_READ_FILE": "the file is damaged, or not of the stream's format and schema",
 }
 
 
 def source_error(stream: str, error: BaseException) -> SourceError:
-    """Turns any error of Spark while it read a stream into one clear SourceError.
+    """Turn an error that Spark raised while reading a stream into one SourceError.
 
     Args:
         stream: The stream that was read.
@@ -72,13 +72,13 @@ def source_error(stream: str, error: BaseException) -> SourceError:
         return SourceError(
             f"the header {found} differs from that of the other files: {expected}",
             where=Where(stream=stream, file=plain_path(file.group(1)) if file else None),
-            hint="make a stream of its own of files with other columns",
+            hint="read files with other columns as a stream of their own",
         )
     return _python_error(stream, text) or _spark_error(stream, error, text)
 
 
 def row_failure(**parts: str) -> str:
-    """The marked text of a failure that Python code on an executor raises."""
+    """Return the marked text of a failure, to be raised by Python code on an executor."""
     return BEGIN + json.dumps(parts) + END
 
 
@@ -97,7 +97,7 @@ def _row_error(stream: str, text: str) -> SourceError:
 
 
 def _python_error(stream: str, text: str) -> SourceError | None:
-    """What a user's own Python code raised, and where; None where it was not that."""
+    """Return an error for what a user's own Python code raised; None if it was not that."""
     trace = text.rpartition(_TRACEBACK)[2] if _TRACEBACK in text else ""
     trace = re.split(r"\n\s+at |\s+SQLSTATE: ", trace)[0]
     frames = list(_FRAME.finditer(trace))
@@ -115,8 +115,8 @@ def _python_error(stream: str, text: str) -> SourceError | None:
 
 def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     if any(sign in text for sign in s3a.MISSING) and "s3" in text:
-        return SourceError("Spark knows no way to S3", where=Where(stream=stream), hint=s3a.HINT)
-    # Behind the message comes the plan, whose `[NAMES]` are no conditions.
+        return SourceError("Spark has no S3 file system", where=Where(stream=stream), hint=s3a.HINT)
+    # The plan follows the message; its `[NAMES]` are not error conditions.
     conditions = _CONDITION.findall(re.split(r";\n(?=')", text)[0])
     file = _FILE.search(text)
     path = next((group for group in file.groups() if group), None) if file else None

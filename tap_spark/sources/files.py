@@ -1,4 +1,4 @@
-"""What all sources of files have in common; the formats fill in how rows are made."""
+"""The base of file sources; each format adds how its rows are read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 from shared.errors import SourceError, Where
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.sources import paths
-from tap_spark.sources.frames import col, missing, prune, struct_from_text, whole
+from tap_spark.sources.frames import col, missing_columns, planned_slice, prune, struct_from_text
 from tap_spark.sources.resume import (
     LineRules,
     file_slices,
     line_slices,
     lines_frame,
-    tell_waiting,
+    log_waiting,
     waiting_ends,
 )
 
@@ -53,28 +53,28 @@ class FileSource(ABC):
 
     @abstractmethod
     def schema(self, spark: SparkSession) -> StructType:
-        """Columns and types of the files."""
+        """Return columns and types of the files."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """The files' rows with at least the columns of `struct`, of exactly those types."""
+        """Return the files' rows with at least the columns of `struct`, of exactly those types."""
 
     def line_rules(self) -> LineRules | None:
-        """How lines are told apart; None where files can only be read as a whole."""
+        """Return how lines are split; None if files are only read as a whole."""
         return None
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
-        """The rows that lines hold; only for formats with `line_rules`."""
+        """Parse lines into rows; only for formats with `line_rules`."""
         raise NotImplementedError
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
-        """Columns the files have now; None where no file or only all of them would tell."""
+        """Return the columns of the files now; None if that needs a read of every file."""
         return None
 
     def check_file(self, url: str) -> None:  # noqa: B027
-        """Looks at the start of a file that is to be read, from there or from later on."""
+        """Check the start of a file before it is read, from its start or from later on."""
 
-    def whole_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
 
@@ -87,7 +87,7 @@ class FileSource(ABC):
             return
         struct = self.planned_struct(spark, plan)
         self._check_columns(spark, plan)
-        yield whole(self._finished_rows(spark, self.paths, struct, plan), plan)
+        yield planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
 
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
         """See `GrowingFiles`."""
@@ -107,7 +107,7 @@ class FileSource(ABC):
         return self.change_for(self.planned_struct(spark, plan))
 
     def change_for(self, struct: StructType) -> Callable[[pa.Array], pa.Array] | None:  # noqa: ARG002
-        """What is to be made of lines before `rows_of_lines` has them."""
+        """Return what changes lines before `rows_of_lines` gets them; None if nothing does."""
         return None
 
     def finished_rows(
@@ -115,15 +115,15 @@ class FileSource(ABC):
         spark: SparkSession,
         urls: list[str],
         struct: StructType,
-        tell: Callable[[Sequence[str]], None] = lambda _: None,
+        report: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> DataFrame:
-        """As `rows`; where the stream is INCREMENTAL, without last lines that wait for their end.
+        """Return `rows`; if the stream is INCREMENTAL, without last lines that wait for their end.
 
         Args:
             spark: The session.
-            urls: As Spark is given them.
+            urls: The files, as paths for Spark.
             struct: The columns.
-            tell: Is told the files whose last line waits.
+            report: Called with the files whose last line waits.
         """
         frame = self.rows(spark, urls, struct)
         rules = self.line_rules() if self._incremental else None
@@ -133,7 +133,7 @@ class FileSource(ABC):
         ends = self.waiting(files)
         if not ends:
             return frame
-        tell(list(ends))
+        report(list(ends))
         finished = [paths.spark_url(url) for url in files if url not in ends]
         begun = [url for url, end in ends.items() if end]
         found = [self.rows(spark, finished, struct)] if finished else []
@@ -148,7 +148,7 @@ class FileSource(ABC):
         return reduce(lambda one, more: one.unionAll(more.select(names)), found, empty)
 
     def waiting(self, files: Sequence[str]) -> dict[str, int]:
-        """The files whose last line waits for its line end, and where the lines before it end."""
+        """Return the files whose last line has no line end yet, and the end of the lines before."""
         rules = self.line_rules()
         if rules is None or not self._incremental:
             return {}
@@ -157,8 +157,8 @@ class FileSource(ABC):
             return waiting_ends(self, plain, rules)
         except OSError as error:
             log.warning(
-                "stream '%s': files cannot be looked into for unterminated last lines, which are "
-                "read at once: %s",
+                "stream '%s': cannot check files for unterminated last lines, which are read at "
+                "once: %s",
                 self.stream.name,
                 error,
             )
@@ -170,33 +170,33 @@ class FileSource(ABC):
         return frame.select(*map(col, plan.columns))
 
     def planned_struct(self, spark: SparkSession, plan: StreamPlan) -> StructType:
-        """What the plan selects, with the source's types; asks the source without a catalog's."""
+        """Return the plan's columns with the catalog's types, else the source's."""
         text = plan.source_schema
         return prune(struct_from_text(text) if text else self.schema(spark), plan.schema)
 
     def option(self, name: str, default: str = "") -> str:
-        """A reader option; Spark does not tell upper from lower case in their names."""
+        """Return a reader option; its name may be in upper or lower case."""
         values = [
             value for key, value in self.stream.options.items() if key.lower() == name.lower()
         ]
         return values[-1] if values else default
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A reader option that is true or false."""
+        """Return a boolean reader option."""
         return self.option(name, str(default)).lower() == "true"
 
     def options(self, **defaults: str) -> dict[str, str]:
-        """The stream's options over defaults of ours."""
+        """Return the stream's options, over the given defaults."""
         given = {key.lower() for key in self.stream.options}
         kept = {key: value for key, value in defaults.items() if key.lower() not in given}
         return {**kept, **self._base, **self.stream.options}
 
     def error(self, message: str, hint: str = "", file: str | None = None) -> SourceError:
-        """An error at this stream."""
+        """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name, file=file), hint=hint)
 
     def shown_path(self) -> str:
-        """The path as the settings have it, for errors."""
+        """Return the path of the settings, for errors."""
         return ", ".join(map(paths.display, self.stream.paths))
 
     def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
@@ -213,10 +213,10 @@ class FileSource(ABC):
     def _finished_rows(
         self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
     ) -> DataFrame:
-        return self.finished_rows(spark, urls, struct, lambda files: tell_waiting(plan, files))
+        return self.finished_rows(spark, urls, struct, lambda files: log_waiting(plan, files))
 
     def _only_root(self) -> str:
-        """The folder whose `name=value` folders become columns."""
+        """Return the folder whose `name=value` folders become columns."""
         if len(self.paths) == 1:
             return paths.unescaped(self.paths[0])
         raise self.error(
@@ -226,7 +226,7 @@ class FileSource(ABC):
 
     def _check_columns(self, spark: SparkSession, plan: StreamPlan) -> None:
         present = self.present_columns(spark)
-        gone = missing(plan.columns, present) if present is not None else []
+        gone = missing_columns(plan.columns, present) if present is not None else []
         if gone:
             raise self.error(
                 f"selected columns are no longer in the source: {', '.join(gone)}",
@@ -236,7 +236,7 @@ class FileSource(ABC):
 
 
 def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:
-    """The stream's setting `schema`.
+    """Parse the stream's setting `schema`.
 
     Raises:
         SourceError: It is not Spark DDL.
@@ -249,7 +249,7 @@ def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructTy
 
 
 def corrupt_options(source: FileSource, name: str) -> Mapping[str, str]:
-    """Options that keep unreadable rows visible, unless the user has chosen a `mode`."""
+    """Return options that keep unreadable rows visible, unless the user has set `mode`."""
     if source.option("mode"):
         return {}
     return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": name}

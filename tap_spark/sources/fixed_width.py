@@ -1,4 +1,4 @@
-"""Fixed-width files: columns that lie at the same characters of every line."""
+"""Fixed-width files: each column has the same characters of every line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tap_spark.sources.declared.fixed_width import FixedColumn
 from tap_spark.sources.files import UTF8, FileSource, parse_ddl
-from tap_spark.sources.frames import FILE, col, fail, file_of, missing
+from tap_spark.sources.frames import FILE, col, fail_job, file_of, missing_columns
 from tap_spark.sources.inference import exact_casts, infer_types
 from tap_spark.sources.resume import LineRules
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 SHORT = "a line ends before its last column begins"
 SHORT_HINT = "correct 'columns', or set the option 'mode' to PERMISSIVE to read nulls there"
-# A character that no line of text holds: the line is then one column for Spark's CSV reader.
+# Not a character of text: Spark's CSV reader then reads a line as one column.
 NO_SEPARATOR = "\x01"
 LINE = "value"
 
 
 class FixedWidthSource(FileSource):
-    """Lines cut by the setting `columns`; spaces around a value go, and nothing left is null."""
+    """Lines split by the setting `columns`; values are trimmed, and empty values are null."""
 
     @cached_property
     def columns(self) -> tuple[FixedColumn, ...]:
-        """Where the columns lie."""
+        """The positions of the columns."""
         columns: tuple[FixedColumn, ...] = self.stream.own["columns"]
         return columns
 
     @cached_property
     def header(self) -> bool:
-        """Whether each file starts with a line that is no row."""
+        """Whether each file starts with a header line."""
         return self.flag("header")
 
     def schema(self, spark: SparkSession) -> StructType:
@@ -43,9 +43,11 @@ class FixedWidthSource(FileSource):
         names = [column.name for column in self.columns]
         if self.stream.schema:
             struct = parse_ddl(self, spark)
-            unknown = missing(struct.names, names)
+            unknown = missing_columns(struct.names, names)
             if unknown:
-                raise self.error(f"'schema' names what 'columns' does not: {', '.join(unknown)}")
+                raise self.error(
+                    f"'schema' has columns that 'columns' does not have: {', '.join(unknown)}"
+                )
             return struct
         text = StructType([StructField(name, StringType()) for name in names])
         types = infer_types(self.finished_rows(spark, self.paths, text), names)
@@ -96,7 +98,7 @@ class FixedWidthSource(FileSource):
         lines = lines.select(col(LINE), file.alias(FILE)).filter(F.trim(LINE) != "")
         if self.option("mode").upper() != "PERMISSIVE":
             last = max(column.start for column in self.columns)
-            failure = fail(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
+            failure = fail_job(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
             whole = F.length(LINE) >= last
             lines = lines.filter(F.when(whole, F.lit(True)).otherwise(failure.cast("boolean")))
         places = {column.name: column for column in self.columns}

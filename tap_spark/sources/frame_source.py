@@ -1,7 +1,7 @@
-"""What the sources that Spark knows as one DataFrame have in common: tables, SQL, Python.
+"""The base of sources that Spark reads as one DataFrame: tables, SQL, Python.
 
 A package of someone else declares a format and subclasses `FrameSource` in one module, which every
-run imports; so nothing here imports PySpark before a stream is read.
+run imports. So nothing here imports PySpark before a stream is read.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class FrameSource(ABC):
 
     @abstractmethod
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
-        """Every column, and at least the rows that the plan asks for; None asks for all."""
+        """Return every column, and at least the rows of the plan; without a plan every row."""
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
         struct = self.frame(spark, None).schema
         if not struct.fields:
-            raise self.error("it has no columns")
-        # Spark cannot tell them apart later on either.
+            raise self.error("the source has no columns")
+        # They are the same to Spark.
         counts = Counter(name.lower() for name in struct.names)
         twice = [name for name in struct.names if counts[name.lower()] > 1]
         if twice:
             raise self.error(
-                f"several columns have the same name, but for case: {', '.join(twice)}",
-                "give each a name of its own",
+                f"several columns have the same name, ignoring case: {', '.join(twice)}",
+                "rename them",
             )
         return struct
 
@@ -53,24 +53,24 @@ class FrameSource(ABC):
         """See `Source.slices`."""
         from shared.spark_conform import conformed  # noqa: PLC0415
         from tap_spark.sources.frames import (  # noqa: PLC0415
-            missing,
+            missing_columns,
+            planned_slice,
             prune,
             struct_from_text,
-            whole,
         )
 
         frame = self.frame(spark, plan)
-        gone = missing(plan.columns, frame.columns)
+        gone = missing_columns(plan.columns, frame.columns)
         if gone:
             raise self.error(
                 f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
             )
         if plan.source_schema:
             self._check_types(struct_from_text(plan.source_schema), frame.schema, plan)
-        yield whole(conformed(frame, prune(frame.schema, plan.schema)), plan)
+        yield planned_slice(conformed(frame, prune(frame.schema, plan.schema)), plan)
 
     def error(self, message: str, hint: str = "") -> SourceError:
-        """An error at this stream."""
+        """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     def _check_types(self, planned: StructType, found: StructType, plan: StreamPlan) -> None:

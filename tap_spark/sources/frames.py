@@ -1,4 +1,4 @@
-"""DataFrame pieces shared by the sources: names, filters, and checks that fail loudly."""
+"""DataFrame helpers of the sources: names, filters, and checks that fail the job."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ MAX_DECIMAL = 38
 
 
 def col(name: str) -> Column:
-    """The top-level column of exactly this name, whatever characters it has."""
+    """Return the top-level column of exactly this name, which may have any characters."""
     return F.col(quoted(name))
 
 
 def quoted(name: str) -> str:
-    """The name as Spark SQL reads it literally."""
+    """Quote a name for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def struct_from_text(text: str) -> StructType:
-    """Reads back a schema written as Spark's JSON text."""
+    """Read a schema from Spark's JSON text."""
     return StructType.fromJson(json.loads(text))
 
 
 def prune(struct: StructType, schema: Mapping[str, Any]) -> StructType:
-    """The fields, at any depth, that a JSON Schema has too, in the struct's order."""
+    """Return the fields, at any depth, that a JSON Schema has too, in the struct's order."""
     wanted = schema.get("properties")
     if not isinstance(wanted, Mapping):
         return struct
@@ -64,29 +64,31 @@ def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
     return dtype
 
 
-def tidy(dtype: DataType) -> DataType:
-    """An inferred type made safe for later data: no void, no decimal narrower than it may be."""
+def widen_inferred(dtype: DataType) -> DataType:
+    """Widen an inferred type for later data: void to string, and decimals to all digits."""
     if isinstance(dtype, NullType):
         return StringType()
     if isinstance(dtype, DecimalType):
         return DecimalType(MAX_DECIMAL, dtype.scale)
     if isinstance(dtype, ArrayType):
-        return ArrayType(tidy(dtype.elementType), True)
+        return ArrayType(widen_inferred(dtype.elementType), True)
     if isinstance(dtype, MapType):
-        return MapType(dtype.keyType, tidy(dtype.valueType), True)
+        return MapType(dtype.keyType, widen_inferred(dtype.valueType), True)
     if isinstance(dtype, StructType):
-        return StructType([StructField(f.name, tidy(f.dataType), True) for f in dtype.fields])
+        return StructType(
+            [StructField(f.name, widen_inferred(f.dataType), True) for f in dtype.fields]
+        )
     return dtype
 
 
-def fail(
+def fail_job(
     problem: str,
     *,
     value: Column | None = None,
     file: Column | None = None,
     hint: str = "",
 ) -> Column:
-    """An expression that ends the job with a marked text; see `failures`."""
+    """Return an expression that fails the job with a marked text; see `failures`."""
     parts = [F.lit(problem).alias("problem"), F.lit(hint).alias("hint")]
     if value is not None:
         parts.append(F.substring(value, 1, _SHOWN).alias("value"))
@@ -96,10 +98,10 @@ def fail(
 
 
 def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> DataFrame:
-    """Makes a row that the parser could not read end the job instead of becoming nulls."""
+    """Fail the job at a row that the parser could not read, instead of reading nulls."""
     file = F.input_file_name() if file is None else file
-    failure = fail("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
-    # Spark refuses queries that need no column but the one with the unreadable rows.
+    failure = fail_job("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
+    # Spark rejects queries that read only the column of unreadable rows.
     also = next((name for name in frame.columns if name != CORRUPT), CORRUPT)
     failure = F.when(col(also).isNull(), failure).otherwise(F.concat(failure, F.lit("")))
     good = F.when(col(CORRUPT).isNull(), F.lit(True)).otherwise(failure.cast("boolean"))
@@ -107,23 +109,23 @@ def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> 
 
 
 def file_of(urls: Sequence[str]) -> Column:
-    """The URL that the column `file` of a frame of lines is the index of."""
+    """Return the URL for the index in the column `file` of a frame of lines."""
     return F.get(F.split(F.lit("\n".join(urls)), "\n"), col("file"))
 
 
-def whole(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
-    """One slice of everything the plan asks for: columns, lower bound and order."""
-    frame = bounded(frame, plan)
+def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
+    """Return one slice of everything the plan asks for: columns, lower bound and order."""
+    frame = from_start_value(frame, plan)
     if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
         frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
         ordered = True
     return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
 
 
-def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
-    """Rows at or above the plan's start value, and those without a key.
+def from_start_value(frame: DataFrame, plan: StreamPlan) -> DataFrame:
+    """Keep rows at or above the plan's start value, and rows whose key is null.
 
-    A start value that the column's type does not hold leaves no row out.
+    A start value that does not fit the column's type does not filter rows.
     """
     if plan.resume is not Resume.REPLICATION_KEY or plan.start_value is None:
         return frame
@@ -133,7 +135,7 @@ def bounded(frame: DataFrame, plan: StreamPlan) -> DataFrame:
     return frame.filter((col(key) >= start) | col(key).isNull() | start.isNull())
 
 
-def missing(columns: Iterable[str], present: Sequence[str]) -> list[str]:
-    """The columns that are not present."""
+def missing_columns(columns: Iterable[str], present: Sequence[str]) -> list[str]:
+    """Return the columns that are not present."""
     known = set(present)
     return [name for name in columns if name not in known]

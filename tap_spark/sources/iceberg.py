@@ -17,9 +17,20 @@ from shared.spark_conform import conformed
 from shared.storage import join, local_path, open_input, remote
 from tap_spark.plans import Slice, StreamPlan
 from tap_spark.sources.frames import col
-from tap_spark.sources.iceberg_metadata import Metadata, Snapshot, newest_file, parse_metadata
-from tap_spark.sources.lake_changes import as_records, compared, marked
-from tap_spark.sources.lake_log import Commit, How, Part, parts, with_compared
+from tap_spark.sources.iceberg_metadata import (
+    IcebergMetadata,
+    IcebergSnapshot,
+    newest_file,
+    parse_metadata,
+)
+from tap_spark.sources.lake_changes import as_records, both_versions, with_commit_columns
+from tap_spark.sources.lake_log import (
+    ChangeReadMode,
+    CommitGroup,
+    TableCommit,
+    group_commits,
+    with_compared,
+)
 from tap_spark.sources.lake_source import START_OVER, LakeSource, Pinned
 
 if TYPE_CHECKING:
@@ -39,19 +50,19 @@ class IcebergPinned(Pinned):
     """An Iceberg table at a snapshot.
 
     Attributes:
-        metadata: What its metadata file said.
-        place: The table's name, or what Spark loads it by.
-        is_file: Whether the place is that metadata file, which shows the table as it was.
+        metadata: Its metadata file.
+        location: The table's name, or the path that Spark loads.
+        is_file: Whether the location is that metadata file, which fixes the snapshot.
     """
 
-    metadata: Metadata = field(default_factory=lambda: Metadata(None, None, {}))
-    place: str = ""
+    metadata: IcebergMetadata = field(default_factory=lambda: IcebergMetadata(None, None, {}))
+    location: str = ""
     is_file: bool = False
 
 
 @dataclass(frozen=True)
-class _Range:
-    """What the reading of changes works on."""
+class _IcebergScan:
+    """One read of changes."""
 
     spark: SparkSession
     plan: StreamPlan
@@ -63,29 +74,29 @@ class IcebergSource(LakeSource):
     """An Iceberg table."""
 
     kind, unit = "Iceberg", "snapshot"
-    # A catalog of another kind takes the names of Iceberg's own tables for namespaces.
+    # Catalogs of other formats take the names of Iceberg's metadata tables for namespaces.
     not_a_table = (*LakeSource.not_a_table, "REQUIRES_SINGLE_PART_NAMESPACE")
 
     def pin(self, spark: SparkSession) -> IcebergPinned:
-        """See `LakeSource.pin`; the identifier fields become the key properties."""
+        """See `LakeSource.pin`; also sets the identifier fields as key properties."""
         file = None if self.name else _newest_in(str(self.path))
-        place = self.name or file or str(self.path)
-        metadata = self._metadata(spark, place, file)
-        struct = self._load(spark.read, place).schema
+        location = self.name or file or str(self.path)
+        metadata = self._metadata(spark, location, file)
+        struct = self._load(spark.read, location).schema
         self.key_properties = self.stream.key_properties or metadata.identifiers
         return IcebergPinned(
-            struct, metadata.current, metadata.table_id, metadata, place, file is not None
+            struct, metadata.current, metadata.table_id, metadata, location, file is not None
         )
 
     def rows(self, spark: SparkSession, pinned: Pinned, want: T.StructType) -> DataFrame:
         """See `LakeSource.rows`."""
         found = _of_iceberg(pinned)
         if found.position is None:
-            return conformed(self._load(self._reader(spark), found.place), want).limit(0)
+            return conformed(self._load(self._reader(spark), found.location), want).limit(0)
         return self._at(spark, found, want, found.position)
 
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
-        """See `LakeSource.first_bookmark`; ids are text, as not every JSON reader has 64 bits."""
+        """See `LakeSource.first_bookmark`; ids are text, as not every JSON parser keeps 64 bits."""
         if pinned.position is None:
             return None
         return {
@@ -98,7 +109,7 @@ class IcebergSource(LakeSource):
         """See `LakeSource.has_position`."""
         found = bookmark.get("snapshot_id")
         if found is not None and not str(found).isdigit():
-            raise self.error(f"the bookmark's snapshot_id {found!r} is no number", START_OVER)
+            raise self.error(f"the bookmark's snapshot_id {found!r} is not a number", START_OVER)
         return found is not None
 
     def changes(
@@ -106,36 +117,36 @@ class IcebergSource(LakeSource):
     ) -> Iterator[Slice]:
         """See `LakeSource.changes`."""
         found, mark = _of_iceberg(pinned), plan.bookmark
-        scope = _Range(spark, plan, found, want)
+        scan = _IcebergScan(spark, plan, found, want)
         commits = self._commits(found, mark)
         stale = found.metadata.stale_columns(mark.get("schema_id"), plan.columns)
         stale = stale if plan.key_properties else []
-        for part in parts(commits):
-            piece = self._slice(scope, part)
+        for part in group_commits(commits):
+            piece = self._slice(scan, part)
             yield replace(piece, bookmark=None) if stale else piece
         if stale:
             _logger.warning(
-                "stream '%s': every row is read again, as columns were renamed or replaced: %s",
+                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
                 plan.stream,
                 ", ".join(stale),
             )
             yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned) or {})
 
-    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[Commit]:
-        """The commits after a bookmark; one that is no snapshot's own where a table went back.
+    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[TableCommit]:
+        """Return the commits after a bookmark; one to compare if the table was rolled back.
 
         Raises:
-            SourceError: The bookmark's snapshot is gone.
+            SourceError: The bookmark's snapshot does not exist any more.
         """
         metadata, after = pinned.metadata, int(mark["snapshot_id"])
         known = mark.get("table_id")
         if known is not None and pinned.table_id is not None and known != pinned.table_id:
-            raise self.error("the table has been replaced since the bookmark", START_OVER)
+            raise self.error("the table was replaced after the bookmark was written", START_OVER)
         chain = metadata.chain(after)
         if chain is not None:
             commits = with_compared([snapshot.commit() for snapshot in chain])
             first = commits[0] if commits else None
-            # What was appended after a snapshot that is gone can be read, but not its own rows.
+            # Appends after an expired snapshot can be read, but not its own rows.
             if first is None or first.only_new or first.before in metadata.snapshots:
                 return commits
         newest = metadata.snapshots.get(metadata.current or -1)
@@ -145,78 +156,84 @@ class IcebergSource(LakeSource):
                 "the table was replaced",
                 START_OVER,
             )
-        return [Commit(newest.number, after, newest.at_micros, How.COMPARE)]
+        return [TableCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
 
-    def _slice(self, scope: _Range, part: Part) -> Slice:
+    def _slice(self, scan: _IcebergScan, part: CommitGroup) -> Slice:
         last = part[-1]
-        mark = self.first_bookmark(replace(scope.pinned, position=last.position)) or {}
+        mark = self.first_bookmark(replace(scan.pinned, position=last.position)) or {}
         bookmark = {"replication_method": "LOG_BASED", **mark}
-        keys = scope.plan.key_properties
+        keys = scan.plan.key_properties
         at = F.timestamp_micros(F.lit(last.at_micros))
-        if part[0].how is How.COMPARE:
-            frame = compared(self._before(scope, part), self._at_snapshot(scope, last.position), at)
-            records = self.changed_rows(frame, scope.plan, ordered=False)
+        if part[0].how is ChangeReadMode.COMPARE:
+            frame = both_versions(
+                self._before(scan, part), self._at_snapshot(scan, last.position), at
+            )
+            records = self.changed_rows(frame, scan.plan, ordered=False)
             return Slice(records, bookmark, ordered=not keys)
-        if part[0].how is How.APPENDED:
-            new = conformed(self._between(scope, part, ""), scope.want)
-            records = as_records(marked(new, F.lit(0), F.lit(False), at), ordered=False)
+        if part[0].how is ChangeReadMode.APPENDED:
+            new = conformed(self._between(scan, part, ""), scan.want)
+            records = as_records(
+                with_commit_columns(new, F.lit(0), F.lit(False), at), ordered=False
+            )
             return Slice(records, bookmark)
         ordered = len(part) > 1
-        frame = self._fed(scope, part)
+        frame = self._fed(scan, part)
         if all(commit.only_new for commit in part):
             ordered = ordered and bool(keys)
             return Slice(as_records(frame, ordered=ordered), bookmark, ordered=ordered)
-        records = self.changed_rows(frame, scope.plan, ordered=ordered)
+        records = self.changed_rows(frame, scan.plan, ordered=ordered)
         return Slice(records, bookmark, ordered=ordered or not keys)
 
-    def _before(self, scope: _Range, part: Part) -> DataFrame:
+    def _before(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
         before = part[0].before
         _logger.info(
-            "stream '%s': comparing snapshots %s and %s, as the log has no rows of deletions",
-            scope.plan.stream,
+            "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows",
+            scan.plan.stream,
             before,
             part[-1].position,
         )
         if before is None:
-            return self._at_snapshot(scope, part[-1].position).limit(0)
-        return self._at_snapshot(scope, before)
+            return self._at_snapshot(scan, part[-1].position).limit(0)
+        return self._at_snapshot(scan, before)
 
-    def _fed(self, scope: _Range, part: Part) -> DataFrame:
-        want = T.StructType([*scope.want.fields, *_CHANGE_FIELDS])
-        rows = conformed(self._between(scope, part, "changes"), want)
+    def _fed(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
+        want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
+        rows = conformed(self._between(scan, part, "changes"), want)
         at = _times(part, col(_SNAPSHOT))
-        frame = marked(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
+        frame = with_commit_columns(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
         return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
 
-    def _between(self, scope: _Range, part: Part, table: str) -> DataFrame:
-        reader = self._reader(scope.spark).option("end-snapshot-id", part[-1].position)
+    def _between(self, scan: _IcebergScan, part: CommitGroup, table: str) -> DataFrame:
+        reader = self._reader(scan.spark).option("end-snapshot-id", part[-1].position)
         if part[0].before is not None:
             reader = reader.option("start-snapshot-id", part[0].before)
-        return self._load(reader, scope.pinned.place, table)
+        return self._load(reader, scan.pinned.location, table)
 
-    def _at_snapshot(self, scope: _Range, snapshot: int) -> DataFrame:
-        return self._at(scope.spark, scope.pinned, scope.want, snapshot)
+    def _at_snapshot(self, scan: _IcebergScan, snapshot: int) -> DataFrame:
+        return self._at(scan.spark, scan.pinned, scan.want, snapshot)
 
     def _at(
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
     ) -> DataFrame:
-        """The rows of a snapshot; Iceberg shows them with that snapshot's schema."""
+        """Return the rows of a snapshot; Iceberg reads them with that snapshot's schema."""
         if pinned.is_file and snapshot == pinned.position:
-            return conformed(self._load(self._reader(spark), pinned.place), want)
+            return conformed(self._load(self._reader(spark), pinned.location), want)
         reader = self._reader(spark).option("versionAsOf", snapshot)
         names = pinned.metadata.names_at(pinned.metadata.schema_of(snapshot))
-        return conformed(self._load(reader, pinned.place), want, names)
+        return conformed(self._load(reader, pinned.location), want, names)
 
-    def _metadata(self, spark: SparkSession, place: str, file: str | None) -> Metadata:
-        """The newest metadata file; without one that can be read, what Spark shows of it."""
+    def _metadata(self, spark: SparkSession, location: str, file: str | None) -> IcebergMetadata:
+        """Return the newest metadata file; if it cannot be read, what Spark shows of it."""
         if file is None:
-            entries = self._load(spark.read, place, "metadata_log_entries").select("file").collect()
+            entries = (
+                self._load(spark.read, location, "metadata_log_entries").select("file").collect()
+            )
             file = entries[-1].file
         text = _text_of(spark, str(file))
-        return self._shown_metadata(spark, place) if text is None else parse_metadata(text)
+        return self._shown_metadata(spark, location) if text is None else parse_metadata(text)
 
-    def _shown_metadata(self, spark: SparkSession, place: str) -> Metadata:
-        listed = self._load(spark.read, place, "snapshots").select(
+    def _shown_metadata(self, spark: SparkSession, location: str) -> IcebergMetadata:
+        listed = self._load(spark.read, location, "snapshots").select(
             "snapshot_id",
             "parent_id",
             F.unix_micros("committed_at").alias("micros"),
@@ -224,22 +241,24 @@ class IcebergSource(LakeSource):
             "summary",
         )
         snapshots = [
-            Snapshot(row.snapshot_id, row.parent_id, row.micros, row.operation, row.summary or {})
+            IcebergSnapshot(
+                row.snapshot_id, row.parent_id, row.micros, row.operation, row.summary or {}
+            )
             for row in listed.collect()
         ]
-        refs = self._load(spark.read, place, "refs").filter(col("name") == "main")
+        refs = self._load(spark.read, location, "refs").filter(col("name") == "main")
         current = refs.select("snapshot_id").first()
         found = None if current is None else int(current.snapshot_id)
-        return Metadata(None, found, {each.number: each for each in snapshots})
+        return IcebergMetadata(None, found, {each.number: each for each in snapshots})
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.options(**self.stream.options)
 
-    def _load(self, reader: DataFrameReader, place: str, table: str = "") -> DataFrame:
-        """The table, or one of those that Iceberg makes of its metadata."""
+    def _load(self, reader: DataFrameReader, location: str, table: str = "") -> DataFrame:
+        """Load the table, or one of its metadata tables."""
         if self.name:
-            return reader.table(f"{place}.{table}" if table else place)
-        return reader.format("iceberg").load(f"{place}#{table}" if table else place)
+            return reader.table(f"{location}.{table}" if table else location)
+        return reader.format("iceberg").load(f"{location}#{table}" if table else location)
 
 
 def _of_iceberg(pinned: Pinned) -> IcebergPinned:
@@ -248,17 +267,17 @@ def _of_iceberg(pinned: Pinned) -> IcebergPinned:
     return pinned
 
 
-def _times(part: Sequence[Commit], snapshot: Column) -> Column:
-    """The time of a snapshot of the part."""
+def _times(part: Sequence[TableCommit], snapshot: Column) -> Column:
+    """Return the commit time of a snapshot of the group."""
     pairs = [F.lit(value) for commit in part for value in (commit.position, commit.at_micros)]
     return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))
 
 
 def _newest_in(path: str) -> str | None:
-    """The newest metadata file of a table's folder; None where its files cannot be listed.
+    """Return the newest metadata file of a table's folder; None if its files cannot be listed.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The folder has none.
     """
     folder = join(path, "metadata")
     try:
@@ -278,7 +297,7 @@ def _newest_in(path: str) -> str | None:
 
 
 def _text_of(spark: SparkSession, file: str) -> bytes | str | None:
-    """A metadata file's text, read here or by Spark; None where neither can."""
+    """Read a metadata file, here or by Spark; None if neither can."""
     try:
         with open_input(file) as source:
             return bytes(source.read())
@@ -289,6 +308,6 @@ def _text_of(spark: SparkSession, file: str) -> bytes | str | None:
         text: str | None = row.value if row is not None else None
         json.loads(text or "")
     except Exception:
-        _logger.warning("cannot read %s: renamed columns are not noticed", file)
+        _logger.warning("cannot read %s: renamed columns are not detected", file)
         return None
     return text

@@ -1,4 +1,4 @@
-"""What an Iceberg table's metadata file says. Pure."""
+"""The metadata file of an Iceberg table. Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.spark_conform import Names, Path
-from tap_spark.sources.lake_log import Commit, How
+from tap_spark.sources.lake_log import ChangeReadMode, TableCommit
 
 _FILE = re.compile(r"v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _DELETE_COUNTS = ("added-delete-files", "removed-delete-files", "total-delete-files")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class IcebergSnapshot:
     """One snapshot.
 
     Attributes:
         number: Its id.
-        parent: Id of the one it follows; None for the first.
-        at_micros: When, in microseconds since the epoch.
-        operation: append, overwrite, delete, replace; empty where unknown.
+        parent: Id of the snapshot before it; None for the first.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        operation: append, overwrite, delete, replace; empty if unknown.
         summary: Counts, as texts.
-        schema_id: The schema it was written with; None where unknown.
+        schema_id: The schema it was written with; None if unknown.
     """
 
     number: int
@@ -35,15 +35,21 @@ class Snapshot:
     summary: Mapping[str, str]
     schema_id: int | None = None
 
-    def commit(self) -> Commit:
-        """As the log has it: Spark reads no changes from snapshots with delete files."""
+    def commit(self) -> TableCommit:
+        """Return the snapshot as a commit; Spark reads no changes if it has delete files."""
         nothing = self.operation == "replace"
         only_new = nothing or self.operation == "append"
         total = self.summary.get("total-delete-files")
         clean = total == "0" and not any(self._count(name) for name in _DELETE_COUNTS)
-        how = How.FEED if clean or nothing else How.APPENDED if only_new else How.COMPARE
+        how = (
+            ChangeReadMode.FEED
+            if clean or nothing
+            else ChangeReadMode.APPENDED
+            if only_new
+            else ChangeReadMode.COMPARE
+        )
         rows = 0 if nothing else self._count("added-records") + self._count("deleted-records")
-        return Commit(self.number, self.parent, self.at_micros, how, rows, only_new)
+        return TableCommit(self.number, self.parent, self.at_micros, how, rows, only_new)
 
     def _count(self, name: str) -> int:
         text = str(self.summary.get(name, "0"))
@@ -51,28 +57,28 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class IcebergMetadata:
     """A table's metadata.
 
     Attributes:
-        table_id: Its UUID; None where unknown.
-        current: Id of its newest snapshot; None where it has none.
+        table_id: Its UUID; None if unknown.
+        current: Id of its newest snapshot; None if it has none.
         snapshots: By id.
         identifiers: Names of the identifier fields.
-        schema_id: Of today's schema; None where unknown.
+        schema_id: Id of today's schema; None if unknown.
         schemas: Schemas by their id, as the format has them.
     """
 
     table_id: str | None
     current: int | None
-    snapshots: Mapping[int, Snapshot]
+    snapshots: Mapping[int, IcebergSnapshot]
     identifiers: tuple[str, ...] = ()
     schema_id: int | None = None
     schemas: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
-    def chain(self, after: int) -> list[Snapshot] | None:
-        """The snapshots that lead from one to the newest; None where none do."""
-        found: list[Snapshot] = []
+    def chain(self, after: int) -> list[IcebergSnapshot] | None:
+        """Return the snapshots after one, up to the newest; None if it is not an ancestor."""
+        found: list[IcebergSnapshot] = []
         number = self.current
         while number != after:
             snapshot = self.snapshots.get(number) if number is not None else None
@@ -83,12 +89,12 @@ class Metadata:
         return found[::-1]
 
     def schema_of(self, snapshot: int) -> int | None:
-        """The id of the schema a snapshot was written with."""
+        """Return the id of the schema a snapshot was written with."""
         found = self.snapshots.get(snapshot)
         return found.schema_id if found is not None else None
 
     def names_at(self, schema_id: int | None) -> Names:
-        """What today's fields were called in an older schema."""
+        """Return the names of today's fields in an older schema."""
         if schema_id is None or schema_id == self.schema_id:
             return {}
         old = {number: path for path, number in self._paths(schema_id).items()}
@@ -103,10 +109,10 @@ class Metadata:
         }
 
     def stale_columns(self, schema_id: int | None, columns: Sequence[str]) -> list[str]:
-        """Columns whose rows a destination must get again, though no row changed.
+        """Return columns whose rows a destination must get again, though no row changed.
 
-        These were renamed, or dropped and added again, or added with a value for older rows, or
-        have a field inside that was.
+        They, or fields inside them, were renamed, dropped and added again, or added with a value
+        for older rows.
         """
         if schema_id is None or schema_id == self.schema_id:
             return []
@@ -130,11 +136,11 @@ class Metadata:
         return list(_fields(schema, ())) if schema is not None else []
 
 
-def parse_metadata(text: str | bytes) -> Metadata:
+def parse_metadata(text: str | bytes) -> IcebergMetadata:
     """Read a metadata file.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a metadata file.
     """
     try:
         document = json.loads(text)
@@ -149,7 +155,7 @@ def parse_metadata(text: str | bytes) -> Metadata:
         raise ValueError(f"the metadata file is damaged: {error!r}") from error
     ids = (schemas.get(schema_id) or {}).get("identifier-field-ids") or []
     named = {number: path for number, path, _ in _fields(schemas.get(schema_id) or {}, ())}
-    return Metadata(
+    return IcebergMetadata(
         document.get("table-uuid"),
         None if current in (None, -1) else int(current),
         {snapshot.number: snapshot for snapshot in found},
@@ -160,21 +166,21 @@ def parse_metadata(text: str | bytes) -> Metadata:
 
 
 def newest_file(names: Sequence[str]) -> str | None:
-    """The newest metadata file among the names of a folder's files; None where there is none."""
+    """Return the newest metadata file among the files of a folder; None without any."""
     numbered = [(int(match.group(1)), name) for name in names if (match := _FILE.fullmatch(name))]
     return max(numbered)[1] if numbered else None
 
 
 def _identifiers(paths: Iterator[Path | None] | Any) -> tuple[str, ...]:
     found = list(paths)
-    # Identifiers inside of structs cannot be key properties.
+    # Identifiers inside structs cannot be key properties.
     whole = all(path is not None and len(path) == 1 for path in found)
     return tuple(path[0] for path in found if path is not None) if whole else ()
 
 
-def _snapshot(document: Mapping[str, Any]) -> Snapshot:
+def _snapshot(document: Mapping[str, Any]) -> IcebergSnapshot:
     summary = document.get("summary") or {}
-    return Snapshot(
+    return IcebergSnapshot(
         int(document["snapshot-id"]),
         document.get("parent-snapshot-id"),
         int(document["timestamp-ms"]) * 1000,
@@ -185,7 +191,7 @@ def _snapshot(document: Mapping[str, Any]) -> Snapshot:
 
 
 def _fields(node: Any, base: Path) -> Iterator[tuple[int, Path, bool]]:
-    """Id, path and whether older rows have a value, of every field at any depth."""
+    """Yield id, path and whether older rows have a value, of every field at any depth."""
     if not isinstance(node, Mapping):
         return
     for child in node.get("fields") or ():

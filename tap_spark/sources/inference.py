@@ -1,7 +1,7 @@
-"""Types for columns of text, chosen only where every value's text survives the round trip.
+"""Types for columns of text, chosen only if they keep the text of every value.
 
-One pass over the data gathers, per column, the set of forms its values have as one integer of
-bits; `decide` reads the type from it. `00501`, `+1` and `1_000` have the form OTHER: they stay
+One pass over the data collects the forms of the values of each column, as bits of an integer;
+`decide` chooses the type from them. `00501`, `+1` and `1_000` have the form OTHER and stay
 strings.
 """
 
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from tap_spark.sources import text_forms as forms
-from tap_spark.sources.frames import MAX_DECIMAL, col, fail
+from tap_spark.sources.frames import MAX_DECIMAL, col, fail_job
 
 SINGLE_DIGITS = 6
 SURE = 19
@@ -46,7 +46,7 @@ _WRITTEN: dict[type[DataType], str] = {
 
 
 def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
-    """Types for string columns; reads the frame once.
+    """Infer types of string columns; reads the frame once.
 
     Args:
         frame: Has the columns, all of type string.
@@ -59,7 +59,7 @@ def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
 
 
 def decide(bits: int | None) -> DataType:
-    """The type that keeps every form in `bits`; None stands for a column of nulls."""
+    """Return the type that keeps every form in `bits`; None stands for a column of nulls."""
     if bits is None or forms.settled(bits):
         return StringType()
     found = bits & ((1 << forms.SCALE_SHIFT) - 1)
@@ -79,7 +79,7 @@ def decide(bits: int | None) -> DataType:
 
 
 def written_as(text: Column, dtype: DataType) -> Column:
-    """Whether a text column's value keeps its text, or for numbers its value, as the type.
+    """Return whether a text keeps its text, or as a number its value, in a type.
 
     Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
     """
@@ -87,18 +87,18 @@ def written_as(text: Column, dtype: DataType) -> Column:
 
 
 def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame:
-    """The struct's columns that the frame has, with the struct's types.
+    """Cast the struct's columns that the frame has to the struct's types.
 
-    Text that the type of its column would not keep ends the job.
+    Text that its column's type would not keep fails the job.
 
     Args:
-        frame: Where columns are not text, Spark's own cast is used.
+        frame: The rows; columns that are not text are cast by Spark.
         struct: Names and types.
-        file: An expression for the file that a row is of, for the error.
+        file: An expression for the file of a row, for the error.
     """
     types = {field.name: field.dataType for field in frame.schema.fields}
     fields = [field for field in struct.fields if field.name in types]
-    # Values that a select gives a name are computed once, however often they are then used.
+    # A value that a select names is computed once, even if it is used often.
     named, casts = [], []
     for number, field in enumerate(fields):
         text, dtype = col(field.name), field.dataType
@@ -108,7 +108,7 @@ def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame
             continue
         value = col(f"{VALUE}{number}")
         named += [text, text.try_cast(dtype).alias(f"{VALUE}{number}")]
-        failure = fail(
+        failure = fail_job(
             f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep "
             "as written",
             value=text,
@@ -121,7 +121,7 @@ def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame
 
 
 def _keeps(text: Column, value: Column, dtype: DataType) -> Column:
-    """Whether a text survives, given its value; null or true for no value where it is null."""
+    """Return whether a type keeps a text, given its value; null or true if the value is null."""
     if isinstance(dtype, (IntegralType, BooleanType)):
         return value.cast("string") == text
     if isinstance(dtype, DecimalType):
@@ -135,7 +135,7 @@ def _keeps(text: Column, value: Column, dtype: DataType) -> Column:
 
 
 def _same_number(text: Column, value: Column, most: int) -> Column:
-    """For a text that is longer than digits are sure to survive: whether they have."""
+    """Return whether a number kept its text, which is longer than the type surely keeps."""
     digits = F.length(text) - F.instr(text, ".").cast("boolean").cast("int")
     exact = "decimal(38,18)"
     same = value.cast("string").try_cast(exact) == text.try_cast(exact)

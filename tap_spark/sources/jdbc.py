@@ -10,11 +10,11 @@ from shared.read_only_sql import as_subquery, check_reads
 from shared.table_names import name_parts
 from tap_spark.jdbc.columns import struct_of
 from tap_spark.jdbc.dialects import dialect_for
-from tap_spark.jdbc.failures import REDISCOVER, run
+from tap_spark.jdbc.failures import REDISCOVER, with_retries
 from tap_spark.jdbc.metadata import table_info
 from tap_spark.jdbc.options import jdbc_options
-from tap_spark.jdbc.reading import Reading, database_name, session_options
-from tap_spark.jdbc.table_slices import Task, slices_of
+from tap_spark.jdbc.reading import JdbcQuery, database_name, session_options
+from tap_spark.jdbc.table_slices import JdbcRead, read_slices
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 from tap_spark.jdbc.urls import reader_options
 from tap_spark.plans import Resume, Slice, StreamPlan
@@ -34,8 +34,8 @@ class JdbcSource:
     """A table, view or query of the stream's connection.
 
     Raises:
-        SettingsError: An option is wrong, the table's name is none, or the query is not exactly
-            one statement that reads.
+        SettingsError: An option or the table's name is invalid, or the query is not exactly one
+            statement that reads.
     """
 
     def __init__(self, stream: StreamConfig) -> None:
@@ -54,7 +54,7 @@ class JdbcSource:
             self.parts = _parts(stream)
 
     def schema(self, spark: SparkSession) -> StructType:
-        """See `Source.schema`; a table's primary key is known from then on."""
+        """See `Source.schema`; also sets a table's primary key."""
         table = self._table(spark)
         if table is None:
             return struct_of(self._columns_of_query(spark))
@@ -70,7 +70,7 @@ class JdbcSource:
         key = None
         if plan.resume is Resume.REPLICATION_KEY:
             key = known[str(plan.replication_key)]
-        reading = Reading(
+        query = JdbcQuery(
             self.dialect,
             self._query() if table is None else self.dialect.table(table.parts),
             tuple(known[name] for name in plan.columns),
@@ -78,10 +78,10 @@ class JdbcSource:
             key,
         )
         if key is not None and plan.start_value is not None:
-            reading = self._since(reading, plan.start_value)
+            query = self._since(query, plan.start_value)
         split = self._split(known)
-        yield from slices_of(
-            Task(spark, self.connection, plan, self.options, reading, table, split)
+        yield from read_slices(
+            JdbcRead(spark, self.connection, plan, self.options, query, table, split)
         )
 
     def _table(self, spark: SparkSession) -> TableInfo | None:
@@ -97,37 +97,37 @@ class JdbcSource:
         return f"{text} {QUERY}"
 
     def _columns_of_query(self, spark: SparkSession) -> tuple[ColumnInfo, ...]:
-        """What Spark's reader makes of a query, as only the database knows its columns."""
+        """Describe the columns of a query, which Spark's reader asks the database for."""
         options = {**self._options(), "dbtable": self._query()}
         reader = spark.read.format("jdbc").options(**options)
-        struct = run(lambda: reader.load().schema, self.connection, self.where)
+        struct = with_retries(lambda: reader.load().schema, self.connection, self.where)
         return tuple(
             ColumnInfo(f.name, "", f.dataType.simpleString(), True, self.dialect.quote(f.name))
             for f in struct.fields
         )
 
     def _check(self, plan: StreamPlan, columns: tuple[ColumnInfo, ...]) -> None:
-        """The selected columns are there, with the types that the catalog has."""
+        """Check that the selected columns are there, with the catalog's types."""
         now = {field.name: field.dataType for field in struct_of(columns).fields}
         gone = [name for name in plan.columns if name not in now]
         if gone:
-            raise self._changed(f"the column {gone[0]!r} is gone")
+            raise self._changed(f"column {gone[0]!r} does not exist any more")
         if plan.source_schema is None:
             return
         words = {column.name: column.sql_type or column.spark_type for column in columns}
         for field in struct_from_text(plan.source_schema).fields:
             if field.name in plan.columns and now[field.name] != field.dataType:
                 raise self._changed(
-                    f"the column {field.name!r} is {words[field.name]} now, and was read as "
+                    f"column {field.name!r} is now {words[field.name]}, but the catalog has "
                     f"{field.dataType.simpleString()}"
                 )
 
     def _changed(self, text: str) -> SourceError:
         return SourceError(text, where=self.where, hint=REDISCOVER)
 
-    def _since(self, reading: Reading, start: object) -> Reading:
+    def _since(self, query: JdbcQuery, start: object) -> JdbcQuery:
         try:
-            return reading.since(start)
+            return query.since(start)
         except ValueError as error:
             raise SourceError(
                 f"the bookmark does not fit the replication key: {error}",
@@ -140,7 +140,7 @@ class JdbcSource:
         if name is None or name in known:
             return None if name is None else known[name]
         raise SettingsError(
-            f"there is no column {name!r}",
+            f"column {name!r} does not exist",
             where=Where(stream=self.stream.name, setting="options['partitionColumn']"),
             hint=f"columns: {', '.join(known)}",
         )

@@ -1,4 +1,4 @@
-"""Looks whether JSON documents hold one value each, as Spark silently reads only the first."""
+"""A check that JSON documents hold one value each, as Spark silently reads only the first."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 BLOCK = 4 * 1024 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
 MAX_TASKS = 32
-HINT = "write one object a line and leave out 'multiLine', or put them into one array"
+HINT = "write one object per line without 'multiLine', or put the values into one array"
 # Within one JSON value, no other value can begin right after the end of an array or object.
 _NEXT = re.compile(rb"[}\]]\s*[{\[]")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def checked(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
-    """The frame of some documents, made to fail where one of them holds several values.
+def checked_documents(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
+    """Return the frame of some documents; it fails if one of them holds several values.
 
     Args:
         frame: What Spark reads from the documents.
@@ -40,10 +40,10 @@ def checked(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
 
 
 def several_values(blocks: Iterable[bytes]) -> bool:
-    """Whether a text holds an array or object after its first one.
+    """Return whether a text holds an array or object after its first one.
 
     Args:
-        blocks: The text in pieces. Lines of more than `LONGEST_LINE` bytes are left out.
+        blocks: The text, block by block. Lines of more than `LONGEST_LINE` bytes are skipped.
     """
     carried = b""
     skipping = False
@@ -66,7 +66,7 @@ def _after_line_end(text: bytes) -> bool:
 
 
 def _begins_again(lines: bytes) -> bool:
-    # What only looks like two values may be within a string.
+    # What looks like two values may be inside a string.
     return _NEXT.search(lines) is not None and _NEXT.search(_STRING.sub(b"", lines)) is not None
 
 

@@ -13,11 +13,19 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 from shared.spark_errors import plain_path
 from shared.storage import open_input
 from tap_spark.sources import json_documents, paths
-from tap_spark.sources.bare_values import BareValues, places_of_text
+from tap_spark.sources.bare_values import UnquotedValues, text_fields_of
 from tap_spark.sources.files import UTF8, FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.frames import CORRUPT, FILE, col, fail, file_of, tidy, without_corrupt
+from tap_spark.sources.frames import (
+    CORRUPT,
+    FILE,
+    col,
+    fail_job,
+    file_of,
+    widen_inferred,
+    without_corrupt,
+)
 from tap_spark.sources.line_reader import BOM
-from tap_spark.sources.looks import FileLook
+from tap_spark.sources.looks import StorageFileInspector
 from tap_spark.sources.resume import LineRules
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 LONGEST_CHECKED = 64 * 1024**2
-HINT = "it is not JSON, or holds a value of another type than the catalog's"
+HINT = "it is not JSON, or has a value of another type than the catalog"
 RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
 
@@ -48,7 +56,7 @@ class JsonSource(FileSource):
         if CORRUPT in struct.names:
             self._name_corrupt(spark, struct)
         good = [field for field in struct.fields if field.name != CORRUPT]
-        tidied = tidy(self._record_type(StructType(good)))
+        tidied = widen_inferred(self._record_type(StructType(good)))
         if not isinstance(tidied, StructType) or not tidied.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
         return tidied
@@ -64,7 +72,9 @@ class JsonSource(FileSource):
         frame = self._records(frame)
         if not self.document:
             return frame
-        return json_documents.checked(frame, [file.url for file in paths.list_files(tuple(urls))])
+        return json_documents.checked_documents(
+            frame, [file.url for file in paths.list_files(tuple(urls))]
+        )
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
@@ -77,11 +87,11 @@ class JsonSource(FileSource):
         skipped = ("multiline", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
         kind = StructType(fields)
-        # An array in a line is as many records, as in Spark's own reader.
+        # Each element of an array in a line is a record, as in Spark's own reader.
         strict = options | ({"mode": "FAILFAST"} if checked else {})
         several = F.from_json("value", ArrayType(kind), strict)
         if checked:
-            failure = fail(
+            failure = fail_job(
                 "a row cannot be read", value=col("value"), file=file_of(urls), hint=HINT
             )
             whole = F.from_json("value", "array<string>").isNotNull()
@@ -92,10 +102,10 @@ class JsonSource(FileSource):
         frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
         return frame.drop(FILE)
 
-    def change_for(self, struct: StructType) -> BareValues | None:
+    def change_for(self, struct: StructType) -> UnquotedValues | None:
         """See `FileSource.change_for`."""
-        places = places_of_text(struct)
-        return None if places is None else BareValues(places)
+        text_fields = text_fields_of(struct)
+        return None if text_fields is None else UnquotedValues(text_fields)
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
@@ -104,18 +114,20 @@ class JsonSource(FileSource):
             return None
         return LineRules()
 
-    def whole_line(self, url: str, start: int, end: int) -> bool:
-        """See `GrowingFiles`; half an object is no JSON, and half a number is no record."""
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:
+        """See `GrowingFiles`: only a complete object or array is read."""
         if end - start > LONGEST_CHECKED:
             return False
         try:
-            value = orjson.loads(FileLook().read_at(url, start, end - start).removeprefix(BOM))
+            value = orjson.loads(
+                StorageFileInspector().read_at(url, start, end - start).removeprefix(BOM)
+            )
         except orjson.JSONDecodeError:
             return False
         return isinstance(value, dict | list)
 
     def _first_is_document(self) -> bool:
-        """Whether the first file that is not empty starts with an array or a pretty object."""
+        """Return whether the first non-empty file starts with an array or a pretty object."""
         for file in paths.list_files(tuple(self.paths)):
             if file.size:
                 return is_document(self._head(file.url))
@@ -138,7 +150,7 @@ class JsonSource(FileSource):
         return str(self.stream.own.get("records_path") or "")
 
     def _record_type(self, dtype: DataType) -> DataType:
-        """The type of one record inside the type of a document."""
+        """Return the type of one record inside the type of a document."""
         path = self._path()
         for number, name in enumerate(path):
             known = dtype.names if isinstance(dtype, StructType) else []
@@ -155,11 +167,11 @@ class JsonSource(FileSource):
         if isinstance(dtype, ArrayType) and isinstance(dtype.elementType, StructType):
             return dtype.elementType
         raise self.error(
-            f"records_path '{'.'.join(path)}' is no array of objects", file=self.shown_path()
+            f"records_path '{'.'.join(path)}' is not an array of objects", file=self.shown_path()
         )
 
     def _document_type(self, struct: StructType) -> StructType:
-        """The type of a document around that of its records."""
+        """Return the type of a document, given the type of its records."""
         path = self._path()
         if not path:
             return struct
@@ -176,18 +188,18 @@ class JsonSource(FileSource):
         for name in path[1:]:
             records = records.getField(name)
         problem = f"records_path '{'.'.join(path)}' is not in the document"
-        failure = fail(problem, file=F.input_file_name())
+        failure = fail_job(problem, file=F.input_file_name())
         kind = F.when(records.isNotNull(), records).otherwise(failure)
         return frame.select(F.explode(kind).alias(RECORD)).select(f"{RECORD}.*")
 
     def _name_corrupt(self, spark: SparkSession, struct: StructType) -> None:
-        """Finds a row that is not JSON, which inference has only noticed; not one that waits."""
+        """Find the row that is not JSON; inference only says that there is one."""
         fields = [*struct.fields, StructField(ANY, StringType())]
         frame = self._reader(spark).schema(StructType(fields)).json(self.paths)
         bad = frame.filter(col(CORRUPT).isNotNull()).select(
             F.input_file_name().alias(FILE), F.substring(col(CORRUPT), 1, SHOWN).alias(RECORD), ANY
         )
-        # Spark refuses queries that need no column but the one with the unreadable rows.
+        # Spark rejects queries that read only the column of unreadable rows.
         found = bad.groupBy(FILE).agg(F.first(RECORD), F.count("*"), F.first(ANY)).collect()
         waiting = self.waiting([paths.from_spark(file) for file, _, _, _ in found])
         for file, text, count, _ in found:
@@ -201,7 +213,7 @@ class JsonSource(FileSource):
 
 
 def is_document(head: bytes) -> bool:
-    """Whether a file that starts so is one JSON value over several lines, or an array."""
+    """Return whether a file that starts so is one JSON value over several lines, or an array."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"["):
         return True

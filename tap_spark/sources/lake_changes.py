@@ -1,7 +1,7 @@
-"""From a table's old and new rows to the changes a destination needs, by Spark alone.
+"""The changes a destination needs, computed by Spark from a table's old and new rows.
 
-Rows come with the commit's place in the order (`ORDER`), its time (`AT`), and whether they are
-what a row was before (`OLD`) or is from then on.
+Rows have the number of their commit (`ORDER`), its time (`AT`), and whether they are a row before
+(`OLD`) or after the commit.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _COUNT, _COPY, _HAS_NEW, _TEXT = (
 )
 
 
-def marked(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
+def with_commit_columns(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
     """Add the columns `ORDER`, `OLD` and `AT`."""
     return frame.select(
         "*", order.cast("long").alias(ORDER), old.alias(OLD), at.cast("timestamp").alias(AT)
     )
 
 
-def compared(before: DataFrame, after: DataFrame, at: Column) -> DataFrame:
-    """All rows of two versions of a table, as if the one had been replaced by the other."""
-    first = marked(before, F.lit(0), F.lit(True), at)
-    return first.unionAll(marked(after, F.lit(0), F.lit(False), at))
+def both_versions(before: DataFrame, after: DataFrame, at: Column) -> DataFrame:
+    """Return all rows of two versions of a table, as if one had replaced the other."""
+    first = with_commit_columns(before, F.lit(0), F.lit(True), at)
+    return first.unionAll(with_commit_columns(after, F.lit(0), F.lit(False), at))
 
 
 def net_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Leave out what did not change.
+    """Keep only rows that changed.
 
-    A row that a commit takes away and puts back as it was is no change. With a key, an old row is
-    left out where the same commit has a new row of its key, so that an old row that stays is a
-    deletion. Without a key every old row stays, and destinations see an update as two rows.
+    A row that a commit deletes and inserts unchanged is not a change. With a key, an old row is
+    dropped if the same commit has a new row of the key; the old rows that remain are deletions.
+    Without a key every old row remains, and destinations get an update as two rows.
 
     Args:
         frame: Rows with `ORDER`, `OLD` and `AT`.
@@ -59,7 +59,7 @@ def net_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def as_records(frame: DataFrame, *, ordered: bool) -> DataFrame:
-    """The rows as the stream has them: `_sdc_deleted_at` last, which only deleted rows have.
+    """Return the records: `_sdc_deleted_at` comes last, and only deleted rows have it.
 
     Args:
         frame: Rows with `ORDER`, `OLD` and `AT`.
@@ -71,7 +71,7 @@ def as_records(frame: DataFrame, *, ordered: bool) -> DataFrame:
 
 
 def as_first_records(frame: DataFrame) -> DataFrame:
-    """Rows of a version as the stream has them: none is deleted."""
+    """Return the rows of a version as records; none of them is deleted."""
     return _with_deleted_at(frame, F.lit(None).cast("timestamp"))
 
 
@@ -83,7 +83,7 @@ def _with_deleted_at(frame: DataFrame, deleted_at: Column) -> DataFrame:
 
 
 def _without_unchanged(frame: DataFrame) -> DataFrame:
-    """The difference of new and old rows of each commit, as multisets."""
+    """Return the difference of new and old rows of each commit; equal rows count separately."""
     fields = [field for field in frame.schema.fields if field.name not in (ORDER, OLD, AT)]
     texts = {f.name: f"{_TEXT}{n}" for n, f in enumerate(fields) if not _groups_exactly(f.dataType)}
     frame = frame.select(
@@ -115,12 +115,12 @@ def _without_unchanged(frame: DataFrame) -> DataFrame:
 
 
 def _groups_exactly(dtype: T.DataType) -> bool:
-    """Whether Spark groups by the type, and only equal values: -0.0 would be taken for 0.0."""
+    """Return whether Spark can group by the type exactly; it takes -0.0 for 0.0, for example."""
     if isinstance(dtype, T.StructType):
         return all(_groups_exactly(field.dataType) for field in dtype.fields)
     if isinstance(dtype, T.ArrayType):
         return _groups_exactly(dtype.elementType)
     if isinstance(dtype, T.StringType):
-        return dtype.simpleString() == "string"  # a collation may hold 'a' and 'A' for equal
+        return dtype.simpleString() == "string"  # in a collation 'a' may equal 'A'
     exact = (T.IntegralType, T.DecimalType, T.BooleanType, T.BinaryType)
     return isinstance(dtype, (*exact, T.DateType, T.TimestampType, T.TimestampNTZType))

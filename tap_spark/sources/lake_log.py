@@ -1,4 +1,4 @@
-"""A table's log of commits, cut into parts that are read by one Spark job each. Pure."""
+"""A table's log of commits, in groups that are each read by one Spark job. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MAX_COMMITS = 100
 MAX_ROWS = 1_000_000
 
 
-class How(Enum):
-    """How the changes of a commit can be read."""
+class ChangeReadMode(Enum):
+    """How the changes of a commit are read."""
 
     FEED = "from the log of changes"
     APPENDED = "as appended rows, one commit at a time"
@@ -19,50 +19,50 @@ class How(Enum):
 
 
 @dataclass(frozen=True)
-class Commit:
+class TableCommit:
     """One version or snapshot.
 
     Attributes:
         position: Its number.
-        before: The number of the one it follows; None where it is the first.
-        at_micros: When, in microseconds since the epoch.
-        how: How its changes can be read.
-        rows: About how many rows it changed.
-        only_new: It took no row away.
-        alone: No earlier commit may be read with it: columns changed.
+        before: The number of the commit before it; None for the first.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        how: How its changes are read.
+        rows: Approximate number of changed rows.
+        only_new: Whether it did not remove rows.
+        alone: Whether it cannot be read with earlier commits, as columns changed.
     """
 
     position: int
     before: int | None
     at_micros: int
-    how: How = How.FEED
+    how: ChangeReadMode = ChangeReadMode.FEED
     rows: int = 0
     only_new: bool = False
     alone: bool = False
 
 
-Part = tuple[Commit, ...]
+CommitGroup = tuple[TableCommit, ...]
 
 
-def parts(
-    commits: Sequence[Commit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
-) -> list[Part]:
-    """Cut a log into parts of commits that are read together, in order.
+def group_commits(
+    commits: Sequence[TableCommit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
+) -> list[CommitGroup]:
+    """Group the commits that are read together, in order.
 
     Args:
         commits: In their order.
-        max_commits: Most commits of a part.
-        max_rows: Most changed rows of a part of several commits. Neither bounds commits that are
-            compared: that costs the same for one as for many.
+        max_commits: Most commits of a group.
+        max_rows: Most changed rows of a group of several commits. Commits that are compared
+            have neither limit: comparing many costs as much as comparing one.
     """
-    found: list[list[Commit]] = []
+    found: list[list[TableCommit]] = []
     rows = 0
     for commit in commits:
         last = found[-1] if found else []
         together = bool(last) and last[0].how is commit.how and not commit.alone
-        if commit.how is How.APPENDED:
+        if commit.how is ChangeReadMode.APPENDED:
             together = False
-        elif commit.how is How.FEED:
+        elif commit.how is ChangeReadMode.FEED:
             together = together and len(last) < max_commits and rows + commit.rows <= max_rows
         if together:
             last.append(commit)
@@ -73,18 +73,18 @@ def parts(
     return [tuple(part) for part in found]
 
 
-def with_compared(commits: Sequence[Commit]) -> list[Commit]:
-    """Compare everything from the first commit that must be compared to the last, at once."""
-    found = [index for index, commit in enumerate(commits) if commit.how is How.COMPARE]
+def with_compared(commits: Sequence[TableCommit]) -> list[TableCommit]:
+    """Compare all commits at once, from the first that must be compared to the last."""
+    found = [index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE]
     if not found:
         return list(commits)
     return [
-        replace(commit, how=How.COMPARE) if found[0] <= index <= found[-1] else commit
+        replace(commit, how=ChangeReadMode.COMPARE) if found[0] <= index <= found[-1] else commit
         for index, commit in enumerate(commits)
     ]
 
 
-def halves(part: Part) -> tuple[Part, Part]:
-    """Cut a part of several commits in two."""
+def split_in_half(part: CommitGroup) -> tuple[CommitGroup, CommitGroup]:
+    """Split a group of several commits in two."""
     middle = len(part) // 2
     return part[:middle], part[middle:]

@@ -1,4 +1,4 @@
-"""What Delta and Iceberg tables have in common as sources."""
+"""The base of Delta and Iceberg sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.storage import local_path, shown
 from shared.table_names import name_parts
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.sources.failures import source_error
-from tap_spark.sources.frames import missing, prune, quoted, struct_from_text, whole
+from tap_spark.sources.frames import missing_columns, planned_slice, prune, quoted, struct_from_text
 from tap_spark.sources.lake_changes import as_first_records, as_records, net_changes
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ _OUR_STARTS = ("startingversion", "startingtimestamp", "endingversion", "endingt
 
 @dataclass(frozen=True)
 class Pinned:
-    """A table at the version that a whole run reads.
+    """A table at the version that the run reads.
 
     Attributes:
         struct: Its columns.
-        position: Version or snapshot; None where the table has none yet.
-        table_id: Tells a table from another one of the same name; None where unknown.
+        position: Version or snapshot; None if the table has none yet.
+        table_id: Identifies the table, even after another one took its name; None if unknown.
     """
 
     struct: StructType
@@ -52,11 +52,11 @@ class LakeSource(ABC):
     """A table with versions, by path or by name.
 
     Raises:
-        SourceError: The path does not exist, or path, table or options cannot be used.
+        SourceError: The path does not exist, or path, table or options are invalid.
     """
 
     kind: str
-    """As messages say it."""
+    """Name of the format in messages."""
 
     def __init__(self, stream: StreamConfig) -> None:
         self.stream = stream
@@ -70,16 +70,16 @@ class LakeSource(ABC):
         """Look up the table's newest version.
 
         Raises:
-            Exception: What Spark failed with, which becomes a SourceError.
+            Exception: Any failure of Spark; `explained` turns it into a SourceError.
         """
 
     @abstractmethod
     def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
-        """The rows of the pinned version."""
+        """Return the rows of the pinned version."""
 
     @abstractmethod
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
-        """The bookmark after the pinned version was read; None where there is none to read.
+        """Return the bookmark after the pinned version was read; None if there is none to read.
 
         Raises:
             SourceError: The table keeps no log of changes.
@@ -87,7 +87,7 @@ class LakeSource(ABC):
 
     @abstractmethod
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
-        """Whether the bookmark says where in the log the last run ended.
+        """Return whether the bookmark says where in the log the last run ended.
 
         Raises:
             SourceError: The bookmark is damaged.
@@ -97,10 +97,10 @@ class LakeSource(ABC):
     def changes(
         self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
     ) -> Iterator[Slice]:
-        """The changes after the plan's bookmark.
+        """Return the changes after the plan's bookmark.
 
         Raises:
-            SourceError: They cannot be had any more.
+            SourceError: The log does not have them any more.
         """
 
     def schema(self, spark: SparkSession) -> StructType:
@@ -121,7 +121,7 @@ class LakeSource(ABC):
     @property
     @abstractmethod
     def unit(self) -> str:
-        """What positions are called."""
+        """Name of a position: version or snapshot."""
 
     @property
     def shown(self) -> str:
@@ -129,24 +129,24 @@ class LakeSource(ABC):
         return f"{self.kind} table {self.stream.table or shown(str(self.path))}"
 
     def error(self, message: str, hint: str = "") -> SourceError:
-        """An error at this stream."""
+        """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     def changed_rows(self, frame: DataFrame, plan: StreamPlan, *, ordered: bool) -> DataFrame:
-        """Records of old and new rows."""
+        """Return the records of old and new rows."""
         net = net_changes(frame, plan.key_properties)
         return as_records(net, ordered=ordered or not plan.key_properties)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn what goes wrong inside into errors that name the stream."""
+        """Turn failures inside the block into errors that name the stream."""
         try:
             yield
         except SingerSparkError:
             raise
         except TypeChangeError as error:
             raise self.error(
-                f"{error}: the changes cannot be told across such a change of type",
+                f"{error}: changes cannot be read across this change of type",
                 f"{START_OVER}, and run --discover again",
             ) from error
         except FileNotFoundError as error:
@@ -163,16 +163,16 @@ class LakeSource(ABC):
         return source_error(self.stream.name, error)
 
     def _no_table(self) -> SourceError:
-        return self.error(f"there is no {self.shown}", "check 'path' or 'table'")
+        return self.error(f"{self.shown} does not exist", "check 'path' or 'table'")
 
     not_a_table: tuple[str, ...] = ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND")
-    """Texts that tell that the table does not exist."""
+    """Texts of errors that mean that the table does not exist."""
 
     def _slices(
         self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
     ) -> Iterator[Slice]:
         if plan.resume is not Resume.LOG_POSITION:
-            yield whole(self.rows(spark, pinned, want), plan)
+            yield planned_slice(self.rows(spark, pinned, want), plan)
         elif self.has_position(plan.bookmark):
             yield from self.changes(spark, plan, pinned, want)
         else:
@@ -183,16 +183,16 @@ class LakeSource(ABC):
     def all_rows(
         self, spark: SparkSession, pinned: Pinned, want: StructType, mark: Mapping[str, Any]
     ) -> Slice:
-        """Every row of the pinned version, none of them deleted."""
+        """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
         return Slice(as_first_records(self.rows(spark, pinned, want)), mark)
 
     def _wanted(self, plan: StreamPlan, present: StructType) -> StructType:
-        """The selected columns with the catalog's types."""
+        """Return the selected columns with the catalog's types."""
         text = plan.source_schema
         struct = prune(struct_from_text(text) if text else present, plan.schema)
         fields = {field.name: field for field in struct.fields}
-        gone = missing(plan.columns, present.names)
+        gone = missing_columns(plan.columns, present.names)
         if gone:
             raise self.error(
                 f"selected columns are no longer in the table: {', '.join(gone)}",
@@ -214,20 +214,20 @@ class LakeSource(ABC):
             if name.lower() in (*_OURS, *_OUR_RANGES, *_OUR_STARTS)
         ]
         if ours:
-            raise self.error(
-                f"the program itself sets the options {', '.join(ours)}", "leave them out"
-            )
+            raise self.error(f"tap-spark itself sets the options {', '.join(ours)}", "remove them")
 
     def _path(self) -> str:
         paths = self.stream.paths
         if len(paths) != 1:
-            raise self.error(f"a {self.kind} table has one path", "make a stream of each")
+            raise self.error(
+                f"a {self.kind} table has exactly one path", "give each table its own stream"
+            )
         local = local_path(paths[0])
         if local is None:
             return paths[0].rstrip("/")
         found = Path(local).absolute()
         if not found.is_dir():
-            raise self.error(f"there is no folder {paths[0]}", "check 'path'")
+            raise self.error(f"folder {paths[0]} does not exist", "check 'path'")
         return str(found)
 
     def _name(self) -> str:
@@ -240,6 +240,6 @@ class LakeSource(ABC):
 def _field(
     name: str, catalog: Mapping[str, StructField], present: Mapping[str, StructField]
 ) -> StructField:
-    """A column as the catalog has it; one that somebody wrote by hand, as the table has it."""
+    """Return a column of the catalog; of the table if the catalog was written by hand."""
     field = catalog.get(name) or present[name]
     return StructField(name, field.dataType, True)

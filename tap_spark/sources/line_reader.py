@@ -24,13 +24,13 @@ class LineRange:
 
     Attributes:
         url: The file.
-        number: Which file of the wave it is.
-        start: Lines that start here or later are read, ...
-        stop: ... and before here.
-        limit: Nothing at or after this byte is read.
-        aligned: `start` is the start of a line.
-        header: The first line that is not blank is a header, and left out.
-        comment: Lines that start so do not count as the header.
+        number: Index of the file among those of the job.
+        start: First byte at which a line may start.
+        stop: Byte before which a line must start.
+        limit: Byte before which reading ends.
+        aligned: Whether a line starts at `start`.
+        header: Whether to skip the first line that is not blank.
+        comment: Prefix of lines that do not count as the header.
     """
 
     url: str
@@ -44,21 +44,28 @@ class LineRange:
 
 
 def cut_ranges(
-    url: str, number: int, start: int, end: int, *, piece: int, header: bool, comment: bytes = b""
+    url: str,
+    number: int,
+    start: int,
+    end: int,
+    *,
+    range_bytes: int,
+    header: bool,
+    comment: bytes = b"",
 ) -> list[LineRange]:
-    """Cuts a line-aligned part of a file into ranges of about `piece` bytes."""
+    """Cut a line-aligned part of a file into ranges of about `range_bytes` bytes."""
     return [
         LineRange(
             url,
             number,
             at,
-            min(at + piece, end),
+            min(at + range_bytes, end),
             end,
             aligned=at == start,
             header=header and at == 0,
             comment=comment,
         )
-        for at in range(start, end, piece)
+        for at in range(start, end, range_bytes)
     ]
 
 
@@ -66,36 +73,36 @@ def reader(
     tasks: Sequence[Sequence[LineRange]],
     change: Callable[[pa.Array], pa.Array] | None = None,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function for `mapInArrow`: ids of tasks in, the lines of their ranges out.
+    """Return a function for `mapInArrow`: ids of tasks in, the lines of their ranges out.
 
     Args:
         tasks: The ranges of each task.
-        change: What to make of the lines before Spark sees them.
+        change: Changes the lines before Spark reads them.
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                for piece in tasks[task]:
-                    for lines in read_range(piece):
+                for line_range in tasks[task]:
+                    for lines in read_range(line_range):
                         yield lines if change is None else _changed(lines, change)
 
     return read
 
 
-def read_range(piece: LineRange) -> Iterator[pa.RecordBatch]:
-    """The lines of a range, without their line ends."""
+def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
+    """Read the lines of a range, without their line ends."""
     try:
-        with open_random(piece.url) as file:
-            header = piece.header
-            for values in _lines(file, piece):
-                kept = values.slice(_header_lines(values, piece.comment)) if header else values
-                header = header and not len(kept) and _only_blank(values, piece.comment)
-                numbers = pa.repeat(pa.scalar(piece.number, pa.int32()), len(kept))
+        with open_random(line_range.url) as file:
+            header = line_range.header
+            for values in _lines(file, line_range):
+                kept = values.slice(_header_lines(values, line_range.comment)) if header else values
+                header = header and not len(kept) and _only_blank(values, line_range.comment)
+                numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
                 yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
     except OSError as error:
         raise RuntimeError(
-            row_failure(problem=f"the file cannot be read: {error}", file=piece.url)
+            row_failure(problem=f"the file cannot be read: {error}", file=line_range.url)
         ) from error
 
 
@@ -106,14 +113,14 @@ def _changed(lines: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> p
 
 
 def has_line(url: str, end: int, comment: bytes = b"") -> bool:
-    """Whether a file has a line before `end` that is neither blank nor a comment."""
-    piece = LineRange(url, 0, 0, end, end, aligned=True)
+    """Return whether a file has a line before `end` that is neither blank nor a comment."""
+    line_range = LineRange(url, 0, 0, end, end, aligned=True)
     with open_random(url) as file:
-        return any(not _only_blank(values, comment) for values in _lines(file, piece))
+        return any(not _only_blank(values, comment) for values in _lines(file, line_range))
 
 
 def split_lines(data: bytes) -> pa.Array:
-    """Splits whole lines (the last line end may be missing) at every kind of line end."""
+    """Split whole lines at every kind of line end; the last line end may be missing."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not data:
@@ -123,17 +130,21 @@ def split_lines(data: bytes) -> pa.Array:
     return pc.split_pattern(pa.array([data], pa.binary()), b"\n").flatten()
 
 
-def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
-    at = piece.start if piece.aligned else next_line_start(file, piece.start, piece.limit)
-    end = piece.limit
-    if piece.stop < piece.limit:
-        end = next_line_start(file, piece.stop, piece.limit)
+def _lines(file: pa.NativeFile, line_range: LineRange) -> Iterator[pa.Array]:
+    at = (
+        line_range.start
+        if line_range.aligned
+        else next_line_start(file, line_range.start, line_range.limit)
+    )
+    end = line_range.limit
+    if line_range.stop < line_range.limit:
+        end = next_line_start(file, line_range.stop, line_range.limit)
     carried: list[bytes] = []
     while at < end:
         wanted = min(CHUNK, end - at)
         block = bytes(file.read_at(wanted, at))
         if len(block) < wanted:
-            raise OSError("it became shorter while it was read")
+            raise OSError("it was truncated while it was read")
         block = block[len(BOM) :] if at == 0 and block.startswith(BOM) else block
         at = min(at + CHUNK, end)
         last = _last_line_end(block, final=at >= end)
@@ -150,13 +161,13 @@ def _lines(file: pa.NativeFile, piece: LineRange) -> Iterator[pa.Array]:
 
 
 def _last_line_end(block: bytes, *, final: bool) -> int:
-    """Index of the last line end; a final CR may be half of a CRLF and waits for what follows."""
+    """Find the last line end; a final CR may be half of a CRLF and waits for what follows."""
     searched = len(block) if final or not block.endswith(b"\r") else len(block) - 1
     return max(block.rfind(b"\n", 0, searched), block.rfind(b"\r", 0, searched))
 
 
 def _header_lines(values: pa.Array, comment: bytes) -> int:
-    """How many lines at the start are blank, comments, or the header itself."""
+    """Count the lines at the start that are blank, comments, or the header itself."""
     for index in range(len(values)):
         if not _ignored(values[index].as_py(), comment):
             return index + 1

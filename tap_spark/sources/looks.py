@@ -1,4 +1,4 @@
-"""Looks into files from the driver: fingerprints, line ends and unfinished last lines."""
+"""Inspection of files by the driver: fingerprints, line ends and unfinished last lines."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COUNT_CHUNK = 4 * KIB * KIB
 TERMINATOR = re.compile(rb"\r\n|\n|\r")
 
 
-class FileLook:
-    """Reads bytes of files by fsspec or directly; opens anew for each look."""
+class StorageFileInspector:
+    """Inspects files, local or by fsspec; opens the file for each call."""
 
     def fingerprint(self, url: str, length: int) -> str:
-        """A hash of the first `length` bytes: all of them up to 4 MiB, else edges and samples."""
+        """Hash the first `length` bytes: all of them up to 4 MiB, else edges and samples."""
         digest = blake2b(str(length).encode(), digest_size=16)
         with open_random(url) as file:
             for start, count in _samples(length):
@@ -31,22 +31,22 @@ class FileLook:
         return digest.hexdigest()
 
     def size(self, url: str) -> int:
-        """Bytes of the file."""
+        """Return the size of the file in bytes."""
         with open_random(url) as file:
             return int(file.size())
 
     def read_at(self, url: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on; fewer at the file's end."""
+        """Read up to `length` bytes from `offset` on; fewer at the file's end."""
         with open_random(url) as file:
             return _read_at(file, offset, min(length, max(0, file.size() - offset)))
 
     def cut(self, url: str, at: int, limit: int) -> int:
-        """The first line start at or after `at`, or `limit`."""
+        """Find the first line start at or after `at`; `limit` if there is none before it."""
         with open_random(url) as file:
             return next_line_start(file, at, limit)
 
     def line_ends(self, url: str, start: int, end: int) -> int | None:
-        """Line feeds between two offsets of a local file; None for a remote one."""
+        """Count line feeds between two offsets of a local file; None for a remote one."""
         if local_path(url) is None:
             return None
         with open_random(url) as file:
@@ -56,7 +56,7 @@ class FileLook:
             )
 
     def unfinished_line(self, url: str, start: int, end: int) -> int | None:
-        """Where the last line before `end` starts, if it has no line end; `start` at the least."""
+        """Find the start of the last line before `end`, if it has no line end; at least `start`."""
         with open_random(url) as file:
             at = end
             while at > start:
@@ -72,7 +72,7 @@ class FileLook:
 
 
 def next_line_start(file: pa.NativeFile, at: int, limit: int) -> int:
-    """The first line start at or after `at` in an open file, or `limit` where there is none.
+    """Find the first line start at or after `at` in an open file; `limit` if there is none.
 
     Lines end with a line feed, a carriage return, or both, as for Spark's own readers.
     """

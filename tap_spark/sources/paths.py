@@ -1,4 +1,4 @@
-"""Which files a stream's `path` means: globs, folders and URLs, listed the way Spark lists them."""
+"""The files of a stream's `path`: globs, folders and URLs, listed as Spark lists them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True)
-class FileNow:
+class ListedFile:
     """A file as it is listed now.
 
     Attributes:
         url: Absolute path, or URL.
         size: Bytes.
-        mtime: When it last changed, as text; empty where the storage does not say.
-        partitioned: It lies in a `name=value` folder, which Spark makes a column of.
+        mtime: Time of the last change, as text; empty if the storage has none.
+        partitioned: Whether it is in a `name=value` folder, which Spark reads as a column.
     """
 
     url: str
@@ -43,10 +43,10 @@ class FileNow:
 
 
 def resolve(stream: StreamConfig) -> tuple[str, ...]:
-    """The stream's paths made absolute, and escaped where they name a file literally.
+    """Return the stream's paths, absolute, and escaped if they name a file literally.
 
     Raises:
-        SourceError: A local path names nothing.
+        SourceError: A local path does not match any file.
     """
     found = []
     for path in stream.paths:
@@ -61,7 +61,7 @@ def _resolve_local(stream: str, path: str, local: str) -> str:
         return escaped(absolute)
     if not any(glob.glob(pattern) for pattern in expanded(absolute)):  # noqa: PTH207
         raise SourceError(
-            "the path does not exist" if not _GLOB.search(path) else "nothing matches the path",
+            "the path does not exist" if not _GLOB.search(path) else "no file matches the path",
             where=Where(stream=stream, file=path),
             hint=f"looked for {absolute}" if absolute != path else "check 'path'",
         )
@@ -69,17 +69,17 @@ def _resolve_local(stream: str, path: str, local: str) -> str:
 
 
 def escaped(path: str) -> str:
-    """A literal path as Spark's globbing reads it."""
+    """Escape a literal path for Spark's globbing."""
     return _GLOB.sub(lambda match: "\\" + match.group(), path)
 
 
 def unescaped(path: str) -> str:
-    """The literal path that `escaped` was given."""
+    """Undo `escaped`."""
     return re.sub(r"\\(.)", r"\1", path)
 
 
 def expanded(pattern: str) -> list[str]:
-    """The patterns that one with `{a,b}` alternatives stands for."""
+    """Expand the `{a,b}` alternatives of a pattern."""
     match = _BRACES.search(pattern)
     if match is None:
         return [pattern]
@@ -88,13 +88,13 @@ def expanded(pattern: str) -> list[str]:
     return [full for choice in choices for full in expanded(before + choice + after)]
 
 
-def list_files(paths: tuple[str, ...]) -> list[FileNow]:
-    """Lists the data files of resolved paths, sorted by URL, each once.
+def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
+    """List the data files of resolved paths, sorted by URL, each once.
 
     Raises:
-        SourceError: A remote storage refuses, or does not answer.
+        SourceError: A remote storage rejects the request, or does not answer.
     """
-    files: dict[str, FileNow] = {}
+    files: dict[str, ListedFile] = {}
     for path in paths:
         listing = _local_files(path) if local_path(path) is not None else _listed(path)
         files.update((file.url, file) for file in listing)
@@ -102,26 +102,26 @@ def list_files(paths: tuple[str, ...]) -> list[FileNow]:
 
 
 def is_compressed(url: str) -> bool:
-    """Whether Spark undoes a compression, told by the name as Spark does."""
+    """Return whether Spark decompresses a file, which depends on its name."""
     return url.lower().endswith(COMPRESSED)
 
 
 def is_read_whole(url: str) -> bool:
-    """Whether the lines of a file cannot be read apart: compressed, or in `name=value` folders."""
+    """Return whether a file cannot be read in parts: compressed, or in `name=value` folders."""
     return is_compressed(url) or "=" in url.rpartition("/")[0]
 
 
 def from_spark(url: str) -> str:
-    """A file as it is listed, from what Spark calls it."""
+    """Turn Spark's name of a file into its URL as listed."""
     return plain_path(unquote(url))
 
 
 def spark_url(url: str) -> str:
-    """A listed file as Spark must be given it."""
+    """Turn the URL of a listed file into a path for Spark."""
     return escaped(url)
 
 
-def _local_files(path: str) -> Iterator[FileNow]:
+def _local_files(path: str) -> Iterator[ListedFile]:
     literal = unescaped(path)
     roots = [literal] if Path(literal).exists() else []
     if not roots:
@@ -130,10 +130,10 @@ def _local_files(path: str) -> Iterator[FileNow]:
         yield from _below(Path(root))
 
 
-def _below(root: Path, *, partitioned: bool = False) -> Iterator[FileNow]:
+def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
     if root.is_file():
         stat = root.stat()
-        yield FileNow(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
+        yield ListedFile(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
     elif root.is_dir():
         for child in sorted(root.iterdir()):
             if _hidden(child.name):
@@ -142,19 +142,19 @@ def _below(root: Path, *, partitioned: bool = False) -> Iterator[FileNow]:
                 yield from _below(child, partitioned=partitioned or child.is_dir())
 
 
-def _listed(path: str) -> list[FileNow]:
+def _listed(path: str) -> list[ListedFile]:
     try:
         with failures(path):
             return list(_remote_files(path))
     except OSError as error:
         raise SourceError(
-            f"the files cannot be listed: {error.strerror or error}",
+            f"cannot list the files: {error.strerror or error}",
             where=Where(file=display(path)),
             hint=storage_hint(error.errno),
         ) from error
 
 
-def _remote_files(path: str) -> Iterator[FileNow]:
+def _remote_files(path: str) -> Iterator[ListedFile]:
     scheme = path.split("://", 1)[0]
     filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", path))
     for pattern in expanded(inside):
@@ -169,10 +169,12 @@ def _remote_below(
     info: dict[str, Any],
     *,
     partitioned: bool = False,
-) -> Iterator[FileNow]:
+) -> Iterator[ListedFile]:
     if info["type"] == "file":
         mtime = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
-        yield FileNow(f"{scheme}://{name.lstrip('/')}", int(info["size"]), str(mtime), partitioned)
+        yield ListedFile(
+            f"{scheme}://{name.lstrip('/')}", int(info["size"]), str(mtime), partitioned
+        )
         return
     for child in filesystem.ls(name, detail=True):
         leaf = child["name"].rstrip("/").rpartition("/")[2]
@@ -188,5 +190,5 @@ def _hidden(name: str) -> bool:
 
 
 def display(url: str) -> str:
-    """The URL as an error may show it."""
+    """Return the URL as an error may show it."""
     return shown(url)

@@ -1,4 +1,4 @@
-"""Where reading goes on in files that grow: marks, decisions and waves. Pure but for a `Look`."""
+"""Positions in files that grow: how far they were read, and what to read next. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import date, timedelta
 from enum import Enum
 from typing import Any, Protocol
 
-from tap_spark.sources.paths import FileNow
+from tap_spark.sources.paths import ListedFile
 
 FORGET_DAYS = 30
-"""How long the mark of a file that is no longer listed is kept."""
+"""Days for which the position of a file that is no longer listed is kept."""
 
 
-class Found(str, Enum):
-    """What became of a file since its mark was made."""
+class FileChange(str, Enum):
+    """How a file changed since its position was written."""
 
     NEW = "new"
     GROWN = "grown"
@@ -25,16 +25,17 @@ class Found(str, Enum):
 
 
 @dataclass(frozen=True)
-class FileMark:
+class FilePosition:
     """How far a file was read; one entry of `bookmarks.<stream>.files`.
 
     Attributes:
         offset: Bytes read.
         size: Bytes the file had when it was planned.
-        mtime: When it had last changed then.
-        fingerprint: Of the first `offset` bytes.
-        lines: Line ends in them, for people; None where counting would cost a second download.
-        gone: Day (UTC) on which it was first not listed; None where it is listed.
+        mtime: Time of its last change then.
+        fingerprint: Hash of the first `offset` bytes.
+        lines: Line ends in them, for people who read the state; None for remote files, as
+            counting needs a second download.
+        gone: Day (UTC) on which it was first not listed; None while it is listed.
     """
 
     offset: int
@@ -45,11 +46,11 @@ class FileMark:
     gone: str | None = None
 
     @classmethod
-    def from_json(cls, value: object) -> FileMark:
-        """Reads a mark from the state.
+    def from_json(cls, value: object) -> FilePosition:
+        """Read a position from the state.
 
         Raises:
-            ValueError: It is not one.
+            ValueError: It is not a position.
         """
         if not isinstance(value, Mapping):
             raise ValueError("a file's position is not an object")
@@ -64,147 +65,154 @@ class FileMark:
                 gone=None if gone is None else date.fromisoformat(gone).isoformat(),
             )
         except (KeyError, TypeError) as error:
-            raise ValueError(f"a file's position lacks or spoils {error}") from error
+            raise ValueError(f"a file's position has a missing or wrong value: {error}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """The mark as it goes into the state."""
+        """Return the position as JSON for the state."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-class Look(Protocol):
-    """The few looks into a file that a decision needs."""
+class FileInspector(Protocol):
+    """Inspects a file as far as `plan_range` needs it."""
 
     def fingerprint(self, url: str, length: int) -> str:
-        """Of the file's first `length` bytes."""
+        """Hash the first `length` bytes of the file."""
         ...
 
     def read_at(self, url: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on."""
+        """Read up to `length` bytes from `offset` on; fewer at the file's end."""
         ...
 
     def unfinished_line(self, url: str, start: int, end: int) -> int | None:
-        """Where the last line before `end` starts, if it has no line end; `start` at the least."""
+        """Find the start of the last line before `end`, if it has no line end; at least `start`."""
         ...
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Bytes of one file to be read; `start` and `end` are line starts, or the file's end.
+class FileRange:
+    """Bytes of one file to read; `start` and `end` are line starts, or the end of the file.
 
     Attributes:
         file: The file as listed.
         start: First byte.
         end: Byte after the last.
-        found: Why it is read.
-        lines: Line ends before `start`, where known.
+        change: How the file changed.
+        lines: Line ends before `start`, if known.
     """
 
-    file: FileNow
+    file: ListedFile
     start: int
     end: int
-    found: Found
+    change: FileChange
     lines: int | None = 0
 
 
-def decide(
-    file: FileNow, mark: FileMark | None, look: Look, *, lines: bool = True
-) -> Reading | None:
-    """Decides what of a file has to be read; None where nothing has.
+def plan_range(
+    file: ListedFile, position: FilePosition | None, inspector: FileInspector, *, lines: bool = True
+) -> FileRange | None:
+    """Decide which bytes of a file to read; None if nothing is new.
 
     Args:
         file: The file as listed now.
-        mark: How far it was read, if ever.
-        look: Reads a few bytes; asked only where size or time of the file changed.
-        lines: Reading may go on after the last line read; else any growth starts it over.
+        position: How far it was read, if ever.
+        inspector: Inspects the file; called only if its size or time changed.
+        lines: Whether reading may resume after the last line; else a file that grew is read
+            again as a whole.
     """
-    if mark is None:
-        return Reading(file, 0, file.size, Found.NEW) if file.size else None
-    if file.size < mark.offset:
-        return Reading(file, 0, file.size, Found.TRUNCATED)
-    touched = (file.size, file.mtime) != (mark.size, mark.mtime)
-    if touched and look.fingerprint(file.url, mark.offset) != mark.fingerprint:
-        return Reading(file, 0, file.size, Found.REWRITTEN)
-    if file.size == mark.offset:
+    if position is None:
+        return FileRange(file, 0, file.size, FileChange.NEW) if file.size else None
+    if file.size < position.offset:
+        return FileRange(file, 0, file.size, FileChange.TRUNCATED)
+    touched = (file.size, file.mtime) != (position.size, position.mtime)
+    if touched and inspector.fingerprint(file.url, position.offset) != position.fingerprint:
+        return FileRange(file, 0, file.size, FileChange.REWRITTEN)
+    if file.size == position.offset:
         return None
-    start, found = _resume(file, mark, look) if lines else (0, Found.GROWN)
-    return Reading(file, start, file.size, found, mark.lines) if start < file.size else None
+    start, change = _resume(file, position, inspector) if lines else (0, FileChange.GROWN)
+    return FileRange(file, start, file.size, change, position.lines) if start < file.size else None
 
 
-def renewed(file: FileNow, mark: FileMark) -> FileMark:
-    """The mark of a file that has nothing to be read, so that it is not looked into again."""
-    return replace(mark, size=file.size, mtime=file.mtime)
+def refreshed(file: ListedFile, position: FilePosition) -> FilePosition:
+    """Renew the position of a file without new data, so that it is not inspected again."""
+    return replace(position, size=file.size, mtime=file.mtime)
 
 
-def kept_marks(
-    marks: Mapping[str, FileMark], listed: Collection[str], today: date
-) -> dict[str, FileMark]:
-    """The marks without those of files that have not been listed for `FORGET_DAYS`.
+def kept_positions(
+    positions: Mapping[str, FilePosition], listed: Collection[str], today: date
+) -> dict[str, FilePosition]:
+    """Drop the positions of files that have not been listed for `FORGET_DAYS`.
 
-    Where nothing is listed, as in a folder that is not mounted, all stay as they are.
+    If no file is listed, as in a folder that is not mounted, all stay as they are.
     """
     if not listed:
-        return dict(marks)
+        return dict(positions)
     known = {
-        url: replace(mark, gone=None if url in listed else mark.gone or today.isoformat())
-        for url, mark in marks.items()
+        url: replace(position, gone=None if url in listed else position.gone or today.isoformat())
+        for url, position in positions.items()
     }
     last = (today - timedelta(days=FORGET_DAYS)).isoformat()
-    return {url: mark for url, mark in known.items() if mark.gone is None or mark.gone > last}
+    return {
+        url: position
+        for url, position in known.items()
+        if position.gone is None or position.gone > last
+    }
 
 
-def _resume(file: FileNow, mark: FileMark, look: Look) -> tuple[int, Found]:
-    """Where the first line starts that was not read whole."""
-    if not mark.offset:
-        return 0, Found.GROWN
-    around = look.read_at(file.url, mark.offset - 1, 3)
+def _resume(
+    file: ListedFile, position: FilePosition, inspector: FileInspector
+) -> tuple[int, FileChange]:
+    """Find the first line that was not read as a whole."""
+    if not position.offset:
+        return 0, FileChange.GROWN
+    around = inspector.read_at(file.url, position.offset - 1, 3)
     before, after = around[:1], around[1:]
     if before in (b"\n", b"\r"):
         split_crlf = before == b"\r" and after[:1] == b"\n"
-        return mark.offset + split_crlf, Found.GROWN
+        return position.offset + split_crlf, FileChange.GROWN
     if after[:1] in (b"\n", b"\r"):
-        return mark.offset + (2 if after == b"\r\n" else 1), Found.GROWN
-    start = look.unfinished_line(file.url, 0, mark.offset)
-    return start or 0, Found.UNFINISHED
+        return position.offset + (2 if after == b"\r\n" else 1), FileChange.GROWN
+    start = inspector.unfinished_line(file.url, 0, position.offset)
+    return start or 0, FileChange.UNFINISHED
 
 
 def complete_end(
-    url: str, start: int, end: int, look: Look, whole: Callable[[str, int, int], bool]
+    url: str, start: int, end: int, inspector: FileInspector, whole: Callable[[str, int, int], bool]
 ) -> int:
-    """Where the lines end that may be read: before a last line that waits for its line end.
+    """Find the end of the lines that may be read, without an incomplete last line.
 
     Args:
         url: The file.
         start: A line start.
         end: Where the file ends.
-        look: Reads a few bytes.
-        whole: Whether a last line without line end is to be read.
+        inspector: Inspects the file.
+        whole: Returns whether a last line without line end is complete.
     """
-    at = look.unfinished_line(url, start, end)
+    at = inspector.unfinished_line(url, start, end)
     return end if at is None or whole(url, at, end) else at
 
 
 def waves(
-    readings: Sequence[Reading], wave_bytes: int, cut: Cut
-) -> Iterator[list[tuple[Reading, int, int]]]:
-    """Groups readings into waves of about `wave_bytes`, cutting long files between lines.
+    file_ranges: Sequence[FileRange], wave_bytes: int, cut: FindLineStart
+) -> Iterator[list[tuple[FileRange, int, int]]]:
+    """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
 
     Args:
-        readings: What is to be read, in order.
+        file_ranges: What is to be read, in order.
         wave_bytes: Bytes after which a wave is closed.
         cut: Finds the first line start at or after an offset.
 
     Yields:
-        Per wave the parts `(reading, start, end)`, which together cover every reading once.
+        For each wave its parts `(file_range, start, end)`; all waves cover every range once.
     """
-    wave: list[tuple[Reading, int, int]] = []
+    wave: list[tuple[FileRange, int, int]] = []
     room = wave_bytes
-    for reading in readings:
-        start = reading.start
-        while start < reading.end:
-            end = reading.end
+    for file_range in file_ranges:
+        start = file_range.start
+        while start < file_range.end:
+            end = file_range.end
             if end - start > room:
-                end = min(end, cut(reading.file.url, start + room, reading.end))
-            wave.append((reading, start, end))
+                end = min(end, cut(file_range.file.url, start + room, file_range.end))
+            wave.append((file_range, start, end))
             room -= end - start
             start = end
             if room <= 0:
@@ -214,9 +222,9 @@ def waves(
         yield wave
 
 
-class Cut(Protocol):
+class FindLineStart(Protocol):
     """Finds line starts."""
 
     def __call__(self, url: str, at: int, limit: int) -> int:
-        """The first line start at or after `at`; `limit` where there is none before it."""
+        """Find the first line start at or after `at`; `limit` if there is none before it."""
         ...

@@ -1,4 +1,4 @@
-"""Python data sources: a class of the user's own that Spark reads through (Spark 4)."""
+"""Python data sources: a user's class that Spark 4 reads through."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 START_VALUE = "singer_start_value"
 REPLICATION_KEY = "singer_replication_key"
-IMPORT_HINT = "package.module.Class is looked for in the working directory and PYTHONPATH"
+IMPORT_HINT = "package.module.Class is imported from the working directory and PYTHONPATH"
 PANDAS_HINT = "pip install 'singer-spark[python-sources]'"
 _PLAIN = re.compile(r"\W")
 
@@ -37,16 +37,16 @@ _PLAIN = re.compile(r"\W")
 class PythonSource(FrameSource):
     """The rows of a `pyspark.sql.datasource.DataSource`.
 
-    With a replication key the class is given, as options, `singer_replication_key` and, where
-    there is a bookmark or start date, `singer_start_value`; rows below it are left out anyway.
+    With a replication key the class gets the options `singer_replication_key` and, if there is a
+    bookmark or start date, `singer_start_value`; rows below it are filtered out anyway.
 
     Raises:
-        SourceError: The class cannot be imported, or is no DataSource; pandas is missing.
+        SourceError: The class cannot be imported, or is not a DataSource; pandas is missing.
     """
 
     def __init__(self, stream: StreamConfig) -> None:
         super().__init__(stream)
-        if importlib.util.find_spec("pandas") is None:  # PySpark asks for it here
+        if importlib.util.find_spec("pandas") is None:  # PySpark imports it
             raise self._refused("a Python data source needs the package pandas", PANDAS_HINT)
         self.source = _named_apart(stream.format, self._load())
 
@@ -73,14 +73,16 @@ class PythonSource(FrameSource):
         if found is None:
             raise self._refused(f"the module '{module_name}' has no '{name}'")
         if not (isinstance(found, type) and issubclass(found, DataSource)):
-            raise self._refused(f"'{self.stream.format}' is no pyspark.sql.datasource.DataSource")
+            raise self._refused(
+                f"'{self.stream.format}' is not a pyspark.sql.datasource.DataSource"
+            )
         _ship(module)
         return found
 
     def _module(self, name: str) -> ModuleType:
         here = str(Path.cwd())
         if not any(entry in ("", here) for entry in sys.path):
-            sys.path.insert(0, here)  # a program that pip installed does not look there
+            sys.path.insert(0, here)  # not on the path of a console script
         try:
             return importlib.import_module(name)
         except Exception as error:
@@ -95,9 +97,9 @@ class PythonSource(FrameSource):
 
 
 def _ship(module: ModuleType) -> None:
-    """Make executors, which may not have the module's file, get its code with each task.
+    """Send the module's code with each task, as executors may not have its file.
 
-    Installed packages are left alone: they may be large, and belong on the executors, too.
+    Installed packages are not sent: they may be large, and must be installed on executors, too.
     """
     file = os.path.realpath(getattr(module, "__file__", None) or "")
     installed = {os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
@@ -108,7 +110,7 @@ def _ship(module: ModuleType) -> None:
 
 
 def _named_apart(place: str, source: type[DataSource]) -> type[DataSource]:
-    """The class under a name that no format of Spark, nor another class, has."""
+    """Give the class a name that neither a format of Spark nor another class has."""
     digest = hashlib.sha256(place.encode()).hexdigest()[:8]
     name = f"tap_spark_{_PLAIN.sub('_', place)}_{digest}"
     body: dict[str, Any] = {"name": classmethod(lambda _: name), "__module__": source.__module__}

@@ -1,4 +1,4 @@
-"""Every format that there is: those of this package, and those of installed packages."""
+"""Every format: of this package, and of installed packages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NAMES = (
 BUILT_IN = extensions.built_in(
     SourceFormat, (f"tap_spark.sources.declared.{name}:SOURCE" for name in NAMES)
 )
-"""The formats of this package; a further one is a module of `declared` and a name above."""
+"""The formats of this package; to add one, add a module to `declared` and its name above."""
 
 
 def _agreeing(found: extensions.Declared[SourceFormat]) -> extensions.Declared[SourceFormat]:
-    """Leave out formats whose settings or aliases are another thing elsewhere."""
+    """Drop formats whose settings or aliases conflict with another format."""
     items: dict[str, SourceFormat] = {}
     problems = list(found.problems)
     for form in found.items.values():
@@ -44,7 +44,7 @@ def _clash(
     for other in known.values():
         for name in form.settings.keys() & other.settings.keys():
             if form.settings[name] != other.settings[name]:
-                return f"its setting '{name}' is another one of the format '{other.name}'"
+                return f"its setting '{name}' differs from that of the format '{other.name}'"
     taken = {name for other in known.values() for name in (other.name, *other.aliases)}
     names = {*found.items} - {form.name}
     for alias in form.aliases:
@@ -67,7 +67,7 @@ _NAMED = {name: form for form in SOURCES.values() for name in (form.name, *form.
 
 
 def source_format(name: object) -> SourceFormat | None:
-    """Find the format that a stream names; None if there is none of that name or alias."""
+    """Find a format by name or alias; None if it does not exist."""
     if is_python_source(name):
         return python.SOURCE
     return _NAMED.get(name) if isinstance(name, str) else None
@@ -79,7 +79,7 @@ def added_formats() -> dict[str, str]:
 
 
 def check_sources() -> None:
-    """Refuse to go on while an installed format cannot be used.
+    """Check that every installed format can be used.
 
     Raises:
         InvalidSettingsError: With every problem.

@@ -1,4 +1,4 @@
-"""Slices of files that grow: what is new since the bookmark, in waves that each end in one."""
+"""Slices of files that grow: what is new since the bookmark, with a bookmark after each slice."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tap_spark.sources.line_reader import (
     has_line,
     reader,
 )
-from tap_spark.sources.looks import FileLook
-from tap_spark.sources.paths import FileNow
+from tap_spark.sources.looks import StorageFileInspector
+from tap_spark.sources.paths import ListedFile
 from tap_spark.sources.positions import (
     FORGET_DAYS,
-    FileMark,
-    Found,
-    Reading,
+    FileChange,
+    FilePosition,
+    FileRange,
     complete_end,
-    decide,
-    kept_marks,
-    renewed,
+    kept_positions,
+    plan_range,
+    refreshed,
     waves,
 )
 
@@ -41,149 +41,151 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tap-spark")
 WAVE_BYTES = 1024**3
-PIECE_BYTES = 16 * 1024**2
-LOOKS = 16
-"""Files that are looked into at the same time."""
+RANGE_BYTES = 16 * 1024**2
+INSPECTION_THREADS = 16
+"""Files that are inspected at the same time."""
 FILES = "files"
 
 
-class GrowingFiles(Protocol):
-    """What a source of files does for one of its formats."""
+class ResumableFiles(Protocol):
+    """What a format does to read files that grow."""
 
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
-        """Reads whole files."""
+        """Read whole files."""
         ...
 
     def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
-        """Reads a frame of lines (`value` binary, `file` index into `urls`)."""
+        """Read a frame of lines (`value` binary, `file` index into `urls`)."""
         ...
 
     def line_change(
         self, spark: SparkSession, plan: StreamPlan
     ) -> Callable[[pa.Array], pa.Array] | None:
-        """What is to be made of lines, on executors, before `frame_of_lines` has them."""
+        """Return what changes lines, on executors, before `frame_of_lines`; None for nothing."""
         ...
 
     def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
-        """A frame without rows, to carry a bookmark."""
+        """Return a frame without rows, to carry a bookmark."""
         ...
 
     def check_file(self, url: str) -> None:
-        """Looks at the start of a file that is to be read, from there or from later on."""
+        """Check the start of a file before it is read, from its start or from later on."""
         ...
 
-    def whole_line(self, url: str, start: int, end: int) -> bool:
-        """Whether a last line without line end is to be read."""
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:
+        """Return whether a last line without line end is complete, and may be read."""
         ...
 
 
 @dataclass(frozen=True)
 class LineRules:
-    """How a format's lines are told apart.
+    """How a format's lines are split.
 
     Attributes:
-        header: Each file starts with a header line.
-        comment: Prefix of lines that do not count.
+        header: Whether each file starts with a header line.
+        comment: Prefix of lines to skip.
     """
 
     header: bool = False
     comment: bytes = b""
 
 
-def read_marks(plan: StreamPlan) -> dict[str, FileMark]:
-    """The files' marks of the plan's bookmark.
+def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
+    """Read the file positions from the plan's bookmark.
 
     Raises:
-        SourceError: The state is damaged.
+        SourceError: The state is invalid.
     """
     files = plan.bookmark.get(FILES) or {}
     try:
-        return {url: FileMark.from_json(mark) for url, mark in files.items()}
+        return {url: FilePosition.from_json(position) for url, position in files.items()}
     except (ValueError, AttributeError) as error:
         raise SourceError(
-            f"the state's file positions are damaged: {error}",
+            f"the state's file positions are invalid: {error}",
             where=Where(stream=plan.tap_stream_id),
             hint="remove the stream's bookmark to read its files from the start",
         ) from error
 
 
 def line_slices(
-    source: GrowingFiles,
+    source: ResumableFiles,
     spark: SparkSession,
     plan: StreamPlan,
-    files: Sequence[FileNow],
+    files: Sequence[ListedFile],
     rules: LineRules,
 ) -> Iterator[Slice]:
-    """Reads the lines that no earlier run has read."""
-    look = FileLook()
-    marks = read_marks(plan)
-    readings: list[Reading] = []
+    """Read the lines that no earlier run has read."""
+    inspector = StorageFileInspector()
+    positions = read_positions(plan)
+    file_ranges: list[FileRange] = []
     waiting: list[str] = []
     stuck: list[str] = []
-    for reading in _changed(plan, files, marks, look):
-        url, start = reading.file.url, reading.start
-        end = complete_end(url, start, reading.end, look, source.whole_line)
-        if end < reading.end:
-            (stuck if _is_unchanged(reading.file, marks.get(url)) else waiting).append(url)
+    for file_range in _changed(plan, files, positions, inspector):
+        url, start = file_range.file.url, file_range.start
+        end = complete_end(url, start, file_range.end, inspector, source.is_complete_line)
+        if end < file_range.end:
+            (stuck if _is_unchanged(file_range.file, positions.get(url)) else waiting).append(url)
         if not start and rules.header and not has_line(url, end, rules.comment):
             end = 0
         if end > start:
             source.check_file(url)
-            readings.append(replace(reading, end=end))
+            file_ranges.append(replace(file_range, end=end))
         elif end:
-            marks[url] = renewed(reading.file, marks[url])
+            positions[url] = refreshed(file_range.file, positions[url])
         else:
-            marks.pop(url, None)
-    tell_waiting(plan, waiting)
-    tell_stuck(plan, stuck)
-    if not readings:
-        yield from _marks_only(source, spark, plan, marks)
-    for wave in waves(readings, WAVE_BYTES, look.cut):
-        urls = [reading.file.url for reading, _, _ in wave]
-        for reading, start, end in wave:
-            marks[reading.file.url] = _mark(reading, marks.get(reading.file.url), start, end, look)
-        parts = [(reading.file.url, start, end) for reading, start, end in wave]
+            positions.pop(url, None)
+    log_waiting(plan, waiting)
+    warn_stuck(plan, stuck)
+    if not file_ranges:
+        yield from _positions_only(source, spark, plan, positions)
+    for wave in waves(file_ranges, WAVE_BYTES, inspector.cut):
+        urls = [file_range.file.url for file_range, _, _ in wave]
+        for file_range, start, end in wave:
+            positions[file_range.file.url] = _position(
+                file_range, positions.get(file_range.file.url), start, end, inspector
+            )
+        parts = [(file_range.file.url, start, end) for file_range, start, end in wave]
         lines = lines_frame(spark, parts, rules, source.line_change(spark, plan))
         frame = source.frame_of_lines(plan, lines, urls).select(*map(col, plan.columns))
-        yield Slice(frame, bookmark=_bookmark(plan, marks))
+        yield Slice(frame, bookmark=_bookmark(plan, positions))
 
 
 def file_slices(
-    source: GrowingFiles, spark: SparkSession, plan: StreamPlan, files: Sequence[FileNow]
+    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, files: Sequence[ListedFile]
 ) -> Iterator[Slice]:
-    """Reads the files that are new or have changed, each as a whole."""
-    look = FileLook()
-    marks = read_marks(plan)
-    readings = _changed(plan, files, marks, look, lines=False)
-    for reading in readings:
-        if not reading.end:
-            marks.pop(reading.file.url, None)
-        if reading.found is Found.GROWN:
+    """Read the files that are new or have changed, each as a whole."""
+    inspector = StorageFileInspector()
+    positions = read_positions(plan)
+    file_ranges = _changed(plan, files, positions, inspector, lines=False)
+    for file_range in file_ranges:
+        if not file_range.end:
+            positions.pop(file_range.file.url, None)
+        if file_range.change is FileChange.GROWN:
             log.warning(
-                "stream '%s': file '%s' has grown and is read again as a whole, as its format "
-                "cannot be read from the middle",
+                "stream '%s': file '%s' has grown: reading it again as a whole, as its format "
+                "cannot be resumed inside a file",
                 plan.stream,
-                plain_path(reading.file.url),
+                plain_path(file_range.file.url),
             )
-    readings = [reading for reading in readings if reading.end]
-    if not readings:
-        yield from _marks_only(source, spark, plan, marks)
-    for wave in waves(readings, WAVE_BYTES, lambda _url, _at, limit: limit):
-        for reading, _, end in wave:
-            digest = look.fingerprint(reading.file.url, end)
-            file = reading.file
-            marks[file.url] = FileMark(end, file.size, file.mtime, digest)
-        urls = [reading.file.url for reading, _, _ in wave]
+    file_ranges = [file_range for file_range in file_ranges if file_range.end]
+    if not file_ranges:
+        yield from _positions_only(source, spark, plan, positions)
+    for wave in waves(file_ranges, WAVE_BYTES, lambda _url, _at, limit: limit):
+        for file_range, _, end in wave:
+            digest = inspector.fingerprint(file_range.file.url, end)
+            file = file_range.file
+            positions[file.url] = FilePosition(end, file.size, file.mtime, digest)
+        urls = [file_range.file.url for file_range, _, _ in wave]
         frame = source.frame_of_files(spark, plan, urls).select(*map(col, plan.columns))
-        yield Slice(frame, bookmark=_bookmark(plan, marks))
+        yield Slice(frame, bookmark=_bookmark(plan, positions))
 
 
-def tell_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
-    """Warn of files whose last line may wait for ever."""
+def warn_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
+    """Warn of files whose last line may never get a line end."""
     if urls:
         log.warning(
-            "stream '%s': the last line of %d file(s) still waits for its line end, and they have "
-            "not changed since the last run; first '%s'; if they are complete, set "
+            "stream '%s': the last line of %d file(s) still has no line end, and they have not "
+            "changed since the last run; first '%s'; if they are complete, set "
             "'read_unterminated_line'",
             plan.stream,
             len(urls),
@@ -191,121 +193,133 @@ def tell_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
         )
 
 
-def _is_unchanged(file: FileNow, mark: FileMark | None) -> bool:
-    return mark is not None and (mark.size, mark.mtime) == (file.size, file.mtime)
+def _is_unchanged(file: ListedFile, position: FilePosition | None) -> bool:
+    return position is not None and (position.size, position.mtime) == (file.size, file.mtime)
 
 
-def _marks_only(
-    source: GrowingFiles, spark: SparkSession, plan: StreamPlan, marks: Mapping[str, FileMark]
+def _positions_only(
+    source: ResumableFiles,
+    spark: SparkSession,
+    plan: StreamPlan,
+    positions: Mapping[str, FilePosition],
 ) -> Iterator[Slice]:
-    """No rows, but a bookmark where it has changed."""
-    if marks != read_marks(plan):
-        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, marks))
+    """Yield a slice without rows, to carry the bookmark, if that has changed."""
+    if positions != read_positions(plan):
+        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, positions))
 
 
 def _changed(
     plan: StreamPlan,
-    files: Sequence[FileNow],
-    marks: dict[str, FileMark],
-    look: FileLook,
+    files: Sequence[ListedFile],
+    positions: dict[str, FilePosition],
+    inspector: StorageFileInspector,
     *,
     lines: bool = True,
-) -> list[Reading]:
-    """What is to be read; warns of files that are started over, renews marks of the others."""
-    _forget(plan, files, marks)
-    readings = []
+) -> list[FileRange]:
+    """Find what is to be read; warn of files that start over, renew other positions."""
+    _forget_positions(plan, files, positions)
+    file_ranges = []
     for file in files:
-        mark = marks.get(file.url)
-        reading = decide(file, mark, look, lines=lines)
-        if reading is not None:
-            readings.append(reading)
-        elif mark is not None:
-            marks[file.url] = renewed(file, mark)
-    for reading in readings:
-        path = plain_path(reading.file.url)
-        if reading.found in (Found.TRUNCATED, Found.REWRITTEN):
+        position = positions.get(file.url)
+        file_range = plan_range(file, position, inspector, lines=lines)
+        if file_range is not None:
+            file_ranges.append(file_range)
+        elif position is not None:
+            positions[file.url] = refreshed(file, position)
+    for file_range in file_ranges:
+        path = plain_path(file_range.file.url)
+        if file_range.change in (FileChange.TRUNCATED, FileChange.REWRITTEN):
             log.warning(
-                "stream '%s': file '%s' was %s since the last run; it is read again as a whole",
+                "stream '%s': file '%s' was %s since the last run: reading it again as a whole",
                 plan.stream,
                 path,
-                reading.found.value,
+                file_range.change.value,
             )
-        elif reading.found is Found.UNFINISHED:
+        elif file_range.change is FileChange.UNFINISHED:
             log.warning(
-                "stream '%s': the last line of file '%s' was read before it was finished; it is "
-                "read again",
+                "stream '%s': the last line of file '%s' was read before it was finished: reading "
+                "it again",
                 plan.stream,
                 path,
             )
-    return readings
+    return file_ranges
 
 
-def _forget(plan: StreamPlan, files: Sequence[FileNow], marks: dict[str, FileMark]) -> None:
-    """Drop marks of files that have long been gone."""
+def _forget_positions(
+    plan: StreamPlan, files: Sequence[ListedFile], positions: dict[str, FilePosition]
+) -> None:
+    """Drop the positions of files that have not existed for long."""
     listed = {file.url for file in files}
-    gone = len(marks.keys() - listed)
-    kept = kept_marks(marks, listed, datetime.now(timezone.utc).date())
+    gone = len(positions.keys() - listed)
+    kept = kept_positions(positions, listed, datetime.now(timezone.utc).date())
     if gone and not listed:
-        log.warning("stream '%s': no file is listed; all %d marks are kept", plan.stream, gone)
+        log.warning("stream '%s': found no files; keeping all %d file positions", plan.stream, gone)
     elif gone:
         log.info(
-            "stream '%s': %d file(s) of the bookmark are gone; %d marks are dropped after %d days",
+            "stream '%s': %d file(s) of the bookmark no longer exist; dropped the positions of "
+            "%d not listed for %d days",
             plan.stream,
             gone,
-            len(marks) - len(kept),
+            len(positions) - len(kept),
             FORGET_DAYS,
         )
-    marks.clear()
-    marks.update(kept)
+    positions.clear()
+    positions.update(kept)
 
 
-def waiting_ends(source: GrowingFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:
-    """The files whose last line waits for its line end, and where the lines before it end.
+def waiting_ends(source: ResumableFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:
+    """Return the files whose last line has no line end yet, and the end of the lines before.
 
     Raises:
-        OSError: A file cannot be looked into.
+        OSError: A file cannot be read.
     """
-    look = FileLook()
+    inspector = StorageFileInspector()
 
     def end_of(url: str) -> tuple[int, int]:
-        size = look.size(url)
-        end = complete_end(url, 0, size, look, source.whole_line)
+        size = inspector.size(url)
+        end = complete_end(url, 0, size, inspector, source.is_complete_line)
         if rules.header and end < size and not has_line(url, end, rules.comment):
             end = 0
         return end, size
 
-    with ThreadPoolExecutor(LOOKS) as pool:
-        found = zip(urls, pool.map(end_of, urls), strict=True)
-        return {url: end for url, (end, size) in found if end < size}
+    with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
+        change = zip(urls, pool.map(end_of, urls), strict=True)
+        return {url: end for url, (end, size) in change if end < size}
 
 
-def tell_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
-    """Log which files have a last line that waits."""
+def log_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
+    """Log which files have a last line without line end."""
     if urls:
         log.info(
-            "stream '%s': the last line of %d file(s) has no line end yet and waits for it; "
-            "first '%s' ('read_unterminated_line' reads such lines at once)",
+            "stream '%s': the last line of %d file(s) has no line end yet and is read once it has; "
+            "first '%s' (set 'read_unterminated_line' to read such lines at once)",
             plan.stream,
             len(urls),
             plain_path(urls[0]),
         )
 
 
-def _mark(reading: Reading, old: FileMark | None, start: int, end: int, look: FileLook) -> FileMark:
-    file = reading.file
-    before = reading.lines if start == reading.start or old is None else old.lines
-    ends = look.line_ends(file.url, start, end)
-    return FileMark(
+def _position(
+    file_range: FileRange,
+    old: FilePosition | None,
+    start: int,
+    end: int,
+    inspector: StorageFileInspector,
+) -> FilePosition:
+    file = file_range.file
+    before = file_range.lines if start == file_range.start or old is None else old.lines
+    ends = inspector.line_ends(file.url, start, end)
+    return FilePosition(
         offset=end,
         size=file.size,
         mtime=file.mtime,
-        fingerprint=look.fingerprint(file.url, end),
+        fingerprint=inspector.fingerprint(file.url, end),
         lines=None if before is None or ends is None else before + ends,
     )
 
 
-def _bookmark(plan: StreamPlan, marks: Mapping[str, FileMark]) -> dict[str, Any]:
-    entries = {url: mark.to_json() for url, mark in marks.items()}
+def _bookmark(plan: StreamPlan, positions: Mapping[str, FilePosition]) -> dict[str, Any]:
+    entries = {url: position.to_json() for url, position in positions.items()}
     kept: dict[str, Any] = json.loads(json.dumps(dict(plan.bookmark)))
     return {**kept, FILES: entries}
 
@@ -316,41 +330,41 @@ def lines_frame(
     rules: LineRules,
     change: Callable[[pa.Array], pa.Array] | None,
 ) -> DataFrame:
-    """A frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
+    """Return a frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
 
     Args:
         spark: The session.
-        parts: File, start and end, both of which are line starts or the file's end.
-        rules: How lines are told apart.
-        change: What to make of lines on executors.
+        parts: File, start and end; both are line starts or the end of the file.
+        rules: How lines are split.
+        change: Changes the lines on executors.
     """
     ranges = [
-        piece
+        line_range
         for number, (url, start, end) in enumerate(parts)
-        for piece in cut_ranges(
+        for line_range in cut_ranges(
             url,
             number,
             start,
             end,
-            piece=PIECE_BYTES,
+            range_bytes=RANGE_BYTES,
             header=rules.header,
             comment=rules.comment,
         )
     ]
-    tasks = pack(ranges, PIECE_BYTES)
+    tasks = pack(ranges, RANGE_BYTES)
     ids = spark.range(0, len(tasks), 1, len(tasks))
     return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:
-    """Puts small ranges together, so that many small files do not make as many tasks."""
+    """Put small ranges together, so that many small files do not make as many tasks."""
     tasks: list[list[LineRange]] = []
     room = 0
-    for piece in ranges:
-        size = piece.stop - piece.start
+    for line_range in ranges:
+        size = line_range.stop - line_range.start
         if size > room or not tasks:
             tasks.append([])
             room = task_bytes
-        tasks[-1].append(piece)
+        tasks[-1].append(line_range)
         room -= size
     return tasks

@@ -1,4 +1,4 @@
-"""The generator: deterministic rows of mixed types, made by Spark expressions alone."""
+"""Generated rows: deterministic, of mixed types, made by Spark expressions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tap_spark.plans import Slice, StreamPlan
-from tap_spark.sources.frames import bounded, col, whole
+from tap_spark.sources.frames import col, from_start_value, planned_slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ CASTS = {"decimal": "decimal(18,4)"}
 
 
 def column_names(count: int) -> list[str]:
-    """`id`, `updated_at`, then columns named by type and position."""
+    """Name the columns: `id`, `updated_at`, then by type and position."""
     names = ["id", "updated_at"]
     names += [f"{KINDS[(n - 2) % len(KINDS)][0]}_{n + 1}" for n in range(2, count)]
     return names[:count]
@@ -73,21 +73,21 @@ class RowsSource:
         """See `Source.slices`; the rows come in the order of `id`."""
         frame = generated_frame(spark, self.rows, self.columns, plan.columns)
         if plan.replication_key in ("id", "updated_at"):
-            yield Slice(bounded(frame, plan).select(*map(col, plan.columns)), ordered=True)
+            yield Slice(from_start_value(frame, plan).select(*map(col, plan.columns)), ordered=True)
         else:
-            yield whole(frame, plan)
+            yield planned_slice(frame, plan)
 
 
 def generated_frame(
     spark: SparkSession, rows: int, columns: int, names: Sequence[str] | None = None
 ) -> DataFrame:
-    """Give the generator's frame.
+    """Return a frame of generated rows.
 
     Args:
         spark: The session.
         rows: How many rows.
-        columns: How many columns it has.
-        names: Those of them that are wanted, in this order; None for all.
+        columns: How many columns the stream has.
+        names: The columns to return, in this order; None for all.
     """
     every = column_names(columns)
     positions = {name: position for position, name in enumerate(every)}

@@ -1,4 +1,4 @@
-"""One statement of Spark SQL that reads."""
+"""One Spark SQL statement that reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SqlSource(FrameSource):
         super().__init__(stream)
         query = stream.query or ""
         check_reads(query, "spark", Where(stream=stream.name, setting="query"))
-        # Spark runs commands at once, but knows none inside of brackets, whatever a check missed.
+        # Spark runs commands at once, but rejects them in a subquery, whatever the check missed.
         self.text = f"SELECT * FROM {as_subquery(query, 'spark')}"  # noqa: S608
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Tables and views of any catalog that Spark is configured with."""
+"""Tables and views of any catalog in Spark's configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TableSource(FrameSource):
     """A table or view.
 
     Raises:
-        SettingsError: The setting `table` is no name.
+        SettingsError: The setting `table` is not a table name.
     """
 
     def __init__(self, stream: StreamConfig) -> None:

@@ -1,7 +1,7 @@
-"""What forms the values of text columns have, found by Arrow on executors, batch by batch.
+"""The forms of the values of text columns, found by Arrow on executors, batch by batch.
 
-The set of a column's forms is one integer of bits. The bits above `SCALE_SHIFT` say which numbers
-of digits its fractions have after the point.
+The forms of a column are bits of one integer. The bits above `SCALE_SHIFT` are the numbers of
+decimal places of its fractions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _OFFSET = "(?:Z|[+-](?:(?:0[0-9]|1[0-7]):[0-5][0-9]|18:00))"
 def forms_reader(
     count: int,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function for `mapInArrow`: columns of text in, one row with the forms of each out.
+    """Return a function for `mapInArrow`: columns of text in, one row with the forms of each out.
 
     Args:
-        count: How many columns there are; those of nulls only have null for forms.
+        count: Number of columns; a column of nulls only has null for its forms.
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -57,9 +57,9 @@ def forms_reader(
 
 
 def add_forms(bits: int | None, values: pa.Array) -> int | None:
-    """The forms so far with those of more values, looking no further than a type is possible."""
+    """Add the forms of more values to those so far; stops once only text is possible."""
     values = values.drop_null()
-    # Most columns of text show that they are with a few values.
+    # A few values show that most columns are text.
     for part in (values.slice(0, _SAMPLE), values.slice(_SAMPLE)):
         if len(part) and not settled(bits):
             bits = (bits or 0) | _forms(part)
@@ -67,7 +67,7 @@ def add_forms(bits: int | None, values: pa.Array) -> int | None:
 
 
 def union(sets: Iterable[Sequence[int | None]], count: int) -> list[int | None]:
-    """The forms of each of `count` columns over all tasks."""
+    """Return the forms of each of `count` columns over all tasks."""
     found: list[int | None] = [None] * count
     for row in sets:
         found = [b if a is None else a | (b or 0) for a, b in zip(found, row, strict=True)]
@@ -75,7 +75,7 @@ def union(sets: Iterable[Sequence[int | None]], count: int) -> list[int | None]:
 
 
 def settled(bits: int | None) -> bool:
-    """Whether only text holds all these forms, whatever comes on top."""
+    """Return whether only text can hold all these forms, whatever follows."""
     if bits is None:
         return False
     forms = bits & ((1 << SCALE_SHIFT) - 1)
@@ -83,7 +83,7 @@ def settled(bits: int | None) -> bool:
 
 
 def one_scale(bits: int) -> int | None:
-    """The digits after the point, where all values are fractions that have as many."""
+    """Return the digits after the point, if all values are fractions with equally many."""
     forms, scales = bits & ((1 << SCALE_SHIFT) - 1), bits >> SCALE_SHIFT
     if forms & ~(FLOAT | FIXED) or not scales or scales & (scales - 1):
         return None
@@ -91,7 +91,7 @@ def one_scale(bits: int) -> int | None:
 
 
 def _forms(values: pa.Array) -> int:
-    """The forms of values that are not null; stops at the first that only text can hold."""
+    """Find the forms of values that are not null; stops at the first that only text can hold."""
     bits = 0
     while len(values) and not settled(bits):
         first = values[0].as_py()
@@ -121,7 +121,7 @@ def _integers(values: pa.Array) -> int:
 
 
 def _fractions(values: pa.Array) -> int:
-    # A minus counts as a digit.
+    # A minus sign counts as a digit.
     digits = pc.subtract(pc.binary_length(values), 1)
     if pc.max(digits).as_py() > MAX_FIXED_DIGITS:
         return OTHER

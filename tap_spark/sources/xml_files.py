@@ -1,4 +1,4 @@
-"""XML: one row per element of the option `rowTag`, typed without loss."""
+"""XML: one row per element of the option `rowTag`, with types that keep every value."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pyspark.sql.types import (
 )
 
 from tap_spark.sources.files import FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.frames import CORRUPT, tidy, without_corrupt
+from tap_spark.sources.frames import CORRUPT, widen_inferred, without_corrupt
 from tap_spark.sources.inference import exact_casts, infer_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-WRONG = "not well-formed, or a value of another type than 'schema' says"
+WRONG = "it is not well-formed, or has a value of another type than 'schema'"
 _SHAPED = (StructType, ArrayType, MapType, VariantType)
 
 
 class XmlSource(FileSource):
     """XML files.
 
-    The types of top-level values are inferred as CSV's are; values deeper inside stay text unless
-    the setting `schema` or the option `inferSchema` gives them types.
+    Types of top-level values are inferred as for CSV; nested values stay text unless the setting
+    `schema` or the option `inferSchema` gives them types.
     """
 
     def schema(self, spark: SparkSession) -> StructType:
@@ -41,8 +41,8 @@ class XmlSource(FileSource):
         fields = [field for field in struct.fields if field.name != CORRUPT]
         if not fields:
             tag = self.option("rowTag")
-            raise self.error(f"no element <{tag}> is in the files", "check 'rowTag'")
-        struct = StructType([StructField(f.name, tidy(f.dataType), True) for f in fields])
+            raise self.error(f"the files have no element <{tag}>", "check 'rowTag'")
+        struct = StructType([StructField(f.name, widen_inferred(f.dataType), True) for f in fields])
         if self.flag("inferSchema"):
             return struct
         return self._typed(spark, struct)
@@ -59,7 +59,7 @@ class XmlSource(FileSource):
         return exact_casts(without_corrupt(frame, WRONG), struct, here)
 
     def _typed(self, spark: SparkSession, struct: StructType) -> StructType:
-        """The struct with types for its top-level text that keep every value as written."""
+        """Return the struct with types for top-level text that keep every value as written."""
         names = [f.name for f in struct.fields if isinstance(f.dataType, StringType)]
         found = infer_types(self.rows(spark, self.paths, struct), names) if names else []
         types = dict(zip(names, found, strict=True))
@@ -68,7 +68,7 @@ class XmlSource(FileSource):
         )
 
     def _parsed(self, dtype: DataType) -> DataType:
-        """What Spark's parser is told: text for what only our own inference has typed."""
+        """Return the type for Spark's parser: text for what only our own inference has typed."""
         typed = bool(self.stream.schema) or self.flag("inferSchema")
         return dtype if typed or isinstance(dtype, _SHAPED) else StringType()
 

@@ -101,7 +101,7 @@ def test_settings_of_an_installed_source_are_checked(tmp_path: Path) -> None:
     wrong = checked(first_day="yesterday", path="x")
     assert wrong.returncode == SettingsError.exit_code
     assert "config['streams'][0]['first_day']" in wrong.stderr
-    assert "['path']: has no meaning for the format 'calendar'" in wrong.stderr
+    assert "['path']: does not apply to the format 'calendar'" in wrong.stderr
     assert "['last_day']: is required for the format 'calendar'" in wrong.stderr
 
 

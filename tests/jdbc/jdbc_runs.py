@@ -1,4 +1,4 @@
-"""Reads streams of databases the way a run does: discovery, planning, slices."""
+"""Reads of database streams as in a run: discovery, planning, slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads tables plainly, by the expressions and types that the metadata gives."""
+"""Plain reads of tables, with the expressions and types of the metadata."""
 
 from __future__ import annotations
 

@@ -14,11 +14,10 @@ from shared.spark_settings import SparkSettings
 from shared.table_names import name_parts
 from tap_spark.catalog import metadata_of
 from tap_spark.config import TapConfig
-from tap_spark.connections import FoundTable, databases
+from tap_spark.connections import DiscoveredTable, databases
 from tap_spark.discovery import catalog_for
 from tap_spark.jdbc.dialects import dialect_for
-from tap_spark.jdbc.metadata import Database as Asked
-from tap_spark.jdbc.metadata import ask_with, table_info
+from tap_spark.jdbc.metadata import JdbcQueryRunner, query_runner, table_info
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -73,9 +72,9 @@ def shop(postgres: Database) -> Database:
     return postgres
 
 
-def found(spark: Any, shop: Database, **changes: Any) -> dict[str, FoundTable]:
+def found(spark: Any, shop: Database, **changes: Any) -> dict[str, DiscoveredTable]:
     connection = shop.connection(**changes)
-    return {item.stream.name: item for item in databases.Database(connection).tables(spark)}
+    return {item.stream.name: item for item in databases.DatabaseTables(connection).tables(spark)}
 
 
 def test_tables(lake_spark: Any, shop: Database) -> None:
@@ -107,9 +106,9 @@ def test_tables(lake_spark: Any, shop: Database) -> None:
     assert lines.struct.names == ["Line No", "Größe"]
 
 
-def test_three_queries_tell_everything(lake_spark: Any, shop: Database) -> None:
+def test_three_queries_describe_everything(lake_spark: Any, shop: Database) -> None:
     asked: list[str] = []
-    ask = ask_with(lake_spark, shop.connection())
+    ask = query_runner(lake_spark, shop.connection())
 
     class Counting:
         def __call__(self, query: str, texts: Any = ()) -> list[dict[str, Any]]:
@@ -125,7 +124,7 @@ def test_three_queries_tell_everything(lake_spark: Any, shop: Database) -> None:
 def test_one_table_alone_is_described_the_same(lake_spark: Any, shop: Database) -> None:
     dialect = dialect_for(shop.url)
     connection = shop.connection()
-    for table in dialect.tables(ask_with(lake_spark, connection)):
+    for table in dialect.tables(query_runner(lake_spark, connection)):
         one = table_info(lake_spark, connection, table.parts)
         assert (one.columns, one.primary_key) == (table.columns, table.primary_key)
         assert (one.kind, one.row_count) == (table.kind, table.row_count)
@@ -149,7 +148,7 @@ def test_hostile_names(lake_spark: Any, shop: Database, name: str) -> None:
     dialect = dialect_for(shop.url)
     condition = f"WHERE {dialect.key(column)} > {dialect.literal(1000, column)}"
     assert texts(read(lake_spark, connection, table, condition)) == []
-    with pytest.raises(SourceError, match="there is no table or view"):
+    with pytest.raises(SourceError, match=r"table or view .* does not exist"):
         table_info(lake_spark, connection, (name, name))
     assert shop.value("select count(*) from victim") == "0"
 
@@ -223,7 +222,7 @@ def test_texts_compare_as_spark_orders_them(lake_spark: Any, shop: Database) -> 
 
 
 def test_names_of_metadata_are_in_lower_case(lake_spark: Any, shop: Database) -> None:
-    ask = Asked(lake_spark, shop.connection())
+    ask = JdbcQueryRunner(lake_spark, shop.connection())
     assert ask('SELECT 1 AS "Up"') == [{"up": 1}]
     assert ask("SELECT 1 AS a", ["a"]) == [{"a": "1"}]
     assert ask.struct("SELECT 1 AS a").simpleString() == "struct<a:int>"

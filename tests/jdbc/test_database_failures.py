@@ -1,4 +1,4 @@
-"""What can go wrong with a database: one clear line, no secret, and again where that may help."""
+"""Failures of databases: one clear line without secrets, and retries if they may help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.jdbc import failures
-from tap_spark.jdbc.failures import PassingSourceError, database_error, run, shown
+from tap_spark.jdbc.failures import TransientSourceError, database_error, one_line, with_retries
 from tap_spark.sources.failures import source_error
 
 WHERE = Where(stream="s")
@@ -66,7 +66,7 @@ def test_what_an_sqlstate_means(state: str, passes: bool, hint: str) -> None:
     error = database_error(FakeJavaError("FATAL: something", state), WHERE)
     assert error is not None
     assert error.retryable is passes
-    assert isinstance(error, PassingSourceError) is passes
+    assert isinstance(error, TransientSourceError) is passes
     assert hint in str(error)
     assert str(error).startswith("stream 's': the database says: FATAL: something")
     assert error.exit_code == 3
@@ -84,7 +84,7 @@ def test_what_an_sqlstate_means(state: str, passes: bool, hint: str) -> None:
         ("ERROR: cannot execute INSERT in a read-only transaction", False, "must not write"),
     ],
 )
-def test_over_spark_connect_the_text_has_to_tell(text: str, passes: bool, hint: str) -> None:
+def test_over_spark_connect_the_text_decides(text: str, passes: bool, hint: str) -> None:
     error = database_error(Exception(f"(org.postgresql.util.PSQLException) {text}"), WHERE)
     assert error is not None
     assert (error.retryable, hint in str(error)) == (passes, True)
@@ -95,14 +95,14 @@ def test_other_errors_are_not_of_a_database() -> None:
     assert database_error(Exception("[PATH_NOT_FOUND] Path does not exist"), WHERE) is None
 
 
-def test_a_missing_driver_is_told() -> None:
+def test_a_missing_driver_is_reported() -> None:
     text = "java.lang.ClassNotFoundException: org.x.Driver\n at spark.jdbc.DriverRegistry"
     error = database_error(Exception(text), WHERE)
-    assert "its driver org.x.Driver is not there" in str(error)
+    assert "driver org.x.Driver is not installed" in str(error)
     assert "'package'" in str(error)
 
 
-def test_the_network_cause_is_told() -> None:
+def test_the_network_cause_is_reported() -> None:
     error = FakeJavaError("The connection attempt failed.", "08001")
     error.args = (error.args[0] + "\nCaused by: java.net.UnknownHostException: no.such.host",)
     assert "UnknownHostException: no.such.host" in str(database_error(error, WHERE))
@@ -111,11 +111,11 @@ def test_the_network_cause_is_told() -> None:
 @given(st.text(min_size=1, max_size=20).filter(str.strip))
 def test_secrets_are_never_shown(secret: str) -> None:
     text = f"cannot log in with <{secret}> to jdbc:x://h/d?password={secret}&a=b"
-    assert f"<{secret}>" not in shown(text, [secret])
+    assert f"<{secret}>" not in one_line(text, [secret])
 
 
 def test_secrets_of_urls_are_hidden_without_knowing_them() -> None:
-    assert shown("bad url jdbc:x://h/d?user=a&password=hunter2&ssl=1") == (
+    assert one_line("bad url jdbc:x://h/d?user=a&password=hunter2&ssl=1") == (
         "bad url jdbc:x://h/d?user=a&password=***&ssl=1"
     )
 
@@ -138,7 +138,7 @@ def attempts(states: list[str | None], retries: int) -> tuple[Any, list[float]]:
 
     connection = ConnectionConfig("pg", url="jdbc:postgresql://h/d", retries=retries)
     try:
-        return run(action, connection, sleep=waits.append), waits
+        return with_retries(action, connection, sleep=waits.append), waits
     except SourceError as error:
         return error, waits
 
@@ -163,7 +163,7 @@ def test_what_does_not_pass_is_not_tried_again() -> None:
     assert waits == []
 
 
-def test_our_own_errors_and_bugs_go_through() -> None:
+def test_our_own_errors_and_bugs_are_not_changed() -> None:
     connection = ConnectionConfig("pg", url="jdbc:postgresql://h/d")
     for error in (SettingsError("x"), ValueError("x")):
 
@@ -171,7 +171,7 @@ def test_our_own_errors_and_bugs_go_through() -> None:
             raise error
 
         with pytest.raises(type(error)):
-            run(action, connection, sleep=lambda _: None)
+            with_retries(action, connection, sleep=lambda _: None)
 
 
 def test_waits_never_grow_beyond_a_limit() -> None:

@@ -1,4 +1,4 @@
-"""Both programs over a real PostgreSQL: discovery, choice, state, and connections that are cut."""
+"""Both programs over a real PostgreSQL: discovery, selection, state, and lost connections."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def records(output: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
-def test_discover_choose_load_and_go_on(shop: Database, tmp_path: Path) -> None:
+def test_discover_select_load_and_resume(shop: Database, tmp_path: Path) -> None:
     runs = Runs(tmp_path, shop)
     found = runs.run(runs.tap("--discover"))
     assert found.returncode == 0, found.stderr.decode()
@@ -144,7 +144,7 @@ def test_a_connection_that_is_cut_is_tried_again(
         assert tap.wait(60) == 0, (tmp_path / "log").read_text()
     text = (tmp_path / "log").read_text()
     assert cut > 0
-    assert "trying again in" in text
+    assert "retrying in" in text
     assert "Traceback" not in text
     sent = [json.loads(line) for line in lines]
     versions = [m["version"] for m in sent if m["type"] == "ACTIVATE_VERSION"]

@@ -1,4 +1,4 @@
-"""Quotes, values and types of each database, without one."""
+"""Quotes, values and types of each database, without a server."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_years_before_1_and_after_9999(day: str, postgresql: str, duckdb: str) -
         assert dialect_for(URLS[database]).literal(day, column("date")) == f"DATE '{written}'"
     for database in ("oracle", "sqlserver", "mysql", "other"):
         if not day.startswith("0"):
-            with pytest.raises(ValueError, match="beyond the years"):
+            with pytest.raises(ValueError, match=r"the year of .* is not supported"):
                 dialect_for(URLS[database]).literal(day, column("date"))
 
 
@@ -169,7 +169,7 @@ def test_types_of_spark() -> None:
     assert [f.dataType.simpleString() for f in struct_of(items)] == [
         item.spark_type for item in items
     ]
-    with pytest.raises(ValueError, match="no type"):
+    with pytest.raises(ValueError, match="not a Spark type"):
         spark_type("nonsense")
     assert custom_schema([ColumnInfo("a`b", "x", "int", True, "x", "bigint")]) == "`a``b` bigint"
     assert custom_schema(items) is None

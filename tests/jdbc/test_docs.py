@@ -1,4 +1,4 @@
-"""docs/databases.md names every type and every refused property."""
+"""docs/databases.md names every type and every rejected property."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tap_spark.jdbc.dialects import duckdb, mysql, oracle, postgresql_types, sqlserver
-from tap_spark.jdbc.urls import DANGEROUS
+from tap_spark.jdbc.driver_properties import DANGEROUS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "databases.md").read_text(encoding="utf-8")
 TYPES = {

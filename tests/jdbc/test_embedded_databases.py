@@ -11,7 +11,7 @@ from table_reads import read, texts
 
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.jdbc.dialects import dialect_for
-from tap_spark.jdbc.metadata import ask_with, table_info
+from tap_spark.jdbc.metadata import query_runner, table_info
 from tap_spark.jdbc.tables import TableInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -45,7 +45,7 @@ create view s2.looks as select 1 as x;
 
 
 def described(spark: Any, connection: ConnectionConfig) -> dict[str, TableInfo]:
-    found = dialect_for(str(connection.url)).tables(ask_with(spark, connection))
+    found = dialect_for(str(connection.url)).tables(query_runner(spark, connection))
     for table in found:
         assert table_info(spark, connection, table.parts) == table
     return {table.name: table for table in found}

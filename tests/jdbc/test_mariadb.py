@@ -11,7 +11,7 @@ from table_reads import read, texts
 
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.jdbc.dialects import dialect_for
-from tap_spark.jdbc.metadata import ask_with, table_info
+from tap_spark.jdbc.metadata import query_runner, table_info
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -54,7 +54,7 @@ def mariadb(lake_spark: Any) -> Iterator[ConnectionConfig]:
 
 
 def test_tables(lake_spark: Any, mariadb: ConnectionConfig) -> None:
-    found = dialect_for(str(mariadb.url)).tables(ask_with(lake_spark, mariadb))
+    found = dialect_for(str(mariadb.url)).tables(query_runner(lake_spark, mariadb))
     tables = {table.name: table for table in found}
     assert set(tables) == {"every", "looks", HOSTILE}
     for table in found:

@@ -1,4 +1,4 @@
-"""Cutting a table into parts: every row is in exactly one of them."""
+"""Parts of a table: every row is in exactly one of them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 from tap_spark.jdbc.partitions import (
     MAX_PARTS,
     SLICE_ROWS,
-    Cut,
-    KeyFacts,
-    Range,
-    TableFacts,
+    KeyInterval,
+    KeyStatistics,
+    PartPlan,
+    TableStatistics,
     as_number,
-    can_cut,
+    can_split,
     even_bounds,
     from_number,
-    grouped,
+    group_ranges,
     key_ranges,
     page_conditions,
     page_starts,
     part_count,
-    plan_cut,
+    plan_parts,
     range_condition,
-    thinned,
+    spread_evenly,
 )
 
 MIB = 1024**2
 KEYS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
 
 
-def holds(part: Range, key: int | None) -> bool:
+def holds(part: KeyInterval, key: int | None) -> bool:
     """What the condition of a range says in SQL."""
     if key is None:
         return part.low is None
@@ -69,10 +69,10 @@ def test_every_block_is_in_exactly_one_part(pages: int, parts: int, block: int) 
 
 @given(st.lists(st.integers(), unique=True, max_size=60), st.integers(1, 40), st.integers(1, 9))
 def test_groups_keep_every_range_in_order(values: list[int], ranges: int, count: int) -> None:
-    kept = thinned(sorted(values), ranges)
+    kept = spread_evenly(sorted(values), ranges)
     assert len(kept) <= max(ranges - 1, 0) or len(values) < ranges
     parts = key_ranges(kept)
-    groups = grouped(parts, count)
+    groups = group_ranges(parts, count)
     assert [part for group in groups for part in group] == list(parts)
     assert all(groups)
     assert len(groups) <= count
@@ -89,16 +89,16 @@ def test_groups_keep_every_range_in_order(values: list[int], ranges: int, count:
     ],
 )
 def test_numbers_and_keys_are_inverse(kind: str, value: Any) -> None:
-    assert can_cut(kind)
+    assert can_split(kind)
     assert from_number(as_number(value, kind), kind) == value
     following = from_number(as_number(value, kind) + 1, kind)
     assert as_number(following, kind) == as_number(value, kind) + 1
 
 
 def test_what_cannot_be_cut_evenly() -> None:
-    assert not can_cut("string")
-    assert not can_cut("decimal(10,2)")
-    assert not can_cut("double")
+    assert not can_split("string")
+    assert not can_split("decimal(10,2)")
+    assert not can_split("double")
 
 
 def test_one_value_and_skewed_keys_make_fewer_parts() -> None:
@@ -111,54 +111,54 @@ def test_one_value_and_skewed_keys_make_fewer_parts() -> None:
 @pytest.mark.parametrize(
     ("facts", "parallelism", "wanted", "parts"),
     [
-        (TableFacts(), 8, None, 1),
-        (TableFacts(size=0), 8, None, 1),
-        (TableFacts(size=1), 8, None, 1),
-        (TableFacts(size=17 * MIB), 8, None, 2),
-        (TableFacts(size=10**12), 4, None, 4),
-        (TableFacts(size=10**12), 400, None, MAX_PARTS),
-        (TableFacts(rows=10**9), 3, None, 3),
-        (TableFacts(rows=10), 3, None, 1),
-        (TableFacts(size=1), 2, 40, 40),
+        (TableStatistics(), 8, None, 1),
+        (TableStatistics(size=0), 8, None, 1),
+        (TableStatistics(size=1), 8, None, 1),
+        (TableStatistics(size=17 * MIB), 8, None, 2),
+        (TableStatistics(size=10**12), 4, None, 4),
+        (TableStatistics(size=10**12), 400, None, MAX_PARTS),
+        (TableStatistics(rows=10**9), 3, None, 3),
+        (TableStatistics(rows=10), 3, None, 1),
+        (TableStatistics(size=1), 2, 40, 40),
     ],
 )
 def test_small_tables_are_read_in_one_part(
-    facts: TableFacts, parallelism: int, wanted: int | None, parts: int
+    facts: TableStatistics, parallelism: int, wanted: int | None, parts: int
 ) -> None:
     assert part_count(facts, parallelism, wanted) == parts
 
 
 def test_a_full_table_is_divided_by_blocks() -> None:
-    facts = TableFacts(pages=1000, size=8 * MIB, rows=10**6)
-    assert plan_cut(facts, 4) == Cut(pages=(0, 250, 500, 750))
-    assert plan_cut(facts, 1) == Cut()
-    assert plan_cut(TableFacts(rows=10**9), 4) == Cut()
+    facts = TableStatistics(pages=1000, size=8 * MIB, rows=10**6)
+    assert plan_parts(facts, 4) == PartPlan(pages=(0, 250, 500, 750))
+    assert plan_parts(facts, 1) == PartPlan()
+    assert plan_parts(TableStatistics(rows=10**9), 4) == PartPlan()
 
 
-def facts(rows: int, **key: Any) -> TableFacts:
+def facts(rows: int, **key: Any) -> TableStatistics:
     bounds = tuple(range(0, 1010, 10))
-    known = KeyFacts(**{"indexed": True, "bounds": bounds, "correlation": 1.0, **key})
-    return TableFacts(pages=1000, size=rows * 100, rows=rows, key=known)
+    known = KeyStatistics(**{"indexed": True, "bounds": bounds, "correlation": 1.0, **key})
+    return TableStatistics(pages=1000, size=rows * 100, rows=rows, key=known)
 
 
 def test_few_rows_above_the_bookmark_are_found_by_the_index() -> None:
-    cut = plan_cut(facts(10**6), 4, start=995, key_type="long")
-    assert cut == Cut(slices=((Range(),),))
-    cut = plan_cut(facts(10**6), 4, start=2000, key_type="long")
-    assert cut == Cut(slices=((Range(),),))
-    cut = plan_cut(facts(9 * SLICE_ROWS), 4, start=900, key_type="long")
+    cut = plan_parts(facts(10**6), 4, start=995, key_type="long")
+    assert cut == PartPlan(slices=((KeyInterval(),),))
+    cut = plan_parts(facts(10**6), 4, start=2000, key_type="long")
+    assert cut == PartPlan(slices=((KeyInterval(),),))
+    cut = plan_parts(facts(9 * SLICE_ROWS), 4, start=900, key_type="long")
     assert [len(parts) for parts in cut.slices] == [4]
 
 
-def test_without_an_index_the_table_is_looked_at_once() -> None:
-    cut = plan_cut(facts(10**8, indexed=False), 4, start=995, key_type="long")
-    assert cut == Cut(pages=(0, 250, 500, 750))
-    cut = plan_cut(facts(10**8, bounds=()), 4, start=995, key_type="long")
+def test_without_an_index_the_table_is_scanned_once() -> None:
+    cut = plan_parts(facts(10**8, indexed=False), 4, start=995, key_type="long")
+    assert cut == PartPlan(pages=(0, 250, 500, 750))
+    cut = plan_parts(facts(10**8, bounds=()), 4, start=995, key_type="long")
     assert cut.pages
 
 
-def test_a_large_incremental_stream_comes_in_slices() -> None:
-    cut = plan_cut(facts(10 * SLICE_ROWS), 4, key_type="long")
+def test_a_large_incremental_stream_is_read_in_slices() -> None:
+    cut = plan_parts(facts(10 * SLICE_ROWS), 4, key_type="long")
     assert len(cut.slices) == 10
     assert all(len(parts) == 4 for parts in cut.slices)
     every = [part for parts in cut.slices for part in parts]
@@ -166,10 +166,10 @@ def test_a_large_incremental_stream_comes_in_slices() -> None:
     assert every[0].low is None and every[-1].high is None
 
 
-def test_a_table_that_lies_in_another_order_is_not_cut_into_slices_unless_asked() -> None:
+def test_a_table_in_another_order_is_not_sliced_unless_asked() -> None:
     scattered = facts(10 * SLICE_ROWS, correlation=0.01)
-    assert plan_cut(scattered, 4, key_type="long").pages
-    assert len(plan_cut(scattered, 4, key_type="long", ordered=True).slices) == 10
+    assert plan_parts(scattered, 4, key_type="long").pages
+    assert len(plan_parts(scattered, 4, key_type="long", ordered=True).slices) == 10
 
 
 @given(
@@ -181,9 +181,9 @@ def test_a_table_that_lies_in_another_order_is_not_cut_into_slices_unless_asked(
     st.booleans(),
 )
 def test_any_plan_reads_every_row_once(bounds, start, parts, rows, key, ordered) -> None:
-    known = KeyFacts(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
-    table = TableFacts(pages=100, rows=rows, key=known)
-    cut = plan_cut(table, parts, start, "long", ordered=ordered)
+    known = KeyStatistics(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
+    table = TableStatistics(pages=100, rows=rows, key=known)
+    cut = plan_parts(table, parts, start, "long", ordered=ordered)
     if cut.slices:
         every = [part for piece in cut.slices for part in piece]
         assert sum(holds(part, key) for part in every) == 1
@@ -194,7 +194,7 @@ def test_any_plan_reads_every_row_once(bounds, start, parts, rows, key, ordered)
 
 def test_conditions() -> None:
     def condition(low: Any, high: Any) -> str | None:
-        return range_condition('"k"', Range(low, high), str)
+        return range_condition('"k"', KeyInterval(low, high), str)
 
     assert condition(None, None) is None
     assert condition(None, 5) == '("k" < 5 OR "k" IS NULL)'

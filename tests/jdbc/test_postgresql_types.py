@@ -1,4 +1,4 @@
-"""Every common type of a real PostgreSQL: what discovery says, and each value that is read."""
+"""Every common type of a real PostgreSQL: its catalog entry, and each value as read."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_keys(table: TableInfo) -> None:
     }
 
 
-def test_nan_where_null_is_not_allowed_fails_loudly(lake_spark: Any, postgres: Database) -> None:
+def test_nan_in_a_column_without_nulls_is_an_error(lake_spark: Any, postgres: Database) -> None:
     postgres.run("create table strict (n numeric(5,2) not null); insert into strict values ('NaN')")
     found = table_info(lake_spark, postgres.connection(), ("public", "strict"))
     with pytest.raises(Exception, match="NaN"):
@@ -251,7 +251,7 @@ def test_intervals_and_ranges_of_time(lake_spark: Any, postgres: Database) -> No
     assert row["r"] is not None
 
 
-def test_servers_before_14_have_no_exact_epoch(lake_spark: Any, postgres: Database) -> None:
+def test_servers_before_14_lack_an_exact_epoch(lake_spark: Any, postgres: Database) -> None:
     old = {"element": None, "builtin": True, "version": 130000, "nullable": True}
     postgres.run("""create table moments as
         select timestamptz '1000-02-03 04:05:06.654321+00' + i * interval '97 days 1.000001 second'

@@ -1,4 +1,4 @@
-"""Databases that refuse, change or go away while streams are read: a real PostgreSQL."""
+"""Databases that reject, change or stop while streams are read: a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_database_that_does_not_exist(lake_spark, postgres):
     assert "'url'" in failure(lake_spark, table_stream(postgres, "t", url=url))
 
 
-def test_no_permission(lake_spark, postgres):
+def test_a_missing_permission(lake_spark, postgres):
     stream = table_stream(postgres, "secret", user="narrow_reader", password="reads only")
     text = failure(lake_spark, stream)
     assert "permission denied" in text
@@ -67,7 +67,7 @@ def test_no_permission(lake_spark, postgres):
 
 
 def test_a_table_that_does_not_exist(lake_spark, postgres):
-    assert "no table or view 'public.nope'" in failure(
+    assert "table or view 'public.nope' does not exist" in failure(
         lake_spark, table_stream(postgres, "public.nope")
     )
 
@@ -84,8 +84,8 @@ def test_a_table_dropped_since_discovery(lake_spark, postgres):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("drop column v", "the column 'v' is gone"),
-        ("rename column v to w", "the column 'v' is gone"),
+        ("drop column v", "column 'v' does not exist any more"),
+        ("rename column v to w", "column 'v' does not exist any more"),
         ("alter column n type bigint", "the column 'n' is bigint now"),
         ("alter column v type int using 1", "the column 'v' is integer now"),
     ],

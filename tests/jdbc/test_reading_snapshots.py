@@ -1,4 +1,4 @@
-"""Tables that others write to while they are read: one moment, nothing lost."""
+"""Tables that change while they are read: one snapshot, nothing lost."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_slices_see_one_moment_too(lake_spark, postgres, tmp_path, monkeypatch):
         assert sum(row.money for row in rows) == TOTAL
 
 
-def test_the_snapshot_is_let_go(lake_spark, postgres):
+def test_the_snapshot_is_released(lake_spark, postgres):
     stream = table_stream(postgres, "accounts", partitions=3)
     open_ones = "select count(*) from pg_stat_activity where application_name = 'tap-spark'"
     pieces = slices_of(lake_spark, stream)

@@ -1,4 +1,4 @@
-"""A database that shares no snapshots: one part, unless the user asks for more."""
+"""A database that cannot share snapshots: one part, unless the user asks for more."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_sessions_read_only(lake_spark, file):
     assert rows_of(lake_spark, stream(file, query='select count(*) n from "t""x";')) == [(2000,)]
 
 
-def test_a_file_that_is_gone(lake_spark, file):
+def test_a_missing_file(lake_spark, file):
     config = StreamConfig(
         "s",
         "jdbc",

@@ -149,7 +149,7 @@ def test_hostile_names(lake_spark, postgres):
     assert postgres.value("select count(*) from one") == "1"
 
 
-def test_only_selected_columns_are_asked_for(lake_spark, postgres):
+def test_only_selected_columns_are_queried(lake_spark, postgres):
     (piece,) = slices_of(lake_spark, table_stream(postgres, "nullable"), deselect=["k"])
     assert piece.frame.columns == ["v"]
     plan = piece.frame._jdf.queryExecution().executedPlan().toString()
@@ -249,7 +249,7 @@ def test_large_incremental_streams_come_in_slices_with_bookmarks(
     assert sorted(seen) == list(range(1, 20_001))
 
 
-def test_a_run_that_was_cut_goes_on_from_the_last_slice(lake_spark, postgres, small_slices):
+def test_a_killed_run_resumes_after_the_last_slice(lake_spark, postgres, small_slices):
     stream = table_stream(postgres, "many", replication_key="id", partitions=1)
     before: list[int] = []
     mark: Any = None
@@ -263,7 +263,7 @@ def test_a_run_that_was_cut_goes_on_from_the_last_slice(lake_spark, postgres, sm
     assert len(before) + len(after) == 20_000
 
 
-def test_slices_in_order_where_sorting_is_asked_for(lake_spark, postgres, small_slices):
+def test_slices_are_ordered_if_sorting_is_set(lake_spark, postgres, small_slices):
     stream = table_stream(
         postgres, "many", replication_key="u", sort_by_replication_key=True, partitions=2
     )
@@ -272,7 +272,7 @@ def test_slices_in_order_where_sorting_is_asked_for(lake_spark, postgres, small_
     assert all(piece.ordered and piece.bookmark is None for piece in pieces)
 
 
-def test_sparks_own_options_divide_a_table(lake_spark, postgres):
+def test_sparks_own_options_split_a_table(lake_spark, postgres):
     options = {
         "partitioncolumn": "k",
         "lowerBound": "0",

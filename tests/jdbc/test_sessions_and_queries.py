@@ -1,4 +1,4 @@
-"""What a database is told: how sessions begin, and the SELECT of a stream. Without one."""
+"""Sessions and SELECT statements of a stream, without a server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from shared.errors import SettingsError
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.jdbc.dialects import dialect_for
 from tap_spark.jdbc.options import JdbcOptions, jdbc_options
-from tap_spark.jdbc.reading import Reading, database_name, session_options
+from tap_spark.jdbc.reading import JdbcQuery, database_name, session_options
 from tap_spark.jdbc.sessions import PROPERTIES, init_statement, session_properties
-from tap_spark.jdbc.snapshots import Snapshot
+from tap_spark.jdbc.snapshots import DatabaseSnapshot
 from tap_spark.jdbc.tables import ColumnInfo
 from tap_spark.jdbc.urls import reader_options
 from tap_spark.stream_config import StreamConfig
@@ -23,23 +23,23 @@ TAGS = ColumnInfo("tags", "text[]", "array<string>", True, 'array_to_json("tags"
 NAME = ColumnInfo("name", "text", "string", True, '"name"')
 
 
-def reading(*columns: ColumnInfo, key: ColumnInfo | None = None) -> Reading:
+def reading(*columns: ColumnInfo, key: ColumnInfo | None = None) -> JdbcQuery:
     dialect = dialect_for(PG)
-    return Reading(dialect, dialect.table(("s", "t")), columns, {"url": PG}, key)
+    return JdbcQuery(dialect, dialect.table(("s", "t")), columns, {"url": PG}, key)
 
 
-def test_columns_have_names_of_our_own() -> None:
-    assert reading(ID, TAGS).query() == (
+def test_columns_are_named_by_number() -> None:
+    assert reading(ID, TAGS).subquery() == (
         '(SELECT "i""d" AS "c0", array_to_json("tags")::text AS "c1" FROM "s"."t") tap_spark_rows'
     )
 
 
 def test_a_bookmark_is_the_databases_work() -> None:
-    sql = reading(ID, key=ID).since(5).query()
+    sql = reading(ID, key=ID).since(5).subquery()
     assert sql.endswith('FROM "s"."t" WHERE "i""d" >= 5) tap_spark_rows')
-    sql = reading(NAME, key=NAME).since("x' OR 1=1; --").query()
+    sql = reading(NAME, key=NAME).since("x' OR 1=1; --").subquery()
     assert 'COLLATE "C" >= E\'x\'\' OR 1=1; --\' OR ("name") COLLATE "C" IS NULL' in sql
-    both = reading(ID, key=ID).since(5).up_to(9).query()
+    both = reading(ID, key=ID).since(5).up_to(9).subquery()
     assert ' WHERE "i""d" >= 5 AND ("i""d" <= 9 OR "i""d" IS NULL)' in both
 
 
@@ -90,7 +90,7 @@ def test_a_snapshot_begins_the_transaction() -> None:
 
 def test_the_users_own_statement_comes_last() -> None:
     own = {"sessionInitStatement": "SET work_mem = '1GB'", "queryTimeout": "5"}
-    found = session_options(PG, {"url": PG, "fetchsize": "10"}, own, Snapshot(name="1-1"))
+    found = session_options(PG, {"url": PG, "fetchsize": "10"}, own, DatabaseSnapshot(name="1-1"))
     assert found["sessionInitStatement"].endswith("; SET work_mem = '1GB'")
     assert found["sessionInitStatement"].startswith("SET TRANSACTION")
     assert (found["queryTimeout"], found["fetchsize"]) == ("5", "10")

@@ -1,4 +1,4 @@
-"""Driver properties that are refused, and what Spark's reader is given."""
+"""Rejected driver properties, and the options for Spark's reader."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ from shared.errors import SettingsError
 from shared.settings_check import InvalidSettingsError
 from tap_spark.config import tap_config
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.jdbc.urls import (
-    DANGEROUS,
-    is_dangerous,
-    property_problems,
-    reader_options,
-    secrets_of,
-)
+from tap_spark.jdbc.driver_properties import DANGEROUS, is_dangerous, property_problems
+from tap_spark.jdbc.urls import reader_options, secrets_of
 
 PG = "jdbc:postgresql://h/db"
 
@@ -106,7 +101,7 @@ def test_ordinary_urls(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dbtable", "query", "sessionInitStatement", "URL", "Password"])
-def test_options_of_spark_are_no_properties(name: str) -> None:
+def test_options_of_spark_are_not_properties(name: str) -> None:
     assert "an option of Spark's reader" in refused(properties={name: "x"})
     assert "an option of Spark's reader" in refused(
         properties={name: "x"}, allow_properties=(name,)

@@ -1,4 +1,4 @@
-"""Runs of a table's source, as the tap would do them, and copies that follow its changes."""
+"""Reads of a table's source as in a run, and copies that follow its changes."""
 
 from __future__ import annotations
 

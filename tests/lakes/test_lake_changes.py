@@ -1,4 +1,4 @@
-"""Net changes and columns of older versions, for every type. Without a table format."""
+"""Net changes and columns of older versions, for every type, without a table format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.singer_columns import record_json
 from shared.spark_conform import TypeChangeError, check_types, conformed, widens
-from tap_spark.sources.lake_changes import as_records, compared, marked, net_changes
+from tap_spark.sources.lake_changes import (
+    as_records,
+    both_versions,
+    net_changes,
+    with_commit_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,14 +32,14 @@ def records(frame: DataFrame) -> list[dict[str, Any]]:
 
 def changes(spark: SparkSession, rows: list[tuple[int, bool, int, str]], *keys: str) -> list[Any]:
     frame = spark.createDataFrame(rows, "o INT, old BOOLEAN, id INT, v STRING")
-    made = marked(
+    made = with_commit_columns(
         frame.select("id", "v", "o", "old"), F.col("o"), F.col("old"), F.lit(0).cast("timestamp")
     )
     found = records(as_records(net_changes(made.drop("o", "old"), keys), ordered=True))
     return [(row["id"], row["v"], row["_sdc_deleted_at"] is not None) for row in found]
 
 
-def test_what_a_commit_puts_back_is_no_change(spark: SparkSession) -> None:
+def test_rows_that_a_commit_restores_are_not_changes(spark: SparkSession) -> None:
     rows = [(0, True, 1, "a"), (0, False, 1, "a"), (1, True, 1, "a"), (2, False, 1, "a")]
     assert changes(spark, rows, "id") == [(1, "a", True), (1, "a", False)]
 
@@ -54,7 +59,7 @@ def test_equal_rows_are_counted(spark: SparkSession) -> None:
     assert changes(spark, turned) == [(1, "a", False)] * 2
 
 
-def test_values_that_spark_takes_for_equal_are_told_apart(spark: SparkSession) -> None:
+def test_values_that_spark_treats_as_equal_are_distinguished(spark: SparkSession) -> None:
     select = (
         "SELECT 1 AS id, {d} AS d, map('k', {d}) AS m, parse_json('{j}') AS v, "
         "'{t}' COLLATE UTF8_LCASE AS t, named_struct('d', {d}) AS s"
@@ -70,10 +75,10 @@ def test_values_that_spark_takes_for_equal_are_told_apart(spark: SparkSession) -
     )
     at = F.lit(0).cast("timestamp")
     for before, after in ((minus, plus), (plus, nan), (plus, text)):
-        net = as_records(net_changes(compared(before, after, at), ("id",)), ordered=False)
+        net = as_records(net_changes(both_versions(before, after, at), ("id",)), ordered=False)
         assert records(net.drop("_sdc_deleted_at")) == records(after)
     for same in (minus, nan, text):
-        assert net_changes(compared(same, same, at), ()).count() == 0
+        assert net_changes(both_versions(same, same, at), ()).count() == 0
 
 
 def test_older_rows_come_under_todays_names_and_types(spark: SparkSession) -> None:
@@ -142,7 +147,5 @@ def test_a_type_that_cannot_hold_older_values_is_an_error(spark: SparkSession) -
         (T.NullType(), T.BinaryType(), True),
     ],
 )
-def test_a_type_widens_where_no_value_is_lost(
-    have: T.DataType, want: T.DataType, fits: bool
-) -> None:
+def test_a_type_widens_if_no_value_is_lost(have: T.DataType, want: T.DataType, fits: bool) -> None:
     assert widens(have, want) is fits

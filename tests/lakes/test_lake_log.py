@@ -1,4 +1,4 @@
-"""Logs of tables, cut into parts; what Delta's history and Iceberg's metadata tell. No Spark."""
+"""Groups of commits, and commits from Delta's history and Iceberg's metadata, without Spark."""
 
 from __future__ import annotations
 
@@ -9,57 +9,64 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.delta_log import Version, names_at, stale_columns
+from tap_spark.sources.delta_log import DeltaVersion, names_at, stale_columns
 from tap_spark.sources.iceberg_metadata import newest_file, parse_metadata
-from tap_spark.sources.lake_log import Commit, How, halves, parts, with_compared
+from tap_spark.sources.lake_log import (
+    ChangeReadMode,
+    TableCommit,
+    group_commits,
+    split_in_half,
+    with_compared,
+)
 
 commits = st.lists(
-    st.tuples(st.sampled_from(How), st.integers(0, 2_000), st.booleans()), max_size=40
+    st.tuples(st.sampled_from(ChangeReadMode), st.integers(0, 2_000), st.booleans()), max_size=40
 ).map(
     lambda items: [
-        Commit(n + 1, n, n, how, rows, alone=alone) for n, (how, rows, alone) in enumerate(items)
+        TableCommit(n + 1, n, n, how, rows, alone=alone)
+        for n, (how, rows, alone) in enumerate(items)
     ]
 )
 
 
 @given(commits, st.integers(1, 6))
 def test_parts_keep_every_commit_in_order_and_hold_to_the_bounds(
-    log: list[Commit], most: int
+    log: list[TableCommit], most: int
 ) -> None:
-    found = parts(log, max_commits=most, max_rows=1_000)
+    found = group_commits(log, max_commits=most, max_rows=1_000)
     assert [commit for part in found for commit in part] == log
     for part in found:
         assert len({commit.how for commit in part}) == 1
         assert not any(commit.alone for commit in part[1:])
-        if part[0].how is How.FEED:
+        if part[0].how is ChangeReadMode.FEED:
             assert len(part) <= most
             assert len(part) == 1 or sum(commit.rows for commit in part) <= 1_000
-        if part[0].how is How.APPENDED:
+        if part[0].how is ChangeReadMode.APPENDED:
             assert len(part) == 1
 
 
 @given(commits)
-def test_what_must_be_compared_is_compared_at_once(log: list[Commit]) -> None:
+def test_what_must_be_compared_is_compared_at_once(log: list[TableCommit]) -> None:
     joined = with_compared(log)
-    compared = [n for n, commit in enumerate(joined) if commit.how is How.COMPARE]
-    wanted = [n for n, commit in enumerate(log) if commit.how is How.COMPARE]
+    compared = [n for n, commit in enumerate(joined) if commit.how is ChangeReadMode.COMPARE]
+    wanted = [n for n, commit in enumerate(log) if commit.how is ChangeReadMode.COMPARE]
     assert compared == (list(range(wanted[0], wanted[-1] + 1)) if wanted else [])
     assert [commit.position for commit in joined] == [commit.position for commit in log]
 
 
 def test_halves_lose_nothing() -> None:
-    log = tuple(Commit(n, n - 1, n) for n in range(5))
-    first, second = halves(log)
+    log = tuple(TableCommit(n, n - 1, n) for n in range(5))
+    first, second = split_in_half(log)
     assert first + second == log
     assert first
     assert second
 
 
-def version(number: int, operation: str, **parameters: str) -> Version:
-    return Version(number, number, operation, parameters, {}, blind_append=False)
+def version(number: int, operation: str, **parameters: str) -> DeltaVersion:
+    return DeltaVersion(number, number, operation, parameters, {}, blind_append=False)
 
 
-def rename(number: int, old: str, new: str) -> Version:
+def rename(number: int, old: str, new: str) -> DeltaVersion:
     return version(number, "RENAME COLUMN", oldColumnPath=old, newColumnPath=new)
 
 
@@ -83,7 +90,9 @@ def test_columns_are_stale_when_renamed_or_added_again() -> None:
 
 
 def test_rows_of_a_version_are_counted_and_junk_is_not() -> None:
-    made = Version(3, 5, "MERGE", {}, {"numTargetRowsInserted": "3", "numOutputRows": "x"}, False)
+    made = DeltaVersion(
+        3, 5, "MERGE", {}, {"numTargetRowsInserted": "3", "numOutputRows": "x"}, False
+    )
     commit = made.commit()
     assert (commit.position, commit.before, commit.rows, commit.only_new) == (3, 2, 3, False)
     assert not commit.alone
@@ -158,7 +167,7 @@ def test_only_snapshots_without_delete_files_have_a_feed() -> None:
     }
     found = metadata(*log.values(), schemas=[OLD])
     made = [found.snapshots[number].commit() for number in range(1, 8)]
-    feed, appended, compare = How.FEED, How.APPENDED, How.COMPARE
+    feed, appended, compare = ChangeReadMode.FEED, ChangeReadMode.APPENDED, ChangeReadMode.COMPARE
     assert [each.how for each in made] == [feed, feed, compare, appended, feed, compare, compare]
     assert [each.rows for each in made[:2]] == [5, 3]
     assert [each.only_new for each in made] == [True, False, False, True, True, False, False]
@@ -193,7 +202,7 @@ def test_elements_of_lists_and_maps_have_paths() -> None:
     assert found.names_at(0) == {("t", "element", "q"): "p"}
 
 
-def test_identifiers_inside_of_structs_are_no_key() -> None:
+def test_identifiers_inside_structs_are_not_keys() -> None:
     assert metadata(schemas=[schema(0, field(3, "s", INNER), keys=(4,))]).identifiers == ()
 
 

@@ -1,4 +1,4 @@
-"""Tables of both formats read whole, by a key, and by their log where things go wrong."""
+"""Tables of both formats: read whole, by a key, and by their log when it has gaps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lake_runs import DELETED, Copy, LakeStream, table_rows
 
 from shared.errors import SourceError
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.connections.folders import TableFolder
+from tap_spark.connections.folders import FolderTables
 from tap_spark.sources import delta, failures, lake_log, source_for
 from tap_spark.stream_config import StreamConfig
 
@@ -113,11 +113,11 @@ def test_a_run_sees_the_version_it_began_with(world: World) -> None:
         world.sql("DELETE FROM {t} WHERE id = 2")
 
 
-def test_a_cut_run_goes_on_after_its_last_whole_slice(
+def test_a_killed_run_resumes_after_its_last_complete_slice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = functools.partial(lake_log.parts, max_commits=2)
-    monkeypatch.setattr(f"tap_spark.sources.{world.kind}.parts", few)
+    few = functools.partial(lake_log.group_commits, max_commits=2)
+    monkeypatch.setattr(f"tap_spark.sources.{world.kind}.group_commits", few)
     stream, copy = (
         world.create("id BIGINT, a INT").sql("INSERT INTO {t} VALUES (0, 0)").stream(),
         Copy(),
@@ -144,7 +144,7 @@ def test_a_catalog_keeps_its_columns_while_the_table_gets_more(world: World) -> 
     assert stream.read() == [{"id": 2, "a": "y", DELETED: None}]
 
 
-def test_a_selected_column_that_is_gone_is_an_error(world: World) -> None:
+def test_a_missing_selected_column_is_an_error(world: World) -> None:
     stream = world.create("id BIGINT, a STRING", MAPPED).stream()
     stream.entry = stream.discover()
     world.sql("ALTER TABLE {t} DROP COLUMN a")
@@ -160,7 +160,7 @@ def test_a_column_of_a_wider_type_than_the_catalogs_is_an_error(world: World) ->
         stream.read()
 
 
-def test_the_tables_own_mark_of_deleted_rows_stays(world: World) -> None:
+def test_the_tables_own_deletion_times_are_kept(world: World) -> None:
     world.create(f"id BIGINT, {DELETED} TIMESTAMP, a INT")
     world.sql("INSERT INTO {t} VALUES (1, TIMESTAMP'2026-01-01 00:00:00 UTC', 3), (2, null, 4)")
     stream = world.stream()
@@ -189,7 +189,7 @@ def test_a_bookmark_of_another_delta_table_is_refused(
     stream = delta_world.create("id BIGINT").stream()
     stream.state = {"bookmarks": {"t": mark}}
     with pytest.raises(
-        SourceError, match=r"stream 't': .*(no number|only at 0|replaced).*bookmark"
+        SourceError, match=r"stream 't': .*(not a number|only at 0|replaced).*bookmark"
     ):
         stream.read()
 
@@ -202,7 +202,9 @@ def test_a_bookmark_of_another_iceberg_table_is_refused(
 ) -> None:
     stream = iceberg_world.create("id BIGINT").sql("INSERT INTO {t} VALUES (1)").stream()
     stream.state = {"bookmarks": {"t": mark}}
-    with pytest.raises(SourceError, match=r"stream 't': .*(no number|expired|replaced).*bookmark"):
+    with pytest.raises(
+        SourceError, match=r"stream 't': .*(not a number|expired|replaced).*bookmark"
+    ):
         stream.read()
 
 
@@ -214,13 +216,13 @@ def test_a_delta_table_must_record_its_changes(delta_world: World) -> None:
     plain.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     late = plain.stream()
     late.state = {"bookmarks": {"t": {"version": 0}}}
-    with pytest.raises(SourceError, match="did not record its changes in all versions after 0"):
+    with pytest.raises(SourceError, match="did not record its changes in every version after 0"):
         late.read()
     fresh = plain.stream()
     assert fresh.read() == [{"id": 1, DELETED: None}]
 
 
-def test_delta_history_that_is_gone_is_told(delta_world: World) -> None:
+def test_missing_delta_history_is_reported(delta_world: World) -> None:
     world = delta_world.create("id BIGINT, a INT").sql("INSERT INTO {t} VALUES (1, 0)")
     stream, late = world.stream(), world.stream()
     stream.read()
@@ -255,7 +257,7 @@ def expire(world: World) -> None:
     )
 
 
-def test_iceberg_history_that_is_gone_is_told(iceberg_world: World) -> None:
+def test_missing_iceberg_history_is_reported(iceberg_world: World) -> None:
     world = iceberg_world.create("id BIGINT, a INT").sql("INSERT INTO {t} VALUES (1, 0)")
     stream = world.stream()
     stream.read()
@@ -318,7 +320,7 @@ def test_a_rename_brings_every_row_again_and_the_bookmark_waits(world: World) ->
     assert stream.read() == []
 
 
-def test_rows_replaced_by_such_of_other_columns_are_compared(delta_world: World) -> None:
+def test_rows_replaced_by_rows_of_other_columns_are_compared(delta_world: World) -> None:
     world = delta_world.create("id INT, a INT", WIDENING).sql(
         "INSERT INTO {t} VALUES (1, 1), (2, 2)"
     )
@@ -363,20 +365,24 @@ def test_an_iceberg_folder_of_any_catalog_is_read_by_its_newest_metadata(
 def test_tables_below_a_folder_become_entries(delta_world: World, tmp_path: Path) -> None:
     delta_world.create("id BIGINT, a STRING").sql("INSERT INTO {t} VALUES (1, 'x')")
     (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
-    found = TableFolder(ConnectionConfig("lake", path=str(tmp_path), exclude=("broken",)))
+    found = FolderTables(ConnectionConfig("lake", path=str(tmp_path), exclude=("broken",)))
     (table,) = found.tables(delta_world.spark)
     assert (table.stream.name, table.schema_name, table.table_name) == ("t", None, "t")
     assert table.struct.names == ["id", "a"]
     assert table.stream.connection == "lake"
-    with pytest.raises(SourceError, match="stream 'broken': there is no Delta table"):
-        list(TableFolder(ConnectionConfig("lake", path=str(tmp_path))).tables(delta_world.spark))
+    with pytest.raises(SourceError, match=r"stream 'broken': Delta table .* does not exist"):
+        list(FolderTables(ConnectionConfig("lake", path=str(tmp_path))).tables(delta_world.spark))
 
 
 @pytest.mark.parametrize("place", [{"path": "{tmp}"}, {"table": "spark_catalog.default.nowhere"}])
-def test_no_table_is_one_clear_error(world: World, tmp_path: Path, place: dict[str, str]) -> None:
+def test_a_missing_table_is_one_clear_error(
+    world: World, tmp_path: Path, place: dict[str, str]
+) -> None:
     where: dict[str, Any] = {key: text.format(tmp=tmp_path) for key, text in place.items()}
     config = StreamConfig("t", world.kind, **where)
-    with pytest.raises(SourceError, match=r"stream 't': there is no (Delta|Iceberg) table .*check"):
+    with pytest.raises(
+        SourceError, match=r"stream 't': (Delta|Iceberg) table .* not exist .*check"
+    ):
         source_for(config).schema(world.spark)
 
 
@@ -387,8 +393,8 @@ def test_options_that_the_program_sets_are_refused(tmp_path: Path, name: str) ->
         source_for(config)
 
 
-def test_places_are_checked_without_spark(tmp_path: Path) -> None:
+def test_paths_and_names_are_checked_without_spark(tmp_path: Path) -> None:
     for place in ({"path": f"{tmp_path}/no"}, {"path": ("a", "b")}, {"table": "a..b"}):
-        with pytest.raises(SourceError, match=r"no folder|one path|no table name"):
+        with pytest.raises(SourceError, match=r"folder .* does not exist|one path|no table name"):
             source_for(StreamConfig("t", "iceberg", **place))
     assert delta.DeltaSource(StreamConfig("t", "delta", table='c."d.e"')).name == "`c`.`d.e`"

@@ -156,7 +156,7 @@ def test_a_copy_follows_every_version(lake_spark: SparkSession, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_without_a_key_every_old_row_goes_and_every_new_one_comes(
+def test_without_a_key_every_old_row_is_deleted_and_every_new_one_inserted(
     lake_spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     table, place = new_table(lake_spark, kind, tmp_path, 90)

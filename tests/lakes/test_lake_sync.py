@@ -19,7 +19,7 @@ from tap_spark.discovery import catalog_for
 from tap_spark.line_output import LineOutput
 from tap_spark.replication import plan_streams
 from tap_spark.spool import Spool
-from tap_spark.state_pace import StatePace
+from tap_spark.state_pace import StateWriter
 from tap_spark.stream_config import StreamConfig
 from tap_spark.stream_outputs import outputs_of
 from tap_spark.sync import Run, sync_stream
@@ -71,7 +71,7 @@ def messages(
     output = LineOutput(MessageOutput(sink))
     try:
         run = Run(Session(spark), output, spool, batch, outputs=outputs)  # type: ignore[arg-type]
-        sync_stream(run, plan, StatePace(state or {}, output.write, 1e9))
+        sync_stream(run, plan, StateWriter(state or {}, output.write, 1e9))
     finally:
         output.close()
         os.close(sink)

@@ -1,4 +1,4 @@
-"""Tables found below a folder: which folders are looked into. No Spark."""
+"""Tables found below a folder: which folders are searched, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from shared.errors import SourceError
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.connections import folders
-from tap_spark.connections.folders import TableFolder
+from tap_spark.connections.folders import FolderTables
 
 
 def delta(folder: Path) -> None:
@@ -23,7 +23,7 @@ def iceberg(folder: Path, file: str = "v1.metadata.json") -> None:
 
 
 def places(path: object) -> list[tuple[str, tuple[str, ...]]]:
-    found = TableFolder(ConnectionConfig("lake", path=str(path)))._places()
+    found = FolderTables(ConnectionConfig("lake", path=str(path)))._places()
     return [(place.format, place.parts) for place in found]
 
 

@@ -15,7 +15,7 @@ from tap_spark import several_outputs
 from tap_spark.line_chunks import KeyMax
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten
-from tap_spark.several_outputs import Settled, SeveralOutputs
+from tap_spark.several_outputs import SeveralOutputs, WrittenSlices
 from tap_spark.stream_config import StreamConfig
 from tap_spark.stream_outputs import Output
 
@@ -250,7 +250,7 @@ class TestFiles:
 
 class TestSettled:
     def test_is_silent_until_all_have_a_slice(self) -> None:
-        settled = Settled(2)
+        settled = WrittenSlices(2)
         one = settled.begin(Slice(None, {"at": 1}))  # type: ignore[arg-type]
         settled.reached(0, one.bookmark)
         assert settled.newest() is None
@@ -259,7 +259,7 @@ class TestSettled:
         assert settled.newest() is None
 
     def test_slices_without_a_bookmark_are_passed_over(self) -> None:
-        settled = Settled(1)
+        settled = WrittenSlices(1)
         first = settled.begin(Slice(None, {"at": 1}))  # type: ignore[arg-type]
         second = settled.begin(Slice(None, None))  # type: ignore[arg-type]
         settled.reached(0, first.bookmark)

@@ -59,7 +59,7 @@ def test_without_maps_every_stream_is_as_it_is() -> None:
     assert left == (one,)
     [output] = outputs.of(one)
     assert (output.plan, output.transform) == (one, None)
-    assert outputs.reading(one) is one
+    assert outputs.read_plan(one) is one
 
 
 def test_names_schemas_and_keys_are_those_of_the_outputs() -> None:
@@ -84,29 +84,29 @@ def test_only_what_outputs_need_is_read() -> None:
         "days": {"__source__": "orders", "day": "deep", "__else__": None, "id": "id"},
     }
     outputs, _ = planned(maps)
-    reading = outputs.reading(plan())
-    assert reading.columns == ("id", "name", "deep")
-    assert set(reading.schema["properties"]) == {"id", "name", "deep"}
+    read_plan = outputs.read_plan(plan())
+    assert read_plan.columns == ("id", "name", "deep")
+    assert set(read_plan.schema["properties"]) == {"id", "name", "deep"}
 
 
 def test_the_replication_key_and_keys_are_always_read() -> None:
     maps = {"orders": {"label": "name", "__else__": None, "__key_properties__": []}}
     followed = plan(method=Method.INCREMENTAL, resume=Resume.REPLICATION_KEY, replication_key="at")
     outputs, _ = planned(maps, followed)
-    assert outputs.reading(followed).columns == ("id", "name", "at")
+    assert outputs.read_plan(followed).columns == ("id", "name", "at")
 
 
 def test_at_least_one_column_is_read() -> None:
     maps = {"orders": {"one": "1", "__else__": None, "__key_properties__": []}}
     keyless = plan(key_properties=())
     outputs, _ = planned(maps, keyless)
-    assert outputs.reading(keyless).columns == ("id",)
+    assert outputs.read_plan(keyless).columns == ("id",)
 
 
 def test_everything_is_read_where_a_copy_goes_as_it_is() -> None:
     outputs, _ = planned({"orders": {}, "copy": {"__source__": "orders", "name": None}})
-    reading = outputs.reading(plan())
-    assert reading.columns == plan().columns
+    read_plan = outputs.read_plan(plan())
+    assert read_plan.columns == plan().columns
 
 
 def test_deletions_of_logs_pass_by_the_maps() -> None:
@@ -123,14 +123,14 @@ def test_deletions_of_logs_pass_by_the_maps() -> None:
     assert list(output.plan.schema["properties"])[-1] == DELETED_AT
     assert output.transform is not None
     assert DELETED_AT not in output.transform.struct().names
-    assert set(outputs.reading(logged).schema["properties"]) == {"id", "name", DELETED_AT}
+    assert set(outputs.read_plan(logged).schema["properties"]) == {"id", "name", DELETED_AT}
 
 
 def test_a_removed_stream_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     _, left = planned({"orders": None}, plan(), plan("kept"))
     assert [kept.stream for kept in left] == ["kept"]
-    assert "stream 'orders': not read, as stream_maps remove it" in caplog.text
+    assert "stream 'orders': not reading it, as stream_maps removes it" in caplog.text
 
 
 def test_copies_of_a_removed_stream_are_read() -> None:
@@ -145,7 +145,7 @@ def test_two_streams_under_one_name_are_refused() -> None:
         planned(maps, plan("a"), plan("b"))
 
 
-def test_the_problems_of_all_streams_are_told_at_once() -> None:
+def test_the_problems_of_all_streams_are_reported_at_once() -> None:
     maps = {"a": {"total": "prise", "x": "nam"}, "b": {"y": "idd"}}
     with pytest.raises(SettingsError) as caught:
         planned(maps, plan("a"), plan("b"))

@@ -244,7 +244,7 @@ def test_deletions_of_a_log_pass_the_maps(bench: Bench, spark: Any) -> None:
     given = settings(bench, {"s": {"name": "name or '-'"}})
     outputs, _ = outputs_of(tap_config(given).transforms, [plan], lambda: spark)
     [output] = outputs.of(plan)
-    laid = output.laid_out(Slice(frame, ordered=True))
+    laid = output.mapped_slice(Slice(frame, ordered=True))
     assert laid.key_column is None
     assert [tuple(row) for row in laid.frame.orderBy("id").collect()] == [
         (1, "a", None), (2, "-", "2026-01-01"),
@@ -266,5 +266,5 @@ def test_rows_of_other_types_than_planned_are_mapped_by_those(bench: Bench, spar
     outputs, _ = outputs_of(tap_config(given).transforms, [plan], lambda: spark)
     [output] = outputs.of(plan)
     frame = spark.createDataFrame([(1, 3)], "id int, n int")
-    [row] = output.laid_out(Slice(frame)).frame.collect()
+    [row] = output.mapped_slice(Slice(frame)).frame.collect()
     assert (row.id, row.n, row.twice) == (1, 3, 6)

@@ -62,11 +62,11 @@ def test_a_stream_takes_the_only_database() -> None:
 @pytest.mark.parametrize(
     ("connection", "wrong"),
     [
-        ({"name": "a"}, "give exactly one of 'url', 'catalog', 'path'"),
-        ({**SHOP, "path": "/x"}, "give exactly one of 'url', 'catalog', 'path'"),
+        ({"name": "a"}, "needs exactly one of 'url', 'catalog', 'path'"),
+        ({**SHOP, "path": "/x"}, "needs exactly one of 'url', 'catalog', 'path'"),
         ({"name": "a", "url": "postgresql://h"}, "['url']: must begin with 'jdbc:'"),
-        ({**LAKE, "user": "u"}, "['user']: has no meaning without 'url'; leave it out"),
-        ({**LAKE, "fetch_size": 5}, "['fetch_size']: has no meaning without 'url'; leave it out"),
+        ({**LAKE, "user": "u"}, "['user']: applies only with 'url'; remove it"),
+        ({**LAKE, "fetch_size": 5}, "['fetch_size']: applies only with 'url'; remove it"),
         ({**LAKE, "pth": "u"}, "['pth']: unknown setting; did you mean 'path'?"),
         ({**SHOP, "retries": -1}, "['retries']: -1 is less than the minimum of 0"),
     ],
@@ -80,12 +80,12 @@ def test_wrong_connections(connection: dict[str, Any], wrong: str) -> None:
 def test_names_are_unique() -> None:
     (line,) = problems(connections=[SHOP, {**LAKE, "name": "shop"}])
     assert line == (
-        "config['connections'][1]['name']: 'shop' is the name of config['connections'][0] too"
+        "config['connections'][1]['name']: 'shop' is already the name of config['connections'][0]"
     )
 
 
 def test_nothing_to_read() -> None:
-    assert problems() == ["config: nothing to read: give 'streams', 'connections' or both"]
+    assert problems() == ["config: nothing to read: set 'streams', 'connections' or both"]
 
 
 def test_a_wrong_url_is_not_shown() -> None:
@@ -102,13 +102,13 @@ def test_a_wrong_url_is_not_shown() -> None:
         ),
         (
             {"format": "jdbc", "table": "t", "connection": "x"},
-            "['connection']: 'x' is no connection with a url; known: ['shop']",
+            "['connection']: 'x' is not a connection with a url; known: ['shop']",
         ),
         ({"format": "sql"}, "['query']: is required for the format 'sql'"),
         ({"format": "delta"}, "['path']: is required for the format 'delta' (or 'table')"),
         (
             {"format": "table", "table": "t", "path": "p"},
-            "['path']: has no meaning for the format 'table'; leave it out",
+            "['path']: does not apply to the format 'table'; remove it",
         ),
         (
             {"format": "table", "table": "t", "replication_method": "LOG_BASED"},
@@ -122,7 +122,7 @@ def test_a_wrong_url_is_not_shown() -> None:
         ({"format": "nothing like it"}, "nor package.module.Class"),
         (
             {"format": "my.Source", "row_count": 5},
-            "['row_count']: has no meaning for the format 'my.Source'; leave it out",
+            "['row_count']: does not apply to the format 'my.Source'; remove it",
         ),
     ],
 )

@@ -59,15 +59,20 @@ def test_good_options(kind: str, options: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "value", "text"),
     [
-        ("csv", "heder", True, "is no option for reading the format 'csv'; did you mean 'header'?"),
-        ("csv", "zzz", 1, "is no option for reading the format 'csv'"),
+        (
+            "csv",
+            "heder",
+            True,
+            "is not an option for reading the format 'csv'; did you mean 'header'?",
+        ),
+        ("csv", "zzz", 1, "is not an option for reading the format 'csv'"),
         (
             "csv",
             "quoteAll",
             True,
-            "is no option for reading the format 'csv'; did you mean 'quote'?",
+            "is not an option for reading the format 'csv'; did you mean 'quote'?",
         ),
-        ("parquet", "header", True, "is no option for reading the format 'parquet'"),
+        ("parquet", "header", True, "is not an option for reading the format 'parquet'"),
         ("csv", "header", "yes", "must be true or false"),
         ("csv", "header", 1, "must be true or false"),
         ("csv", "maxColumns", "many", "must be an integer"),
@@ -131,7 +136,7 @@ def test_columns_of_fixed_width() -> None:
     assert "'A' is the name of several columns" in refused(
         format="fixed_width", path="x", columns=twice
     )
-    assert "has no meaning for the format 'csv'" in refused(format="csv", path="x", columns=columns)
+    assert "does not apply to the format 'csv'" in refused(format="csv", path="x", columns=columns)
     nothing = [{"name": "a", "length": 0}]
     assert "length" in refused(format="fixed_width", path="x", columns=nothing)
 

@@ -152,8 +152,8 @@ class TestRules:
     ) -> None:
         [line] = problems({**stream, field: value})
         assert line == (
-            f"config['streams'][0]['{field}']: has no meaning for the format "
-            f"{stream['format']!r}; leave it out"
+            f"config['streams'][0]['{field}']: does not apply to the format "
+            f"{stream['format']!r}; remove it"
         )
 
     def test_records_path_of_json(self) -> None:
@@ -182,8 +182,8 @@ class TestRules:
 
     def test_duplicate_names(self) -> None:
         assert problems(CSV, ROWS, CSV, CSV) == [
-            "config['streams'][2]['name']: 'a' is the name of config['streams'][0] too",
-            "config['streams'][3]['name']: 'a' is the name of config['streams'][0] too",
+            "config['streams'][2]['name']: 'a' is already the name of config['streams'][0]",
+            "config['streams'][3]['name']: 'a' is already the name of config['streams'][0]",
         ]
 
     @pytest.mark.parametrize(

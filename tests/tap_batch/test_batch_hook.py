@@ -79,7 +79,7 @@ def test_batches_of_every_format(tmp_path: Path, form: str) -> None:
     assert [row["inner"] for row in read] == [{"list": [1, number]} for number in range(7)]
 
 
-def test_files_are_written_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_files_are_written_when_iterated(tmp_path: Path) -> None:
     asked = []
 
     def source() -> Iterator[dict[str, Any]]:
@@ -104,12 +104,12 @@ def test_names_and_a_checked_block(tmp_path: Path) -> None:
     assert url.endswith("-1.parquet")
 
 
-def test_no_records_no_files(tmp_path: Path) -> None:
+def test_without_records_no_file_is_written(tmp_path: Path) -> None:
     assert list(tap_spark.get_batches([], SCHEMA, config(tmp_path, "csv"))) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_block_is_told_at_once(tmp_path: Path) -> None:
+def test_a_wrong_block_is_rejected_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="compression"):
         list(
             tap_spark.get_batches(
@@ -130,7 +130,7 @@ def test_a_root_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path)
         list(tap_spark.get_batches(records(1), SCHEMA, config(tmp_path / "file", "csv")))
 
 
-def test_jsonl_keeps_what_no_schema_asks_for(tmp_path: Path) -> None:
+def test_jsonl_keeps_properties_outside_the_schema(tmp_path: Path) -> None:
     huge = 10**30
     record = {"id": huge, "more": b"\x00\xff", "exact": Decimal("0.10"), "nan": Decimal("NaN")}
     ((_, (url,)),) = tap_spark.get_batches([record], {}, config(tmp_path, "jsonl"))

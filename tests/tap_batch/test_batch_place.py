@@ -1,4 +1,4 @@
-"""Where batch files wait to be announced: moved whole, removed when their run is dead."""
+"""The folder of batch files that are not announced yet: moved whole, removed after a killed run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared import owned_folders
 from shared.batch_types import BatchConfig
 from shared.owned_folders import LOCK_NAME
 from tap_spark import batch_place
-from tap_spark.batch_place import PREFIX, BatchPlace, place_for
+from tap_spark.batch_place import PREFIX, BatchStagingFolder, staging_folder_for
 
 
 def dead_folder(root: Path) -> Path:
@@ -25,7 +25,7 @@ def dead_folder(root: Path) -> Path:
     return folder
 
 
-def waiting(place: BatchPlace, name: str) -> str:
+def waiting(place: BatchStagingFolder, name: str) -> str:
     assert place.work is not None
     path = Path(place.work, name)
     path.write_text("whole")
@@ -34,45 +34,48 @@ def waiting(place: BatchPlace, name: str) -> str:
 
 def test_a_file_is_moved_when_it_is_shown(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with BatchPlace(str(root), "year=1/x-") as place:
+    with BatchStagingFolder(str(root), "year=1/x-") as place:
         assert not root.exists()
         at = waiting(place, "x-a.csv")
         assert Path(at).parent.parent == root
-        place.show(at, f"file://{root}/year=1/x-a.csv")
+        place.publish(at, f"file://{root}/year=1/x-a.csv")
         assert (root / "year=1" / "x-a.csv").read_text() == "whole"
         waiting(place, "x-b.csv")
     assert [path.name for path in root.rglob("*")] == ["year=1", "x-a.csv"]
     place.close()
 
 
-def test_names_are_durable_when_they_are_told(
+def test_names_are_durable_before_they_are_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(batch_place, "make_durable", synced.append)
     root = tmp_path / "a" / "b"
-    with BatchPlace(str(root), "pre/") as place:
+    with BatchStagingFolder(str(root), "pre/") as place:
         at = waiting(place, "f")
         # Every folder that is new is named durably by the one above it.
         assert sorted(synced) == [str(tmp_path), str(tmp_path / "a"), str(root)]
         synced.clear()
-        place.show(at, f"file://{root}/pre/f")
+        place.publish(at, f"file://{root}/pre/f")
         assert synced == [str(root / "pre")]
 
 
-def test_nothing_is_made_where_nothing_is_written(tmp_path: Path) -> None:
-    with BatchPlace(str(tmp_path / "root"), ""):
+def test_nothing_is_created_if_nothing_is_written(tmp_path: Path) -> None:
+    with BatchStagingFolder(str(tmp_path / "root"), ""):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("prefix", ["", "pre-", "a/b/c-"])
-def test_what_a_killed_run_left_goes(tmp_path: Path, prefix: str) -> None:
+def test_files_of_a_killed_run_are_removed(tmp_path: Path, prefix: str) -> None:
     dead = dead_folder(tmp_path)
     foreign = tmp_path / f"{PREFIX}another-machine-x"
     foreign.mkdir()
     (tmp_path / "other.parquet").touch()
-    with BatchPlace(str(tmp_path), prefix) as place, BatchPlace(str(tmp_path), prefix) as other:
+    with (
+        BatchStagingFolder(str(tmp_path), prefix) as place,
+        BatchStagingFolder(str(tmp_path), prefix) as other,
+    ):
         assert place.work
         assert other.work
         assert place.work != other.work
@@ -92,7 +95,7 @@ def test_a_prefix_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return os.stat_result((*found[:2], found.st_dev + 1, *found[3:10]))
 
     monkeypatch.setattr(Path, "stat", stat)
-    with BatchPlace(str(tmp_path), "pre/x-") as place:
+    with BatchStagingFolder(str(tmp_path), "pre/x-") as place:
         assert place.work is not None
         assert Path(place.work).parent == tmp_path / "pre"
         assert not dead.exists()
@@ -109,29 +112,34 @@ def test_a_disk_without_locks(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(owned_folders.fcntl, "flock", flock)
-    with BatchPlace(str(tmp_path), "") as place:
+    with BatchStagingFolder(str(tmp_path), "") as place:
         if code == errno.EACCES:
             with pytest.raises(PermissionError):
                 _ = place.work
         else:
             assert place.work is None
             assert place.work is None
-            assert caplog.text.count("knows no file locks") == 1
+            assert caplog.text.count("does not support file locks") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_root_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "root").touch()
-    with BatchPlace(str(tmp_path / "root"), "") as place, pytest.raises(OSError, match="exists"):
+    with (
+        BatchStagingFolder(str(tmp_path / "root"), "") as place,
+        pytest.raises(OSError, match="exists"),
+    ):
         _ = place.work
 
 
-def test_only_local_roots_have_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert place_for(None) is None
-    assert place_for(BatchConfig(root="s3://bucket/x")) is None
+def test_only_local_roots_have_a_staging_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert staging_folder_for(None) is None
+    assert staging_folder_for(BatchConfig(root="s3://bucket/x")) is None
     monkeypatch.chdir(tmp_path)
     for root in ("out", f"file://{tmp_path}/out", str(tmp_path / "out")):
-        place = place_for(BatchConfig(root=root))
+        place = staging_folder_for(BatchConfig(root=root))
         assert place is not None
         with place:
             assert Path(str(place.work)).parent == tmp_path / "out"

@@ -1,4 +1,4 @@
-"""Names of batch files and the joining of left-over rows, without files."""
+"""Names of batch files, and how left-over rows are combined, without files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.batch_plan import (
+    FileContent,
     FileNames,
-    Join,
-    Piece,
-    Written,
+    LeftoverRange,
+    WrittenFile,
     absolute_url,
+    distribute,
     file_names,
-    full_joins,
-    piece_of,
-    plan_joins,
-    rows_of,
-    shares,
+    full_contents,
+    plan_contents,
+    row_count,
+    whole_leftover,
 )
 
 SDK_NAME = re.compile(
@@ -30,8 +30,8 @@ SDK_NAME = re.compile(
 ROWS = st.lists(st.integers(0, 50), max_size=12)
 
 
-def rests(rows: list[int]) -> list[Written]:
-    return [Written(f"r{number}", count, 0, True) for number, count in enumerate(rows)]
+def leftovers(rows: list[int]) -> list[WrittenFile]:
+    return [WrittenFile(f"r{number}", count, 0, True) for number, count in enumerate(rows)]
 
 
 def test_names_are_those_of_the_sdk() -> None:
@@ -83,47 +83,54 @@ def test_a_name_is_made_of_its_parts() -> None:
 
 @given(ROWS, st.integers(1, 40))
 def test_every_row_is_in_one_file_and_only_the_last_is_short(rows: list[int], size: int) -> None:
-    joins = plan_joins(map(piece_of, rests(rows)), size)
-    taken = [(piece.url, n) for join in joins for piece in join for n in range(*ends(piece))]
-    assert taken == [(rest.url, n) for rest in rests(rows) for n in range(rest.rows)]
-    counts = [sum(piece.stop - piece.start for piece in join) for join in joins]
+    contents = plan_contents(map(whole_leftover, leftovers(rows)), size)
+    taken = [
+        (piece.url, n) for content in contents for piece in content for n in range(*ends(piece))
+    ]
+    assert taken == [
+        (leftover.url, n) for leftover in leftovers(rows) for n in range(leftover.rows)
+    ]
+    counts = [sum(piece.stop - piece.start for piece in content) for content in contents]
     assert all(count == size for count in counts[:-1])
     assert all(0 < count <= size for count in counts)
 
 
-def ends(piece: Piece) -> tuple[int, int]:
+def ends(piece: LeftoverRange) -> tuple[int, int]:
     return piece.start, piece.stop
 
 
-def test_joins_by_example() -> None:
-    assert plan_joins(map(piece_of, rests([3, 0, 4])), 5) == (
-        (Piece("r0", 0, 3), Piece("r2", 0, 2)),
-        (Piece("r2", 2, 4),),
+def test_contents_by_example() -> None:
+    assert plan_contents(map(whole_leftover, leftovers([3, 0, 4])), 5) == (
+        (LeftoverRange("r0", 0, 3), LeftoverRange("r2", 0, 2)),
+        (LeftoverRange("r2", 2, 4),),
     )
 
 
 @given(st.lists(ROWS, max_size=5), st.integers(1, 40))
-def test_what_fills_no_file_waits_for_the_next_slice(slices: list[list[int]], size: int) -> None:
-    left: Join = ()
+def test_rows_that_fill_no_file_wait_for_the_next_slice(slices: list[list[int]], size: int) -> None:
+    left: FileContent = ()
     taken: list[tuple[str, int]] = []
     given_rows: list[tuple[str, int]] = []
     for number, rows in enumerate(slices):
-        pieces = [Piece(f"{number}-{rest.url}", 0, rest.rows) for rest in rests(rows)]
-        given_rows += [(piece.url, n) for piece in pieces for n in range(piece.stop)]
-        full, left = full_joins((*left, *pieces), size)
-        assert all(rows_of(join) == size for join in full)
-        assert rows_of(left) < size
+        ranges = [
+            LeftoverRange(f"{number}-{leftover.url}", 0, leftover.rows)
+            for leftover in leftovers(rows)
+        ]
+        given_rows += [(piece.url, n) for piece in ranges for n in range(piece.stop)]
+        full, left = full_contents((*left, *ranges), size)
+        assert all(row_count(content) == size for content in full)
+        assert row_count(left) < size
         # Else a bookmark of an earlier slice could not be true once there was a full file.
         assert not full or all(piece.url.startswith(f"{number}-") for piece in left)
-        taken += [(p.url, n) for join in full for p in join for n in range(*ends(p))]
+        taken += [(p.url, n) for content in full for p in content for n in range(*ends(p))]
     assert taken + [(p.url, n) for p in left for n in range(*ends(p))] == given_rows
 
 
 @given(st.integers(0, 30), st.integers(1, 8))
 def test_shares_keep_order_and_balance(files: int, tasks: int) -> None:
-    joins = [(Piece(str(number), 0, 1),) for number in range(files)]
-    dealt = list(shares(joins, tasks))
-    assert [join for share in dealt for join in share] == joins
+    contents = [(LeftoverRange(str(number), 0, 1),) for number in range(files)]
+    dealt = list(distribute(contents, tasks))
+    assert [content for share in dealt for content in share] == contents
     sizes = [len(share) for share in dealt]
     assert all(sizes)
     assert len(sizes) == min(tasks, files)

@@ -1,4 +1,4 @@
-"""Which streams go as BATCH, and where STATE stands between the messages; no Spark."""
+"""Which streams are written as BATCH, and STATE between the messages, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tap_spark.config import tap_config
 from tap_spark.line_chunks import KeyMax
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten
-from tap_spark.state_pace import StatePace
+from tap_spark.state_pace import StateWriter
 from tap_spark.stream_config import StreamConfig
 from tap_spark.sync import Run, sync_stream
 
@@ -87,7 +87,7 @@ class Bench:
         return RowsWritten(1)
 
     def sync(self, plan: StreamPlan, batch: BatchConfig | None, interval: float = 1e9) -> list[str]:
-        pace = StatePace({}, self.write, interval)
+        pace = StateWriter({}, self.write, interval)
         sync_stream(Run(self, self, None, batch), plan, pace)  # type: ignore[arg-type]
         return [self.short(json.loads(line)) for line in self.lines]
 
@@ -107,7 +107,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     source = type("Source", (), {"slices": bench.slices_of})()
     monkeypatch.setattr(sync, "source_for", lambda _: source)
     monkeypatch.setattr(sync, "write_records", bench.write_records)
-    monkeypatch.setattr(sync, "BatchFiles", FakeFiles)
+    monkeypatch.setattr(sync, "BatchWriter", FakeFiles)
     return bench
 
 
@@ -238,7 +238,7 @@ def test_the_block_is_read_from_the_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"batch_config": {}}])
-def test_no_block_means_records(settings: dict[str, Any]) -> None:
+def test_without_a_batch_block_records_are_written(settings: dict[str, Any]) -> None:
     assert tap_config({"streams": STREAMS, **settings}).batch is None
 
 

@@ -1,4 +1,4 @@
-"""What executors do, without Spark: exact files, files by bytes, left-over rows, keys, notes."""
+"""Tasks of executors, without Spark: exact files, files by bytes, left-over rows, keys, notes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ from hypothesis import strategies as st
 from shared.encodings import FORMATS, Encoding
 from shared.storage import StorageOptions
 from tap_spark import batch_tasks
-from tap_spark.batch_plan import NO_FILE, FileNames, Join, Written, file_names, piece_of, plan_joins
+from tap_spark.batch_plan import (
+    NO_FILE,
+    FileContent,
+    FileNames,
+    WrittenFile,
+    file_names,
+    plan_contents,
+    whole_leftover,
+)
 from tap_spark.batch_tasks import (
     BatchTask,
     FileWriter,
-    JoinTask,
+    RepackTask,
     Reporter,
     RowSource,
     read_raw,
     waiting_path,
 )
 from tap_spark.line_chunks import LEFT_OUT, KeyMax, unpack_meta
-from tap_spark.spool_files import SpoolPlace
+from tap_spark.spool_files import TaskSpool
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 TEXT = "ü" * 10
@@ -69,19 +77,19 @@ class Bench:
         return FileWriter(Encoding("parquet", "snappy"), self.names(), SCHEMA, StorageOptions())
 
     def reporter(self) -> Reporter:
-        return Reporter(SpoolPlace(str(self.path / "notes"), "no lock", 1 << 20))
+        return Reporter(TaskSpool(str(self.path / "notes"), "no lock", 1 << 20))
 
     def task(self, rows: int | None, key: str | None = None, size: int = 1 << 30) -> BatchTask:
-        rests = str(self.path / "rests")
-        return BatchTask(self.writer(), self.reporter(), key, rows, rests, size)
+        leftovers = str(self.path / "rests")
+        return BatchTask(self.writer(), self.reporter(), key, rows, leftovers, size)
 
     def files(self) -> list[Path]:
         return sorted((self.path / "root").iterdir())
 
 
-def told(rows: Iterator[pa.RecordBatch]) -> list[tuple[Written, KeyMax | None]]:
+def told(rows: Iterator[pa.RecordBatch]) -> list[tuple[WrittenFile, KeyMax | None]]:
     found = [row for batch in rows for row in batch.to_pylist()]
-    return [(Written(**json.loads(row["note"])), unpack_meta(row["meta"])[1]) for row in found]
+    return [(WrittenFile(**json.loads(row["note"])), unpack_meta(row["meta"])[1]) for row in found]
 
 
 def ids(url: str) -> list[int]:
@@ -107,24 +115,24 @@ def test_portions_hold_every_row_once(counts: list[int], size: int) -> None:
 
 
 @pytest.mark.parametrize("counts", [(25,), (10, 10, 5), (3,) * 8 + (1,), (9, 1, 0, 15)])
-def test_exact_files_and_a_rest(bench: Bench, counts: tuple[int, ...]) -> None:
+def test_exact_files_and_left_over_rows(bench: Bench, counts: tuple[int, ...]) -> None:
     found = [written for written, _ in told(bench.task(10)(batches(*counts)))]
-    assert [(w.rows, w.is_rest) for w in found] == [(10, False), (10, False), (5, True)]
+    assert [(w.rows, w.is_leftover) for w in found] == [(10, False), (10, False), (5, True)]
     assert [n for w in found[:2] for n in ids(w.url)] == list(range(20))
-    rest = [n for table in read_raw(found[2].url) for n in table.column("id").to_pylist()]
-    assert rest == list(range(20, 25))
+    leftover = [n for table in read_raw(found[2].url) for n in table.column("id").to_pylist()]
+    assert leftover == list(range(20, 25))
     assert Path(found[2].url).parent == bench.path / "rests"
     assert [path.name for path in (bench.path / "rests").iterdir()] == [Path(found[2].url).name]
 
 
-def test_no_rest_where_all_rows_fit(bench: Bench) -> None:
+def test_nothing_is_left_over_if_all_rows_fit(bench: Bench) -> None:
     found = [written for written, _ in told(bench.task(10)(batches(20)))]
-    assert [(w.rows, w.is_rest) for w in found] == [(10, False), (10, False)]
+    assert [(w.rows, w.is_leftover) for w in found] == [(10, False), (10, False)]
     assert list((bench.path / "rests").iterdir()) == []
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (0, 0)])
-def test_no_rows_no_files(bench: Bench, counts: tuple[int, ...]) -> None:
+def test_without_rows_no_file_is_written(bench: Bench, counts: tuple[int, ...]) -> None:
     assert told(bench.task(10)(batches(*counts))) == []
     assert told(bench.task(None)(batches(*counts))) == []
     assert bench.files() == []
@@ -155,7 +163,7 @@ def marked(start: int, stop: int, left_out: Container[int]) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     "left_out", [(), {0, 1}, {3, 4, 5}, {9}, {2, 5, 8, 9}, set(range(10)), {6, 7, 8, 9}]
 )
-def test_keys_of_rows_that_are_left_out_count_but_never_ahead(
+def test_keys_of_filtered_rows_count_but_never_ahead(
     bench: Bench, size: int | None, left_out: set[int]
 ) -> None:
     kept = [number for number in range(10) if number not in left_out]
@@ -164,7 +172,7 @@ def test_keys_of_rows_that_are_left_out_count_but_never_ahead(
     newest = -1
     for file, key in told(bench.task(size, "id", 1)(rows)):
         if file != NO_FILE:
-            written += ids(file.url) if not file.is_rest else kept[len(written) :]
+            written += ids(file.url) if not file.is_leftover else kept[len(written) :]
         newest = max(newest, -1 if key is None else key.value)
         assert written == kept[: len(written)]
         assert all(number > newest for number in kept[len(written) :])
@@ -175,7 +183,7 @@ def test_notes_are_left_while_the_task_runs(bench: Bench) -> None:
     running = iter(bench.task(10)(batches(25)))
     next(running)
     (note,) = (bench.path / "notes").glob("*.lines")
-    written = Written(**json.loads(note.read_text()))
+    written = WrittenFile(**json.loads(note.read_text()))
     assert ids(written.url) == list(range(10))
     assert unpack_meta(note.with_suffix(".meta").read_text()) == (10, None)
 
@@ -192,17 +200,17 @@ def test_a_file_appears_when_it_is_whole(bench: Bench) -> None:
     assert [f"file://{path}" for path in bench.files()] == [url]
 
 
-def test_rests_go_where_the_files_go_without_a_shared_disk(
+def test_left_over_rows_are_written_beside_the_files_without_a_shared_disk(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = bench.path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(batch_tasks.tempfile, "gettempdir", lambda: str(scratch))
     task = BatchTask(bench.writer(), Reporter(None), None, 10)
-    *_, (rest, _) = told(task(batches(13)))
-    assert rest.is_rest
-    assert rest.url.startswith(f"file://{bench.path}/root/tap--s-")
-    assert [n for table in read_raw(rest.url) for n in table.column("id").to_pylist()] == [
+    *_, (leftover, _) = told(task(batches(13)))
+    assert leftover.is_leftover
+    assert leftover.url.startswith(f"file://{bench.path}/root/tap--s-")
+    assert [n for table in read_raw(leftover.url) for n in table.column("id").to_pylist()] == [
         10,
         11,
         12,
@@ -224,7 +232,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_a_file_is_on_disk_before_it_appears_and_its_name_before_it_is_told(
+def test_a_file_is_durable_before_it_appears_and_its_name_before_it_is_announced(
     bench: Bench, synced: list[str]
 ) -> None:
     ((written, _),) = told(bench.task(None)(batches(5)))
@@ -238,16 +246,16 @@ def test_a_file_waits_whole_and_durable_for_the_driver(bench: Bench, synced: lis
     task = BatchTask(
         replace(bench.writer(), work=str(work)), bench.reporter(), None, 10, str(work / "..")
     )
-    full, (rest, _) = (pair for pair in told(task(batches(13))))
+    full, (leftover, _) = (pair for pair in told(task(batches(13))))
     waiting = waiting_path(str(work), full[0].url)
     assert bench.files() == []
     assert synced == [waiting]
     assert ids(waiting) == list(range(10))
     assert [str(path) for path in work.iterdir()] == [waiting]
-    assert rest.is_rest
+    assert leftover.is_leftover
 
 
-def test_nobody_makes_a_removed_folder_anew(bench: Bench) -> None:
+def test_a_removed_folder_is_not_created_again(bench: Bench) -> None:
     work = bench.path / "gone"
     writer = replace(bench.writer(), work=str(work))
     with pytest.raises(RuntimeError, match="No such file"):
@@ -275,7 +283,7 @@ def test_a_failing_task_leaves_no_raw_rows(bench: Bench, monkeypatch: pytest.Mon
     assert len(bench.files()) == 1
 
 
-def test_a_root_that_fails_while_rests_are_kept_is_marked(bench: Bench) -> None:
+def test_a_root_that_fails_while_left_over_rows_are_kept_is_marked(bench: Bench) -> None:
     task = BatchTask(bench.writer(), Reporter(None), None, 10)
     (bench.path / "root").rmdir()
     (bench.path / "root").touch()
@@ -285,36 +293,44 @@ def test_a_root_that_fails_while_rests_are_kept_is_marked(bench: Bench) -> None:
 
 def test_left_over_rows_go_before_those_of_an_ordered_slice(bench: Bench) -> None:
     *_, (left, _) = told(bench.task(10)(batches(17)))
-    before = (replace(piece_of(left), start=3),)
-    rests = str(bench.path / "rests")
-    task = BatchTask(bench.writer(), bench.reporter(), "id", 10, rests, before=before)
+    before = (replace(whole_leftover(left), start=3),)
+    leftovers = str(bench.path / "rests")
+    task = BatchTask(bench.writer(), bench.reporter(), "id", 10, leftovers, before=before)
     found = told(task(batches(9, 10, keyed=True)))
-    assert [(w.rows, w.is_rest) for w, _ in found] == [(10, False), (10, False), (3, True)]
+    assert [(w.rows, w.is_leftover) for w, _ in found] == [(10, False), (10, False), (3, True)]
     assert ids(found[0][0].url) == [13, 14, 15, 16, 0, 1, 2, 3, 4, 5]
     assert [key.value for _, key in found if key] == [5, 15, 18]
 
-    task = BatchTask(bench.writer(), bench.reporter(), None, 10, rests, before=before)
-    ((rest, _),) = told(task(batches(2)))
-    assert (rest.rows, rest.is_rest) == (6, True)
-    assert [n for t in read_raw(rest.url) for n in t["id"].to_pylist()] == [13, 14, 15, 16, 0, 1]
+    task = BatchTask(bench.writer(), bench.reporter(), None, 10, leftovers, before=before)
+    ((leftover, _),) = told(task(batches(2)))
+    assert (leftover.rows, leftover.is_leftover) == (6, True)
+    assert [n for t in read_raw(leftover.url) for n in t["id"].to_pylist()] == [
+        13,
+        14,
+        15,
+        16,
+        0,
+        1,
+    ]
     assert (
-        told(BatchTask(bench.writer(), bench.reporter(), None, 10, rests, before=before)([])) == []
+        told(BatchTask(bench.writer(), bench.reporter(), None, 10, leftovers, before=before)([]))
+        == []
     )
 
 
 def test_left_over_rows_are_joined(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    rests = []
+    leftovers = []
     for task, counts in enumerate([(3, 3), (2,), (7,)]):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda task=task: (task, task))
-        rests += [w for w, _ in told(bench.task(10)(batches(*counts)))]
-    joins = plan_joins(map(piece_of, rests), 10)
-    dealt: tuple[tuple[Join, ...], ...] = ((joins[0],), (joins[1],))
+        leftovers += [w for w, _ in told(bench.task(10)(batches(*counts)))]
+    contents = plan_contents(map(whole_leftover, leftovers), 10)
+    dealt: tuple[tuple[FileContent, ...], ...] = ((contents[0],), (contents[1],))
     found = []
     for share in (0, 1):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda share=share: (share, 9 + share))
-        task = JoinTask(bench.writer(), bench.reporter(), dealt)
+        task = RepackTask(bench.writer(), bench.reporter(), dealt)
         found += [w for w, _ in told(task(iter([])))]
     assert [w.rows for w in found] == [10, 5]
     assert ids(found[0].url) == [0, 1, 2, 3, 4, 5, 0, 1, 0, 1]
     assert ids(found[1].url) == [2, 3, 4, 5, 6]
-    assert all(w.size > 0 and not w.is_rest for w in found)
+    assert all(w.size > 0 and not w.is_leftover for w in found)

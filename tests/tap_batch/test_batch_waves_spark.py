@@ -14,14 +14,14 @@ import pytest
 
 from shared.encodings import FORMATS
 from shared.stdout import MessageOutput
-from tap_spark.batch_place import place_for
+from tap_spark.batch_place import staging_folder_for
 from tap_spark.config import SpoolSettings, tap_config
 from tap_spark.discovery import catalog_for
 from tap_spark.line_output import LineOutput
 from tap_spark.replication import plan_streams
 from tap_spark.sources import resume, source_for
 from tap_spark.spool import Spool
-from tap_spark.state_pace import StatePace
+from tap_spark.state_pace import StateWriter
 from tap_spark.sync import Run, sync_stream
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class Bench:
         reader.start()
         output = LineOutput(MessageOutput(sink))
         batch = tap_config(self.settings).batch
-        place = place_for(batch)
+        place = staging_folder_for(batch)
         assert place is not None
         with Spool(SpoolSettings(root=str(self.path / "spool"))) as spool, place:
             run = Run(self, output, spool, batch, place)  # type: ignore[arg-type]
-            sync_stream(run, self.plan(self.state), StatePace(self.state, output.write, 1e9))
+            sync_stream(run, self.plan(self.state), StateWriter(self.state, output.write, 1e9))
         output.close()
         os.close(sink)
         reader.join(30)

@@ -23,8 +23,8 @@ from shared.stdout import MessageOutput
 from shared.storage import codec_of
 from shared.typed_rows import RowReader
 from tap_spark import batch_tasks
-from tap_spark.batch_place import BatchPlace
-from tap_spark.batch_writer import BatchFiles
+from tap_spark.batch_place import BatchStagingFolder
+from tap_spark.batch_writer import BatchWriter
 from tap_spark.config import SpoolSettings
 from tap_spark.line_output import LineOutput
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
@@ -124,14 +124,14 @@ class Bench:
                     self.spark, plan, piece, pipe.output, spool=spool, on_chunk=told
                 )
             with (
-                BatchPlace(str(self.root), "pre/") as place,
-                BatchFiles(
+                BatchStagingFolder(str(self.root), "pre/") as place,
+                BatchWriter(
                     self.spark,
                     plan,
                     pipe.output,
                     batch=self.config(form, codec, rows),
                     spool=spool if self.shares_disk else None,
-                    place=place if self.shares_disk and self.url is None else None,
+                    staging=place if self.shares_disk and self.url is None else None,
                 ) as files,
             ):
                 for one in (piece, *self.later):
@@ -336,15 +336,15 @@ def test_what_earlier_slices_left_over_survives_a_failure(bench: Bench) -> None:
     bad = bench.spark.range(15, 30, 1, 1).selectExpr("if(id = 29, raise_error('bad row'), id) id")
     with (
         Spool(SpoolSettings(root=str(bench.path / "spool"))) as spool,
-        BatchPlace(str(bench.root), "pre/") as place,
+        BatchStagingFolder(str(bench.root), "pre/") as place,
         closing(Pipe(bench)) as pipe,
-        BatchFiles(
+        BatchWriter(
             bench.spark,
             plan_of(bad, None, None),
             pipe.output,
             batch=bench.config("parquet", "snappy", 10),
             spool=spool,
-            place=place,
+            staging=place,
         ) as files,
     ):
         good = Slice(bench.spark.range(0, 15), bookmark={"n": 1})
@@ -384,7 +384,7 @@ def test_the_greatest_key_of_an_unordered_slice(bench: Bench, size: int | None) 
     assert written.max_key == "1970-01-01T00:00:00.000000+00:00"
 
 
-def test_the_replication_key_is_no_column_of_its_own(bench: Bench) -> None:
+def test_the_replication_key_is_not_a_separate_column(bench: Bench) -> None:
     bench.write(bench.spark.range(5).selectExpr("id", "id as k"), key="k")
     (table, *_) = FORMATS["parquet"].read(bench.urls[0])
     assert table.column_names == ["id", "k"]
@@ -398,7 +398,7 @@ def test_files_by_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [n for url in bench.urls for n in ids(url)] == list(range(30_000))
 
 
-def test_nothing_stays_of_files_that_no_message_names(bench: Bench) -> None:
+def test_files_that_were_not_announced_are_removed(bench: Bench) -> None:
     frame = bench.spark.range(0, 100, 1, 1).selectExpr(
         "if(id = 99, raise_error('bad row'), id) as id"
     )
@@ -420,7 +420,7 @@ def test_an_interrupted_slice_leaves_announced_files_only(bench: Bench, size: in
     assert bench.files == set(bench.urls)
 
 
-def test_a_reader_that_goes_away(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_reader_that_closes_the_pipe(spark: SparkSession, tmp_path: Path) -> None:
     source, sink = os.pipe()
     os.close(source)
     output = LineOutput(MessageOutput(sink))
@@ -429,14 +429,14 @@ def test_a_reader_that_goes_away(spark: SparkSession, tmp_path: Path) -> None:
     with (
         Spool(SpoolSettings(root=str(tmp_path / "spool"))) as spool,
         pytest.raises(ClosedPipeError),
-        BatchPlace(str(bench.root), "pre/") as place,
-        BatchFiles(
+        BatchStagingFolder(str(bench.root), "pre/") as place,
+        BatchWriter(
             spark,
             plan_of(frame, None, None),
             output,
             batch=bench.config("parquet", "snappy", 10),
             spool=spool,
-            place=place,
+            staging=place,
         ) as files,
     ):
         files.write(Slice(frame), bench.chunks.append)
@@ -463,7 +463,7 @@ def test_a_root_that_cannot_be_written_is_one_clear_error(bench: Bench) -> None:
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_place_unknown_to_fsspec_is_one_clear_error(bench: Bench) -> None:
+def test_a_url_unknown_to_fsspec_is_one_clear_error(bench: Bench) -> None:
     bench.url = "nonsense://bucket"
     with pytest.raises(DestinationError, match=r"nonsense://bucket.*nonsense"):
         bench.write(bench.spark.range(10))

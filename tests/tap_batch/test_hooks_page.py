@@ -1,4 +1,4 @@
-"""docs/hooks.md: its examples run, and it names what the functions really take and raise."""
+"""docs/hooks.md: its examples run, and arguments and errors of the functions are complete."""
 
 from __future__ import annotations
 

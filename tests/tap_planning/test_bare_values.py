@@ -1,4 +1,4 @@
-"""JSON values in places of text are put in quotes as they are written, and nothing else is."""
+"""Unquoted JSON values in text fields are quoted as they are written, and nothing else is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tap_spark.sources.bare_values import BareValues, places_of_text
+from tap_spark.sources.bare_values import UnquotedValues, text_fields_of
 
 
 def struct(**types):
@@ -36,7 +36,7 @@ RECORD = struct(
 
 
 def changed(line: str, dtype=RECORD) -> str:
-    change = BareValues(places_of_text(dtype))
+    change = UnquotedValues(text_fields_of(dtype))
     (found,) = change(pa.array([line.encode()])).to_pylist()
     return found.decode()
 
@@ -72,10 +72,10 @@ def test_other_lines_stay(line):
 
 
 def test_not_utf8_and_no_text_at_all():
-    change = BareValues(places_of_text(RECORD))
+    change = UnquotedValues(text_fields_of(RECORD))
     lines = pa.array([b'{"t":1.0,"x":"\xff"}', b'{"t":1.0}', None], pa.binary())
     assert change(lines).to_pylist() == [lines[0].as_py(), b'{"t":"1.0"}', None]
-    assert places_of_text(struct(a=NUMBER, b=ArrayType(struct(c=NUMBER)))) is None
+    assert text_fields_of(struct(a=NUMBER, b=ArrayType(struct(c=NUMBER)))) is None
 
 
 JSON_VALUES = st.recursive(

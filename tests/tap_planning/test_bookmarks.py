@@ -1,4 +1,4 @@
-"""State arithmetic: values, their order, and the bookmark after what was written."""
+"""Bookmarks: values, their order, and the state after rows were written."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_positions_replace_the_files_and_keep_the_rest():
     assert bookmark(state) == {"mine": 1, "files": {}}
 
 
-def test_full_table_streams_have_no_arithmetic():
+def test_full_table_streams_do_not_change_the_state():
     plan = replace(PLAN, method=Method.FULL_TABLE, resume=Resume.NOTHING, replication_key=None)
     assert advance(STATE, plan, 4, ordered=True) == STATE
     assert finish_stream(STATE, plan) == STATE
@@ -247,7 +247,7 @@ def test_bookmarks_of_all_years_keep_their_order(kind):
         ("double", "Infinity"),
     ],
 )
-def test_an_endless_key_moves_no_bookmark_and_bounds_no_run(kind, endless):
+def test_an_infinite_key_is_not_a_bookmark(kind, endless):
     plan = replace(PLAN, key_type=kind)
     value = 1.5 if kind == "double" else normal_key("2026-01-01", kind)
     old = {"bookmarks": {"s": {"replication_key": "k", "replication_key_value": value}}}

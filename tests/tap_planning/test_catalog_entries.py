@@ -93,7 +93,7 @@ def test_replication_method(key, method, expected):
     [
         (["nope"], None, "key property 'nope' is not a column"),
         (["id"], "nope", "replication key 'nope' is not a column"),
-        (["id"], "place", "replication key 'place' is no number"),
+        (["id"], "place", "replication key 'place' is not a number"),
         (["no", "nor"], "blob", "'nor' is not a column; replication key 'blob'"),
     ],
 )

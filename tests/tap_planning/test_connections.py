@@ -11,7 +11,7 @@ from shared.errors import SourceError
 from tap_spark.catalog import metadata_of
 from tap_spark.config import TapConfig
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.connections import FoundTable
+from tap_spark.connections import DiscoveredTable
 from tap_spark.connections.patterns import is_wanted, stream_name
 from tap_spark.plans import Method, Resume, StreamPlan
 from tap_spark.replication import plan_streams
@@ -26,7 +26,7 @@ STRUCT = StructType(
         StructField("at", TimestampType()),
     ]
 )
-ORDERS = FoundTable(
+ORDERS = DiscoveredTable(
     StreamConfig(
         name="public-orders",
         format="jdbc",
@@ -78,7 +78,7 @@ def test_stream_names() -> None:
     assert stream_name(ConnectionConfig(name="c", stream_prefix="eu_"), ["t"]) == "eu_t"
 
 
-def test_an_entry_says_what_the_table_is() -> None:
+def test_an_entry_describes_the_table() -> None:
     entry = table_entry(ORDERS)
     found = root(entry)
     assert entry["table_name"] == "orders"
@@ -123,7 +123,7 @@ def test_settings_of_the_same_name_win() -> None:
 
 
 def test_an_unknown_connection() -> None:
-    with pytest.raises(SourceError, match="from the connection 'shop', which the settings do not"):
+    with pytest.raises(SourceError, match="the connection 'shop', which is not in the settings"):
         plan_streams(TapConfig(), {"streams": [table_entry(ORDERS)]}, None, 5)
 
 
@@ -133,13 +133,13 @@ def test_an_unknown_connection() -> None:
 def test_a_damaged_entry(damage: dict[str, Any]) -> None:
     entry = table_entry(ORDERS)
     root(entry)[SOURCE] = damage
-    with pytest.raises(SourceError, match="is damaged"):
+    with pytest.raises(SourceError, match="is invalid"):
         plans(entry)
 
 
 def test_log_based_adds_the_time_of_deletion() -> None:
     entry = table_entry(
-        FoundTable(
+        DiscoveredTable(
             StreamConfig(
                 name="t", format="delta", path="/lake/t", connection="shop", key_properties=("id",)
             ),
@@ -155,7 +155,7 @@ def test_log_based_adds_the_time_of_deletion() -> None:
     assert list(plan.schema["properties"]) == ["id", "name", "at", "_sdc_deleted_at"]
 
 
-def test_no_log() -> None:
+def test_formats_without_a_log() -> None:
     entry = table_entry(ORDERS)
     root(entry)["replication-method"] = "LOG_BASED"
     with pytest.raises(SourceError, match="format 'jdbc' has no log to replicate from"):

@@ -21,16 +21,16 @@ from tap_spark.sources.line_reader import (
     read_range,
     split_lines,
 )
-from tap_spark.sources.looks import FileLook
-from tap_spark.sources.paths import FileNow
+from tap_spark.sources.looks import StorageFileInspector
+from tap_spark.sources.paths import ListedFile
 from tap_spark.sources.positions import (
     FORGET_DAYS,
-    FileMark,
-    Found,
+    FileChange,
+    FilePosition,
     complete_end,
-    decide,
-    kept_marks,
-    renewed,
+    kept_positions,
+    plan_range,
+    refreshed,
     waves,
 )
 from tap_spark.sources.resume import pack
@@ -48,27 +48,27 @@ def spark_lines(data: bytes) -> list[bytes]:
     return lines[:-1] if lines[-1] == b"" else lines
 
 
-def now(path: Path, tick: int) -> FileNow:
-    return FileNow(str(path), path.stat().st_size, str(tick))
+def now(path: Path, tick: int) -> ListedFile:
+    return ListedFile(str(path), path.stat().st_size, str(tick))
 
 
-def read(piece: LineRange) -> list[bytes]:
-    return [line for batch in read_range(piece) for line in batch.column(0).to_pylist()]
+def read(line_range: LineRange) -> list[bytes]:
+    return [line for batch in read_range(line_range) for line in batch.column(0).to_pylist()]
 
 
 def run(
     path: Path,
-    mark: FileMark | None,
+    mark: FilePosition | None,
     tick: int,
     wave: int = 7,
-    piece: int = 3,
+    range_bytes: int = 3,
     *,
     wait: bool = False,
 ):
     """One run over one file, in tiny waves and ranges; returns lines, mark and what was found."""
-    look = FileLook()
+    look = StorageFileInspector()
     file = now(path, tick)
-    reading = decide(file, mark, look)
+    reading = plan_range(file, mark, look)
     lines: list[bytes] = []
     if reading is None:
         return lines, mark, None
@@ -76,30 +76,30 @@ def run(
         str(path), reading.start, reading.end, look, lambda _url, _start, _end: not wait
     )
     if not end:
-        return lines, None, reading.found
+        return lines, None, reading.change
     if end == reading.start:
-        return lines, renewed(file, mark), reading.found
+        return lines, refreshed(file, mark), reading.change
     reading = replace(reading, end=end)
     for parts in waves([reading], wave, look.cut):
         for _, start, end in parts:
-            for part in cut_ranges(str(path), 0, start, end, piece=piece, header=False):
+            for part in cut_ranges(str(path), 0, start, end, range_bytes=range_bytes, header=False):
                 lines += read(part)
-            mark = FileMark(
+            mark = FilePosition(
                 end,
                 file.size,
                 file.mtime,
                 look.fingerprint(str(path), end),
             )
-            mark = FileMark.from_json(json.loads(json.dumps(mark.to_json())))
-    return lines, mark, reading.found
+            mark = FilePosition.from_json(json.loads(json.dumps(mark.to_json())))
+    return lines, mark, reading.change
 
 
 @settings(max_examples=150, deadline=None)
-@given(text=contents, wave=st.integers(1, 30), piece=st.integers(1, 30), tail=words)
-def test_a_file_is_read_whole_in_any_pieces(tmp_path_factory, text, wave, piece, tail):
+@given(text=contents, wave=st.integers(1, 30), range_bytes=st.integers(1, 30), tail=words)
+def test_any_ranges_read_the_whole_file(tmp_path_factory, text, wave, range_bytes, tail):
     path = tmp_path_factory.mktemp("p") / "f"
     path.write_bytes((text + tail).encode())
-    lines, mark, _ = run(path, None, 0, wave, piece)
+    lines, mark, _ = run(path, None, 0, wave, range_bytes)
     assert lines == spark_lines((text + tail).encode())
     assert mark is None or mark.offset == path.stat().st_size
 
@@ -115,7 +115,7 @@ def test_appended_lines_are_read_once(tmp_path_factory, parts):
         with path.open("ab") as file:
             file.write(part.encode())
         lines, mark, found = run(path, mark, tick)
-        assert found in (None, Found.NEW, Found.GROWN)
+        assert found in (None, FileChange.NEW, FileChange.GROWN)
         seen += lines
         again, same, _ = run(path, mark, tick)
         assert (again, same) == ([], mark)
@@ -140,9 +140,9 @@ def test_any_history_against_a_model(tmp_path_factory, steps):
         path.write_bytes({"append": old + new, "truncate": old[: len(old) // 2]}.get(step, new))
         before = mark
         lines, mark, found = run(path, mark, tick)
-        if found in (Found.TRUNCATED, Found.REWRITTEN, Found.NEW):
+        if found in (FileChange.TRUNCATED, FileChange.REWRITTEN, FileChange.NEW):
             known = lines
-        elif found is Found.UNFINISHED:
+        elif found is FileChange.UNFINISHED:
             known = known[:-1] + lines
         else:
             known += lines
@@ -150,7 +150,7 @@ def test_any_history_against_a_model(tmp_path_factory, steps):
         unchanged = before is not None and len(old) >= before.offset
         unchanged = unchanged and current[: before.offset] == old[: before.offset]
         if step == "append" and unchanged:
-            assert found in (None, Found.NEW, Found.GROWN, Found.UNFINISHED)
+            assert found in (None, FileChange.NEW, FileChange.GROWN, FileChange.UNFINISHED)
         if mark is not None and len(current) >= mark.offset and found is not None:
             assert known == spark_lines(current)
 
@@ -170,7 +170,7 @@ def test_a_waiting_line_is_read_exactly_once(tmp_path_factory, data, tail, encod
     for tick, cut in enumerate(sorted([*cuts, len(text)])):
         path.write_bytes(text[:cut])
         lines, mark, found = run(path, mark, tick, wait=True)
-        assert found in (None, Found.NEW, Found.GROWN)
+        assert found in (None, FileChange.NEW, FileChange.GROWN)
         seen += lines
         assert run(path, mark, tick, wait=True)[0] == []
     assert seen == spark_lines(data.encode(encoding, errors="replace"))
@@ -186,12 +186,12 @@ def test_what_waits_may_be_rewritten(tmp_path):
     lines, mark, _ = run(path, None, 0, wait=True)
     assert (lines, mark.offset) == ([b"a"], 2)
     path.write_bytes(b"a\nc")
-    assert run(path, mark, 1, wait=True)[::2] == ([], Found.GROWN)
+    assert run(path, mark, 1, wait=True)[::2] == ([], FileChange.GROWN)
     path.write_bytes(b"a\nc,2\n")
-    assert run(path, mark, 2, wait=True)[::2] == ([b"c,2"], Found.GROWN)
+    assert run(path, mark, 2, wait=True)[::2] == ([b"c,2"], FileChange.GROWN)
 
 
-def test_a_line_that_was_read_unfinished_waits_when_it_goes_on(tmp_path):
+def test_a_line_that_was_read_unfinished_waits_when_it_continues(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb")
     _, mark, _ = run(path, None, 0)
@@ -218,7 +218,7 @@ def test_a_header_is_a_line_that_is_neither_blank_nor_a_comment(tmp_path, text, 
     assert has_line(str(path), len(text), b"#") is expected
 
 
-def test_an_unfinished_last_line_is_read_again_when_it_goes_on(tmp_path):
+def test_an_unfinished_last_line_is_read_again_when_it_continues(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb")
     lines, mark, _ = run(path, None, 0)
@@ -226,7 +226,7 @@ def test_an_unfinished_last_line_is_read_again_when_it_goes_on(tmp_path):
     assert run(path, mark, 1)[0] == [], "a static file without final line end is read once"
     path.write_bytes(b"a\nbc\nd\n")
     lines, mark, found = run(path, mark, 2)
-    assert (lines, found) == ([b"bc", b"d"], Found.UNFINISHED)
+    assert (lines, found) == ([b"bc", b"d"], FileChange.UNFINISHED)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -240,7 +240,7 @@ def test_a_line_that_only_gets_its_end_is_not_read_again(tmp_path, end):
     assert run(path, mark, 2)[0] == [b"c"]
 
 
-def test_the_second_half_of_a_crlf_is_no_line(tmp_path):
+def test_the_second_half_of_a_crlf_is_not_a_line(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\r")
     _, mark, _ = run(path, None, 0)
@@ -254,42 +254,45 @@ def test_rewriting_with_equal_size_is_noticed(tmp_path):
     _, mark, _ = run(path, None, 0)
     path.write_bytes(b"a\nc\n")
     lines, _, found = run(path, mark, 1)
-    assert (lines, found) == ([b"a", b"c"], Found.REWRITTEN)
+    assert (lines, found) == ([b"a", b"c"], FileChange.REWRITTEN)
 
 
-def test_marks_of_files_that_are_gone_are_kept_for_a_while():
+def test_positions_of_missing_files_are_kept_for_a_while():
     day = date(2026, 1, 1)
-    marks = {url: FileMark(1, 1, "0", "x") for url in "ab"}
-    gone = kept_marks(marks, {"b"}, day)
+    marks = {url: FilePosition(1, 1, "0", "x") for url in "ab"}
+    gone = kept_positions(marks, {"b"}, day)
     assert (gone["a"].gone, gone["b"].gone) == ("2026-01-01", None)
-    assert FileMark.from_json(gone["a"].to_json()) == gone["a"]
-    assert kept_marks(gone, {"a", "b"}, day + timedelta(days=99)) == marks
-    almost = kept_marks(gone, {"b"}, day + timedelta(days=FORGET_DAYS - 1))
+    assert FilePosition.from_json(gone["a"].to_json()) == gone["a"]
+    assert kept_positions(gone, {"a", "b"}, day + timedelta(days=99)) == marks
+    almost = kept_positions(gone, {"b"}, day + timedelta(days=FORGET_DAYS - 1))
     assert almost == gone
-    assert set(kept_marks(almost, {"b"}, day + timedelta(days=FORGET_DAYS))) == {"b"}
+    assert set(kept_positions(almost, {"b"}, day + timedelta(days=FORGET_DAYS))) == {"b"}
 
 
-def test_a_folder_that_is_not_mounted_loses_no_mark():
-    marks = {"a": FileMark(1, 1, "0", "x", gone="2020-01-01"), "b": FileMark(1, 1, "0", "x")}
-    assert kept_marks(marks, (), date(2026, 1, 1)) == marks
+def test_a_folder_that_is_not_mounted_keeps_all_positions():
+    marks = {
+        "a": FilePosition(1, 1, "0", "x", gone="2020-01-01"),
+        "b": FilePosition(1, 1, "0", "x"),
+    }
+    assert kept_positions(marks, (), date(2026, 1, 1)) == marks
 
 
-def test_marks_are_bounded_by_the_files_of_a_month():
-    marks: dict[str, FileMark] = {}
+def test_positions_are_bounded_by_the_files_of_a_month():
+    marks: dict[str, FilePosition] = {}
     for number in range(200):
         listed = {f"f{number}", f"f{number + 1}"}
-        marks = kept_marks(marks, listed, date(2026, 1, 1) + timedelta(days=number))
-        marks |= {url: FileMark(1, 1, "0", "x") for url in listed}
+        marks = kept_positions(marks, listed, date(2026, 1, 1) + timedelta(days=number))
+        marks |= {url: FilePosition(1, 1, "0", "x") for url in listed}
     assert len(marks) == FORGET_DAYS + 2
 
 
-def test_a_run_that_stopped_inside_a_file_goes_on_there(tmp_path):
+def test_a_run_that_stopped_inside_a_file_resumes_there(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb\nc\n")
-    look = FileLook()
+    look = StorageFileInspector()
     size, digest = path.stat().st_size, look.fingerprint(str(path), 2)
-    lines, mark, found = run(path, FileMark(2, size, "0", digest), 0)
-    assert (lines, found, mark.offset) == ([b"b", b"c"], Found.GROWN, size)
+    lines, mark, found = run(path, FilePosition(2, size, "0", digest), 0)
+    assert (lines, found, mark.offset) == ([b"b", b"c"], FileChange.GROWN, size)
 
 
 def test_files_that_grow_while_they_are_read_are_read_to_the_planned_end(tmp_path):
@@ -301,7 +304,7 @@ def test_files_that_grow_while_they_are_read_are_read_to_the_planned_end(tmp_pat
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\n")
-    with pytest.raises(RuntimeError, match="became shorter"):
+    with pytest.raises(RuntimeError, match="was truncated while it was read"):
         read(LineRange(str(path), 0, 0, 9, 9, aligned=True))
 
 
@@ -311,14 +314,14 @@ def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypa
     path = tmp_path / "f"
     data = bytearray(os.urandom(1000))
     path.write_bytes(data)
-    first = FileLook().fingerprint(str(path), 1000)
+    first = StorageFileInspector().fingerprint(str(path), 1000)
     for place in (0, 99, 100, 900, 999):
         changed = bytearray(data)
         changed[place] ^= 1
         path.write_bytes(changed)
-        assert FileLook().fingerprint(str(path), 1000) != first
+        assert StorageFileInspector().fingerprint(str(path), 1000) != first
     path.write_bytes(data + b"more")
-    assert FileLook().fingerprint(str(path), 1000) == first
+    assert StorageFileInspector().fingerprint(str(path), 1000) == first
 
 
 @pytest.mark.parametrize(
@@ -330,9 +333,9 @@ def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypa
         {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": 3},
     ],
 )
-def test_damaged_marks_are_refused(value):
+def test_invalid_positions_are_rejected(value):
     with pytest.raises(ValueError):
-        FileMark.from_json(value)
+        FilePosition.from_json(value)
 
 
 @pytest.mark.parametrize(
@@ -344,17 +347,19 @@ def test_damaged_marks_are_refused(value):
         (b"h", []),
     ],
 )
-def test_headers_are_left_out(tmp_path, text, expected):
+def test_headers_are_skipped(tmp_path, text, expected):
     path = tmp_path / "f"
     path.write_bytes(text)
-    (piece,) = cut_ranges(str(path), 0, 0, len(text), piece=99, header=True, comment=b"#")
-    assert read(piece) == expected
+    (line_range,) = cut_ranges(
+        str(path), 0, 0, len(text), range_bytes=99, header=True, comment=b"#"
+    )
+    assert read(line_range) == expected
 
 
 def test_only_the_first_range_has_the_header():
-    ranges = cut_ranges("f", 0, 0, 10, piece=4, header=True)
-    assert [piece.header for piece in ranges] == [True, False, False]
-    assert not cut_ranges("f", 0, 5, 10, piece=9, header=True)[0].header
+    ranges = cut_ranges("f", 0, 0, 10, range_bytes=4, header=True)
+    assert [line_range.header for line_range in ranges] == [True, False, False]
+    assert not cut_ranges("f", 0, 5, 10, range_bytes=9, header=True)[0].header
 
 
 @given(st.binary(max_size=40))
@@ -366,14 +371,14 @@ def test_split_lines_as_hadoop_does(data):
 def test_tasks_hold_every_range_once(sizes):
     ranges = [LineRange("f", n, 0, size, size, aligned=True) for n, size in enumerate(sizes)]
     tasks = pack(ranges, 50)
-    assert [piece for task in tasks for piece in task] == ranges
-    assert all(sum(piece.stop for piece in task) <= 50 for task in tasks)
+    assert [line_range for task in tasks for line_range in task] == ranges
+    assert all(sum(line_range.stop for line_range in task) <= 50 for task in tasks)
 
 
 def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "x"
     path.write_bytes(b"a\n" + b"x" * (9 << 20) + b"\nb\n")
-    piece = LineRange(str(path), 0, 0, path.stat().st_size, path.stat().st_size, aligned=True)
+    line_range = LineRange(str(path), 0, 0, path.stat().st_size, path.stat().st_size, aligned=True)
     with pytest.raises(RuntimeError, match="a line is longer than 1 MiB"):
-        list(read_range(piece))
+        list(read_range(line_range))

@@ -1,4 +1,4 @@
-"""JSON texts of one value are told from those of several, however they are cut and laid out."""
+"""JSON texts with several values are detected, in any layout and any blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_one_value_or_none(text):
     assert not several_values(pieces(text, 1))
 
 
-def test_lines_too_long_to_keep_are_left_out_and_others_still_seen(monkeypatch):
+def test_lines_too_long_to_keep_are_skipped_and_others_checked(monkeypatch):
     monkeypatch.setattr(json_documents, "LONGEST_LINE", 10)
     long = b'["' + b'}{ \\" ' * 20 + b'"]'
     assert not several_values(pieces(long, 4))

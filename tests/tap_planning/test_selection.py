@@ -1,4 +1,4 @@
-"""Property selection, compared with the rules of the Singer specification written the slow way."""
+"""Property selection, compared with a plain version of the Singer specification."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def present(schema: dict, path: tuple) -> bool:
     return True
 
 
-def test_a_struct_without_any_selected_field_goes():
+def test_a_struct_without_any_selected_field_is_removed():
     tree = {"a": {"x": {}, "y": {}}, "b": {}}
     off = {"selected": False}
     marks = {("properties", "a", "properties", name): off for name in "xy"}

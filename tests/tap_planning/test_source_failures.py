@@ -1,4 +1,4 @@
-"""Texts of Spark's errors, and the one line that users see of them."""
+"""Errors of Spark, and the one line that users see."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_only_the_last_traceback_counts() -> None:
 
 
 @pytest.mark.parametrize("frames", [SPARK, SPARK + OURS])
-def test_python_code_of_the_programs_is_no_user_s(frames: str) -> None:
+def test_python_code_of_the_programs_is_not_user_code(frames: str) -> None:
     assert "the source's own code" not in shown(HEAD, frames, "ValueError: b")
 
 
-def test_names_in_a_plan_are_no_conditions() -> None:
+def test_names_in_a_plan_are_not_conditions() -> None:
     text = shown(
         "[TABLE_OR_VIEW_NOT_FOUND] The table or view `A` cannot be found. Verify it.\n"
         "To tolerate the error, use IF EXISTS. SQLSTATE: 42P01; line 1 pos 14;\n"

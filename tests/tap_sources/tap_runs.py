@@ -1,4 +1,4 @@
-"""Reads streams the way a run does: discovery, planning, slices."""
+"""Reads of streams as in a run: discovery, planning, slices."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from shared.errors import SourceError
 from tap_spark.catalog import metadata_of
 from tap_spark.config import TapConfig
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.connections import connection_for
+from tap_spark.connections import table_lister
 from tap_spark.connections.catalogs import Details
 from tap_spark.discovery import catalog_for
 from tap_spark.replication import plan_streams
@@ -68,7 +68,7 @@ def connection(catalog: str, **settings) -> ConnectionConfig:
 
 
 def found(spark, config: ConnectionConfig):
-    return {table.stream.name: table for table in connection_for(config).tables(spark)}
+    return {table.stream.name: table for table in table_lister(config).tables(spark)}
 
 
 def test_spark_s_own_catalog(own):
@@ -86,7 +86,7 @@ def test_spark_s_own_catalog(own):
     assert tables["own_db-changes"].row_count is None
 
 
-def test_views_may_be_left_out(own):
+def test_views_may_be_excluded(own):
     config = connection("spark_catalog", include=("own_db.*",), views=False)
     assert "own_db-seen" not in found(own, config)
     config = connection("spark_catalog", include=("own_db.*",), exclude=("*.[pc]*",))
@@ -141,8 +141,8 @@ def test_a_table_that_cannot_be_described_is_a_warning(own, caplog):
     finally:
         own.sql("DROP VIEW own_db.broken")
     assert set(tables) == {"own_db-changes", "own_db-plain", "own_db-seen"}
-    (record,) = [r for r in caplog.records if "left out" in r.getMessage()]
-    assert "connection 'c': own_db.broken is left out" in record.getMessage()
+    (record,) = [r for r in caplog.records if "skipping" in r.getMessage()]
+    assert "connection 'c': skipping own_db.broken, which" in record.getMessage()
     assert "\n" not in record.getMessage()
 
 
@@ -164,9 +164,9 @@ def test_row_counts(provider, statistics, count):
 
 def test_nothing_wanted_is_a_warning(own, caplog):
     assert found(own, connection("spark_catalog", include=("nope.*",))) == {}
-    assert "connection 'c': no table is wanted" in caplog.text
+    assert "connection 'c': no table matches 'include' and 'exclude'" in caplog.text
 
 
 def test_an_unknown_catalog(lake_spark):
-    with pytest.raises(SourceError, match="connection 'c': the catalog 'nowhere' cannot be listed"):
+    with pytest.raises(SourceError, match="connection 'c': cannot list the catalog 'nowhere'"):
         found(lake_spark, connection("nowhere"))

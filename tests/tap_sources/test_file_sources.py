@@ -63,7 +63,7 @@ def test_csv_types_are_only_inferred_without_loss(spark, write):
     assert (first["None"], first["holes"], first["minus zero"]) == ("None", None, "-0")
 
 
-def test_no_forms_at_all_is_text():
+def test_a_column_without_forms_is_text():
     assert decide(None).simpleString() == "string"
 
 
@@ -178,7 +178,7 @@ def test_a_schema_names_and_types_columns(spark, write):
     assert "not Spark DDL" in failure(lambda: rows(spark, stream("csv", path, schema="x NOPE")))
 
 
-def test_a_column_that_is_gone_is_named_and_new_ones_ignored(spark, write):
+def test_a_missing_column_is_reported_and_new_ones_are_ignored(spark, write):
     path = write("g.csv", "a,b\n1,2\n")
     config = stream("csv", path)
     catalog = catalog_for(spark, stream_config(config))
@@ -245,7 +245,7 @@ def test_records_path(spark, write):
     assert rows(spark, config) == [{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 4, "b": None}]
     wrong = stream("json", path, records_path="in.nope")
     assert "records_path 'in.nope' is not in the documents" in failure(lambda: rows(spark, wrong))
-    assert "no array of objects" in failure(
+    assert "not an array of objects" in failure(
         lambda: rows(spark, stream("json", path, records_path="in"))
     )
 

@@ -1,4 +1,4 @@
-"""Values of CSV that come after the types were fixed: kept as written, or refused loudly."""
+"""CSV values that arrive after the types were fixed: kept as written, or an error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_utf16_and_compressed_csv_by_file(spark, tmp_path):
     assert len(slices[-1].bookmark["files"]) == 2
 
 
-def test_a_file_emptied_has_no_rows(spark, tmp_path):
+def test_an_emptied_file_has_no_rows(spark, tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("k,v\n1,2\n")
     for settings in ({}, {"replication_key": "k"}, {"schema": "k INT, v INT"}):
@@ -113,5 +113,5 @@ def test_a_file_emptied_has_no_rows(spark, tmp_path):
             assert read_all(spark, config, catalog=catalog)[0] == []
     assert rows(spark, config) == []
     path.write_text("")
-    with pytest.raises(Exception, match=r"e\.csv.*hold no line"):
+    with pytest.raises(Exception, match=r"e\.csv.*have no lines"):
         rows(spark, stream("csv", str(path)))

@@ -85,10 +85,10 @@ def test_avro_types_that_have_none_in_common(lake_spark, tmp_path):
 
 
 @pytest.mark.server
-def test_what_is_no_avro(lake_spark, write):
+def test_files_that_are_not_avro(lake_spark, write):
     path = write("a.avro", "no avro at all")
     text = failure(lambda: types(lake_spark, stream("avro", path)))
-    assert "it is no Avro file" in text
+    assert "it is not an Avro file" in text
     assert "a.avro" in text
 
 
@@ -190,7 +190,7 @@ def test_xml_that_is_not_well_formed(spark, write, method):
 
 def test_xml_without_the_element(spark, write):
     config = xml(write("a.xml", BOOKS), options={"rowTag": "film"})
-    assert "no element <film> is in the files" in failure(lambda: types(spark, config))
+    assert "the files have no element <film>" in failure(lambda: types(spark, config))
 
 
 # --- fixed width
@@ -227,7 +227,9 @@ def test_fixed_width_with_a_schema(spark, write):
     )
     assert rows(spark, config)[0] == {"amount": Decimal("1.50"), "id": 1}
     config = fixed(write("a.txt", LINES), schema="ids INT")
-    assert "'schema' names what 'columns' does not: ids" in failure(lambda: types(spark, config))
+    assert "'schema' has columns that 'columns' does not have: ids" in failure(
+        lambda: types(spark, config)
+    )
     config = fixed(write("a.txt", LINES), schema="name INT")
     assert "column 'name' holds a value that type int cannot keep" in failure(
         lambda: rows(spark, config)
@@ -304,5 +306,5 @@ def test_multi_line_csv_is_resumed_by_file(spark, write, caplog):
     with caplog.at_level(logging.WARNING):
         found, _ = read_all(spark, config, state=state_of(slices))
     assert [row["id"] for row in found] == [3, 4]
-    assert "read again as a whole" in caplog.text
+    assert "reading it again as a whole" in caplog.text
     assert len(rows(spark, stream("csv", config.path, options=config.options))) == 4

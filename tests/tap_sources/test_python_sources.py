@@ -135,12 +135,12 @@ def test_its_own_errors_name_the_line(spark, package, fail, line, text):
     ("name", "text"),
     [
         ("source.Nothing", "the module '{}.source' has no 'Nothing'"),
-        ("source.NoSource", "is no pyspark.sql.datasource.DataSource"),
+        ("source.NoSource", "is not a pyspark.sql.datasource.DataSource"),
         ("nowhere.Source", "cannot import '{0}.nowhere': No module named '{0}.nowhere'"),
         ("broken.Source", "cannot import '{}.broken': ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_no_source(package, name, text):
+def test_classes_that_are_not_sources(package, name, text):
     package = package.partition(".")[0]
     with pytest.raises(SourceError) as caught:
         source_for(stream(f"{package}.{name}"))

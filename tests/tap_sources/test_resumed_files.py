@@ -1,4 +1,4 @@
-"""Growing files read by Spark across runs: only what is new, and warnings where it is not."""
+"""Growing files read by Spark across runs: only new lines, and warnings for files read again."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_half_a_json_line_waits(spark, tmp_path, caplog):
         file.write('\n{"a": 3')
     with caplog.at_level(logging.INFO, "tap-spark"):
         assert run() == []
-    assert "waits for it" in caplog.text
+    assert "has no line end yet and is read once it has" in caplog.text
     with path.open("a") as file:
         file.write("4}\n")
     assert run() == [{"a": 34}]
@@ -125,10 +125,10 @@ def test_a_line_without_end_waits(
         run = Runs(spark, resumed)
         begun = run()
         assert len(begun) == 2
-        assert caplog.text.count("waits for it") == 1
+        assert caplog.text.count("has no line end yet and is read once it has") == 1
         whole = texts(keyed)
         assert whole == sorted(" ".join(map(str, row.values())) for row in begun)
-        assert caplog.text.count("waits for it") == 2
+        assert caplog.text.count("has no line end yet and is read once it has") == 2
         assert run() == []
         assert "they have not changed since the last run" in caplog.text
     with path.open("ab") as file:
@@ -166,7 +166,7 @@ def test_a_header_without_end_waits(spark, tmp_path):
     alone = tmp_path / "alone" / "c.csv"
     alone.parent.mkdir()
     alone.write_text("id,na")
-    with pytest.raises(SourceError, match="the files hold no line"):
+    with pytest.raises(SourceError, match="the files have no lines"):
         read_all(spark, stream("csv", str(alone), replication_method="INCREMENTAL"))
 
 
@@ -181,7 +181,7 @@ def test_files_that_are_read_whole_leave_out_the_line_too(spark, tmp_path, caplo
     assert run() == [{"id": 2, "n": 1999}]
 
 
-def test_bad_lines_before_a_waiting_one_are_told(spark, tmp_path):
+def test_bad_lines_before_a_waiting_one_are_reported(spark, tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"a": 1}\n{"a" 2}\n{"a": 3')
     config = stream("json", str(path), replication_method="INCREMENTAL")
@@ -189,9 +189,9 @@ def test_bad_lines_before_a_waiting_one_are_told(spark, tmp_path):
         read_all(spark, config)
 
 
-def test_waves_end_in_bookmarks_a_cut_run_goes_on_from(spark, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_after_a_wave(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(resume, "WAVE_BYTES", 40)
-    monkeypatch.setattr(resume, "PIECE_BYTES", 10)
+    monkeypatch.setattr(resume, "RANGE_BYTES", 10)
     path = tmp_path / "a.csv"
     path.write_text("id\n" + "".join(f"{n}\n" for n in range(100)))
     run = Runs(spark, stream("csv", str(path), replication_method="INCREMENTAL"))
@@ -202,9 +202,7 @@ def test_waves_end_in_bookmarks_a_cut_run_goes_on_from(spark, tmp_path, monkeypa
     assert [*read, *(row["id"] for row in run())] == list(range(100))
 
 
-def test_files_that_come_back_are_not_read_again_but_marks_do_not_stay_for_ever(
-    spark, tmp_path, caplog
-):
+def test_files_that_come_back_are_not_read_again_but_positions_expire(spark, tmp_path, caplog):
     folder, away = tmp_path / "in", tmp_path / "away"
     folder.mkdir()
     (folder / "a.csv").write_text("id\n1\n")
@@ -215,7 +213,7 @@ def test_files_that_come_back_are_not_read_again_but_marks_do_not_stay_for_ever(
     folder.mkdir()
     with caplog.at_level(logging.WARNING):
         assert run() == []
-    assert "marks are kept" in caplog.text
+    assert "keeping all" in caplog.text
     assert "gone" not in run.state["files"][first]
     (folder / "b.csv").write_text("id\n2\n")
     assert run() == [{"id": 2}]
@@ -234,7 +232,7 @@ def test_a_damaged_position_is_an_error(spark, tmp_path):
     path.write_text("x\n")
     run = Runs(spark, stream("text", str(path), replication_method="INCREMENTAL"))
     run.state = {"files": {str(path): {"offset": "far"}}}
-    with pytest.raises(SourceError, match="file positions are damaged"):
+    with pytest.raises(SourceError, match="file positions are invalid"):
         run()
 
 
@@ -256,7 +254,7 @@ def plain(text: str) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "packed"), [("a.csv", plain), ("a.csv.gz", gz)])
-def test_truncation_is_noticed_and_marks_follow(spark, tmp_path, caplog, name, packed):
+def test_truncation_is_detected_and_positions_follow(spark, tmp_path, caplog, name, packed):
     path = tmp_path / name
     path.write_bytes(packed("id\n" + "".join(f"{n}\n" for n in range(100, 200))))
     run = Runs(spark, stream("csv", str(tmp_path), replication_method="INCREMENTAL"))
@@ -277,7 +275,7 @@ def test_truncation_is_noticed_and_marks_follow(spark, tmp_path, caplog, name, p
 
 
 @pytest.mark.parametrize(("name", "packed"), [("a.csv", plain), ("a.csv.gz", gz)])
-def test_a_touched_file_is_looked_into_once(spark, tmp_path, name, packed):
+def test_a_touched_file_is_inspected_once(spark, tmp_path, name, packed):
     path = tmp_path / name
     path.write_bytes(packed("id\n1\n"))
     run = Runs(spark, stream("csv", str(path), replication_method="INCREMENTAL"))
@@ -348,7 +346,7 @@ def test_documents_of_several_values_are_refused(spark, tmp_path, method):
 def test_a_real_file_in_many_waves_and_ranges(spark, data_dir, monkeypatch):
     path = data_dir / "zipcodes.csv"
     monkeypatch.setattr(resume, "WAVE_BYTES", path.stat().st_size // 3)
-    monkeypatch.setattr(resume, "PIECE_BYTES", 100_003)
+    monkeypatch.setattr(resume, "RANGE_BYTES", 100_003)
     config = stream("csv", str(path), replication_method="INCREMENTAL")
     catalog = catalog_for(spark, TapConfig(streams=(config,)))
     found, slices = read_all(spark, config, catalog=catalog)

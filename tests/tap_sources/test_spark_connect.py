@@ -1,4 +1,4 @@
-"""Discovery and reading over Spark Connect, in a process of its own: nothing needs the JVM."""
+"""Discovery and reading over Spark Connect, in a separate process without the JVM."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_the_bookmark_is_pushed_down(spark, shop, config):
 SHOP_LINES = "sh_op.order_lines"
 
 
-def test_a_table_that_is_gone(spark, shop):
+def test_a_missing_table(spark, shop):
     text = failure(spark, table("NOWHERE.T"))
     assert "`NOWHERE`.`T` cannot be found" in text
     assert "it was dropped or renamed" in text
@@ -183,7 +183,7 @@ def test_a_command_that_passed_the_check_would_not_run(spark, text, monkeypatch)
 
 @pytest.mark.parametrize("text", ["SELECT 1 AS a, 2 AS A", "SELECT 1 AS a, 2 AS a"])
 def test_columns_of_one_name(spark, text):
-    with pytest.raises(SourceError, match="several columns have the same name, but for case: a, "):
+    with pytest.raises(SourceError, match="several columns have the same name, ignoring case: a, "):
         types(spark, sql(text))
 
 

@@ -1,4 +1,4 @@
-"""Columns of lines to chunks of bytes, without Spark: every byte once, in order, keys by type."""
+"""Chunks of bytes from columns of lines, without Spark: every byte once, in order; keys by type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tap_spark import line_chunks
 from tap_spark.line_chunks import (
     ChunkRows,
     KeyMax,
-    KeyWatch,
+    KeyTracker,
     blocks,
     greater,
     key_value,
@@ -42,7 +42,7 @@ def batch(lines: list[str | None], keys: pa.Array | None = None) -> pa.RecordBat
     return pa.record_batch(columns if keys is None else {**columns, "key": keys})
 
 
-def joined(chunks: Iterator[line_chunks.Block]) -> bytes:
+def joined(chunks: Iterator[line_chunks.LineBlock]) -> bytes:
     return b"".join(bytes(block.data) for block in chunks)
 
 
@@ -73,7 +73,7 @@ def test_an_empty_column_has_no_blocks() -> None:
     assert list(blocks(pa.array([], pa.string()), 10)) == []
 
 
-def test_rows_without_a_line_are_left_out() -> None:
+def test_rows_without_a_line_are_dropped() -> None:
     kept = without_nulls(batch([None, "a\n", None], pa.array([1, 2, 3])))
     assert kept.to_pydict() == {"line": ["a\n"], "key": [2]}
 
@@ -117,16 +117,16 @@ def test_rows_without_a_line_are_left_out() -> None:
 )
 def test_the_greatest_key_is_found_by_type(keys: pa.Array, greatest: int) -> None:
     rows = batch([record(k=number) for number in range(4)], keys)
-    watch = KeyWatch("k")
+    tracker = KeyTracker("k")
     for block in blocks(rows.column(0), 1):  # row by row: ranks are compared, not only min_max
-        watch.see_block(rows, block)
-    found = watch.take()
+        tracker.track_block(rows, block)
+    found = tracker.take()
     assert found is not None
     assert found.value == greatest
-    assert watch.take() is None
+    assert tracker.take() is None
     for block in blocks(rows.column(0), MIB):
-        watch.see_block(rows, block)
-    assert watch.take() == found
+        tracker.track_block(rows, block)
+    assert tracker.take() == found
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_the_greatest_key_is_found_by_type(keys: pa.Array, greatest: int) -> Non
         pa.array([datetime(9999, 12, 31), datetime(1, 1, 1, 5)], pa.timestamp("us", "UTC")),
     ],
 )
-def test_no_key_at_all(keys: pa.Array) -> None:
+def test_without_any_key(keys: pa.Array) -> None:
     rows = batch([record(k=None)] * 2, keys)
-    watch = KeyWatch("k")
+    tracker = KeyTracker("k")
     for block in blocks(rows.column(0), MIB):
-        watch.see_block(rows, block)
-    assert watch.take() is None
+        tracker.track_block(rows, block)
+    assert tracker.take() is None
 
 
 @given(st.lists(st.decimals(-(10**20), 10**20, places=4), min_size=1, max_size=5))
@@ -216,7 +216,7 @@ def test_keys_of_rows_without_a_line_count_but_never_ahead(
 
 
 @pytest.mark.parametrize("key", [None, KeyMax(10**30, "1.5"), KeyMax("a", "a"), KeyMax(1.5, 1.5)])
-def test_meta_comes_back(key: KeyMax | None) -> None:
+def test_meta_round_trips(key: KeyMax | None) -> None:
     assert unpack_meta(pack_meta(7, key)) == (7, key)
 
 

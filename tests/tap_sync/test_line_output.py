@@ -1,4 +1,4 @@
-"""Standard output by a thread of its own: whole lines, errors passed on, a prompt end."""
+"""Standard output by a separate thread: whole lines, errors passed on, a prompt end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def pipe() -> Iterator[Pipe]:
     made.output.close()
 
 
-def test_bytes_and_files_go_out_in_order(pipe: Pipe, tmp_path: Path) -> None:
+def test_bytes_and_files_are_written_in_order(pipe: Pipe, tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"2\n3\n")
     empty = tmp_path / "empty"
@@ -97,7 +97,7 @@ def test_a_large_file_passes_a_slow_reader(pipe: Pipe, tmp_path: Path) -> None:
     assert b"".join(parts) + got[0] == data
 
 
-def test_a_closed_pipe_is_raised_where_the_write_was_asked_for(pipe: Pipe) -> None:
+def test_a_closed_pipe_is_raised_to_the_caller_of_write(pipe: Pipe) -> None:
     os.close(pipe.source)
     with pytest.raises(ClosedPipeError):
         pipe.output.write(LINE)
@@ -156,7 +156,7 @@ def test_close_does_not_wait_for_a_reader_that_has_stopped(pipe: Pipe) -> None:
     assert time.monotonic() - started < 2
 
 
-def test_nothing_is_taken_after_close(pipe: Pipe, tmp_path: Path) -> None:
+def test_nothing_is_written_after_close(pipe: Pipe, tmp_path: Path) -> None:
     pipe.output.close()
     with pytest.raises(OutputClosedError):
         pipe.output.write(LINE)

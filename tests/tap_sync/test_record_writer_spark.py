@@ -117,7 +117,7 @@ def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_lines_are_what_the_target_looks_for(bench: Bench, transport: str) -> None:
+def test_lines_have_the_form_that_the_target_expects(bench: Bench, transport: str) -> None:
     started = datetime.now(timezone.utc)
     written = bench.write(bench.spark.range(3).repartition(1), transport, version=7)
     assert written == RowsWritten(3)
@@ -288,7 +288,7 @@ class Stopping:
         self.append = act
 
 
-def test_a_reader_that_goes_away_cancels_the_job(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_closed_pipe_cancels_the_job(spark: SparkSession, tmp_path: Path) -> None:
     source, sink = os.pipe()
     output = LineOutput(MessageOutput(sink))
     frame = slow_frame(spark)

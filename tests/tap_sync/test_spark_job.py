@@ -1,4 +1,4 @@
-"""Background actions with a stand-in for the session: results, errors, cancelling in time."""
+"""Background actions with a fake session: results, errors, cancelling in time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def session() -> Any:
     return Session()
 
 
-def test_the_result_comes_back(session: Any) -> None:
+def test_the_result_is_returned(session: Any) -> None:
     job = SparkJob(session, lambda: 42)
     assert job.result() == 42
     assert job.wait(0)
@@ -45,7 +45,7 @@ def test_the_result_comes_back(session: Any) -> None:
     assert session.interrupted == []
 
 
-def test_an_error_is_raised_by_every_look(session: Any) -> None:
+def test_an_error_is_raised_by_every_call(session: Any) -> None:
     def fail() -> None:
         raise KeyError("x")
 
@@ -75,7 +75,7 @@ def test_cancelling_never_hangs(session: Any, monkeypatch: pytest.MonkeyPatch) -
     endless.set()
 
 
-def test_a_dead_session_is_no_second_error(session: Any) -> None:
+def test_a_dead_session_is_not_a_second_error(session: Any) -> None:
     def refuse(_: str) -> None:
         raise ConnectionRefusedError
 

@@ -20,10 +20,10 @@ from tap_spark.spool import OrderedSpoolFolder, Spool, spool_error
 from tap_spark.spool_files import (
     BEGUN_SUFFIX,
     ENDED_SUFFIX,
-    Turn,
+    CopyProgress,
     chunk_name,
     marker_name,
-    read_turn,
+    read_progress,
 )
 
 MIB = 1024 * 1024
@@ -38,8 +38,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def make(root: Path, room: int = MIB) -> Spool:
-    return Spool(SpoolSettings(root=str(root), bytes=room))
+def make(root: Path, limit: int = MIB) -> Spool:
+    return Spool(SpoolSettings(root=str(root), bytes=limit))
 
 
 def put(folder: Path, name: str, text: str, key: KeyMax | None = None) -> None:
@@ -47,7 +47,7 @@ def put(folder: Path, name: str, text: str, key: KeyMax | None = None) -> None:
     (folder / f"{name}.lines").write_text(text)
 
 
-def test_the_folder_is_private_and_goes_away(tmp_path: Path) -> None:
+def test_the_folder_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     with make(tmp_path / "deep" / "root") as spool:
         folder = spool.new_folder()
         assert spool.path.parent == tmp_path / "deep" / "root"
@@ -82,15 +82,15 @@ def test_jobs_do_not_see_each_others_chunks(tmp_path: Path) -> None:
             list(first.ready(ended=True))
 
 
-def test_room_is_no_more_than_half_of_the_disk(
+def test_the_limit_is_at_most_half_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(spools.shutil, "disk_usage", lambda _: usage)
     with make(tmp_path) as spool:
-        assert spool.room == 500
-    with make(tmp_path, room=7) as spool:
-        assert spool.room == 7
+        assert spool.limit == 500
+    with make(tmp_path, limit=7) as spool:
+        assert spool.limit == 7
 
 
 def test_the_system_folder_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_the_spool_of_a_living_run_stays(tmp_path: Path) -> None:
         assert second.path.exists()
 
 
-def ordered(root: Path, room: int = 100) -> tuple[Spool, OrderedSpoolFolder]:
-    spool = make(root, room)
+def ordered(root: Path, limit: int = 100) -> tuple[Spool, OrderedSpoolFolder]:
+    spool = make(root, limit)
     folder = spool.new_folder(ordered=True)
     assert isinstance(folder, OrderedSpoolFolder)
     return spool, folder
@@ -167,7 +167,7 @@ def test_chunks_come_partition_after_partition(tmp_path: Path) -> None:
         assert take(folder) == ""
         mark(folder, 0, ENDED_SUFFIX)
         assert take(folder) == "c"
-        assert read_turn(str(folder.path)) == Turn(1)
+        assert read_progress(str(folder.path)) == CopyProgress(1)
 
 
 def test_empty_partitions_are_passed(tmp_path: Path) -> None:
@@ -208,38 +208,38 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_tasks_begun_too_early_get_room(tmp_path: Path) -> None:
-    spool, folder = ordered(tmp_path, room=100)
+def test_tasks_started_too_early_get_space(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path, limit=100)
     with spool:
         put(folder.path, chunk_name(7, 0, 0), "x" * 60)
-        assert folder.place.is_full_for(7)
+        assert folder.task_spool.is_full_for(7)
         for _ in range(3):
             assert take(folder) == ""
-        assert not folder.place.is_full_for(7)
-        granted = read_turn(str(folder.path))
+        assert not folder.task_spool.is_full_for(7)
+        granted = read_progress(str(folder.path))
         take(folder)
-        assert read_turn(str(folder.path)) == granted == Turn(0, 50)
+        assert read_progress(str(folder.path)) == granted == CopyProgress(0, 50)
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_no_room_is_granted_while_the_partition_is_being_written(tmp_path: Path) -> None:
-    spool, folder = ordered(tmp_path, room=100)
+def test_no_space_is_granted_while_the_partition_is_written(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path, limit=100)
     with spool:
         put(folder.path, chunk_name(1, 0, 0), "x" * 60)
         with mark(folder, 0, BEGUN_SUFFIX).open("r+") as begun:
             fcntl.flock(begun, fcntl.LOCK_SH)
             for _ in range(3):
                 take(folder)
-            assert read_turn(str(folder.path)) == Turn()
+            assert read_progress(str(folder.path)) == CopyProgress()
         for _ in range(3):  # its task is dead, and the next attempt has to wait for a core
             take(folder)
-        assert read_turn(str(folder.path)).granted > 0
+        assert read_progress(str(folder.path)).granted > 0
 
 
-def test_room_is_granted_after_a_while_only(tmp_path: Path) -> None:
-    spool, folder = ordered(tmp_path, room=100)
+def test_space_is_granted_only_after_a_while(tmp_path: Path) -> None:
+    spool, folder = ordered(tmp_path, limit=100)
     with spool:
         put(folder.path, chunk_name(1, 0, 0), "x" * 60)
         take(folder)
         take(folder)
-        assert read_turn(str(folder.path)) == Turn()
+        assert read_progress(str(folder.path)) == CopyProgress()

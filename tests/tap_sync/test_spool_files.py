@@ -1,4 +1,4 @@
-"""Chunk files without Spark: rotation, room shared by partitions, order, ends told in time."""
+"""Chunk files without Spark: rotation, space shared by partitions, order, a prompt end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import pytest
 from tap_spark import spool_files
 from tap_spark.line_chunks import unpack_meta
 from tap_spark.spool_files import (
-    SpoolPlace,
+    CopyProgress,
     SpoolWriter,
-    Turn,
+    TaskSpool,
     chunk_name,
     is_locked,
     partition_of,
-    read_turn,
+    read_progress,
     unread,
-    write_turn,
+    write_progress,
 )
 
 MIB = 1024 * 1024
@@ -50,11 +50,11 @@ class SpoolBench:
         fcntl.flock(fd, fcntl.LOCK_EX)
         self.fd = fd
 
-    def place(self, room: int = MIB, *, ordered: bool = False) -> SpoolPlace:
-        return SpoolPlace(str(self.path), str(self.lock), room, ordered)
+    def place(self, limit: int = MIB, *, ordered: bool = False) -> TaskSpool:
+        return TaskSpool(str(self.path), str(self.lock), limit, ordered)
 
-    def writer(self, key: str | None = None, chunk: int = 100, room: int = MIB) -> SpoolWriter:
-        return SpoolWriter(self.place(room), key, chunk)
+    def writer(self, key: str | None = None, chunk: int = 100, limit: int = MIB) -> SpoolWriter:
+        return SpoolWriter(self.place(limit), key, chunk)
 
     def names(self, suffix: str) -> list[Path]:
         return sorted(self.path.glob("*" + suffix))
@@ -96,7 +96,7 @@ def test_small_batches_share_a_chunk(bench: SpoolBench) -> None:
 
 def test_one_huge_line(bench: SpoolBench) -> None:
     huge = "x" * MIB + "\n"
-    list(bench.writer(chunk=100, room=4 * MIB)([batch(["a\n", huge, "b\n"])]))
+    list(bench.writer(chunk=100, limit=4 * MIB)([batch(["a\n", huge, "b\n"])]))
     chunks = b"".join(sorted(chunk.read_bytes() for chunk in bench.names(".lines")))
     assert sorted(chunks.decode().splitlines(True)) == ["a\n", "b\n", huge]
 
@@ -107,10 +107,10 @@ def test_nothing_to_spool(bench: SpoolBench, batches: list[pa.RecordBatch]) -> N
     assert bench.names("") == []
 
 
-def test_a_task_waits_for_room(bench: SpoolBench) -> None:
+def test_a_task_waits_for_space(bench: SpoolBench) -> None:
     texts = [f"{number:049}\n" for number in range(200)]  # 10 kB
     thread = threading.Thread(
-        target=lambda: list(bench.writer(chunk=100, room=500)([batch(texts)])), daemon=True
+        target=lambda: list(bench.writer(chunk=100, limit=500)([batch(texts)])), daemon=True
     )
     thread.start()
     seen: list[str] = []
@@ -131,11 +131,11 @@ def test_a_waiting_task_ends_with_its_driver(
     monkeypatch.setattr(spool_files, "_OWNER_CHECK_SECONDS", 0.05)
     os.close(bench.fd)
     bench.fd = -1
-    with pytest.raises(RuntimeError, match="gone away"):
-        list(bench.writer(room=10)([batch(["x" * 99 + "\n"] * 3)]))
+    with pytest.raises(RuntimeError, match="has ended"):
+        list(bench.writer(limit=10)([batch(["x" * 99 + "\n"] * 3)]))
 
 
-def test_a_missing_folder_is_told_by_number(bench: SpoolBench) -> None:
+def test_a_missing_folder_is_reported_by_number(bench: SpoolBench) -> None:
     bench.path.rmdir()
     with pytest.raises(RuntimeError, match=r"\[tap-spark spool errno 2\]"):
         list(bench.writer()([batch(["a\n"])]))
@@ -155,11 +155,11 @@ def test_names_sort_as_rows_do() -> None:
     assert [partition_of(name) for name in names] == [2, 2, 2, 10]
 
 
-def test_the_turn_comes_back(tmp_path: Path) -> None:
-    assert read_turn(str(tmp_path)) == Turn()
-    write_turn(str(tmp_path), Turn(12, MIB))
-    assert read_turn(str(tmp_path)) == Turn(12, MIB)
-    assert [path.name for path in tmp_path.iterdir()] == ["turn"]
+def test_progress_round_trips(tmp_path: Path) -> None:
+    assert read_progress(str(tmp_path)) == CopyProgress()
+    write_progress(str(tmp_path), CopyProgress(12, MIB))
+    assert read_progress(str(tmp_path)) == CopyProgress(12, MIB)
+    assert [path.name for path in tmp_path.iterdir()] == ["progress"]
 
 
 def put(bench: SpoolBench, partition: int, size: int) -> None:
@@ -167,36 +167,36 @@ def put(bench: SpoolBench, partition: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "sizes", "full"),
+    ("progress", "sizes", "full"),
     [
-        (Turn(0), {}, [False, False, False]),
-        (Turn(0), {1: 51}, [False, True, True]),
-        (Turn(0), {1: 25, 2: 26}, [False, True, True]),
-        (Turn(0), {0: 51}, [True, False, False]),
-        (Turn(1), {0: 30, 1: 30}, [True, True, False]),
-        (Turn(0, 50), {1: 100}, [False, False, False]),
-        (Turn(0, 50), {1: 101}, [False, True, True]),
-        (Turn(0, 50), {0: 51}, [True, False, False]),
+        (CopyProgress(0), {}, [False, False, False]),
+        (CopyProgress(0), {1: 51}, [False, True, True]),
+        (CopyProgress(0), {1: 25, 2: 26}, [False, True, True]),
+        (CopyProgress(0), {0: 51}, [True, False, False]),
+        (CopyProgress(1), {0: 30, 1: 30}, [True, True, False]),
+        (CopyProgress(0, 50), {1: 100}, [False, False, False]),
+        (CopyProgress(0, 50), {1: 101}, [False, True, True]),
+        (CopyProgress(0, 50), {0: 51}, [True, False, False]),
     ],
 )
-def test_room_is_shared_between_the_turn_and_what_comes_later(
-    bench: SpoolBench, turn: Turn, sizes: dict[int, int], full: list[bool]
+def test_space_is_shared_by_the_copied_and_later_partitions(
+    bench: SpoolBench, progress: CopyProgress, sizes: dict[int, int], full: list[bool]
 ) -> None:
-    write_turn(str(bench.path), turn)
+    write_progress(str(bench.path), progress)
     for partition, size in sizes.items():
         put(bench, partition, size)
     place = bench.place(100, ordered=True)
     assert [place.is_full_for(partition) for partition in range(3)] == full
 
 
-def test_without_order_all_share_the_room(bench: SpoolBench) -> None:
+def test_without_order_all_share_the_space(bench: SpoolBench) -> None:
     put(bench, 5, 100)
     assert not bench.place(100).is_full_for(0)
     put(bench, 6, 1)
     assert bench.place(100).is_full_for(0)
 
 
-def test_partitions_say_when_they_begin_and_end(
+def test_partitions_mark_their_begin_and_end(
     bench: SpoolBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_files, "task_identity", lambda: (3, 7))

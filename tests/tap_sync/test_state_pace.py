@@ -1,4 +1,4 @@
-"""When STATE goes out, with a clock that only moves when told."""
+"""When STATE is written, with a clock that the tests move."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import threading
 from typing import Any
 
-from tap_spark.state_pace import Change, StatePace
+from tap_spark.state_pace import Change, StateWriter
 
 
 def to(state: dict[str, Any]) -> Change:
@@ -18,7 +18,7 @@ class Bench:
     def __init__(self, state: dict[str, Any], interval: float = 10) -> None:
         self.now = 100.0
         self.lines: list[bytes] = []
-        self.pace = StatePace(state, self.lines.append, interval, lambda: self.now)
+        self.pace = StateWriter(state, self.lines.append, interval, lambda: self.now)
 
     @property
     def values(self) -> list[Any]:
@@ -26,7 +26,7 @@ class Bench:
         return [json.loads(line)["value"] for line in self.lines]
 
 
-def test_inside_the_interval_nothing_goes_out() -> None:
+def test_inside_the_interval_nothing_is_written() -> None:
     bench = Bench({})
     bench.now += 9.9
     bench.pace.update(to({"n": 1}))
@@ -34,7 +34,7 @@ def test_inside_the_interval_nothing_goes_out() -> None:
     assert bench.pace.state == {"n": 1}
 
 
-def test_after_the_interval_the_newest_state_goes_out() -> None:
+def test_after_the_interval_the_newest_state_is_written() -> None:
     bench = Bench({})
     bench.pace.update(to({"n": 1}))
     bench.now += 10
@@ -46,7 +46,7 @@ def test_after_the_interval_the_newest_state_goes_out() -> None:
     assert bench.values == [{"n": 2}, {"n": 4}]
 
 
-def test_the_same_state_goes_out_once() -> None:
+def test_the_same_state_is_written_once() -> None:
     bench = Bench({"n": 1})
     bench.now += 99
     bench.pace.update(to({"n": 1}))
@@ -71,7 +71,7 @@ def test_a_stream_ends_with_its_state_changed_or_not() -> None:
     assert bench.values == [{"n": 1}, {"n": 1}]
 
 
-def test_the_end_of_a_stream_starts_the_interval_anew() -> None:
+def test_the_end_of_a_stream_restarts_the_interval() -> None:
     bench = Bench({})
     bench.now += 9
     bench.pace.finish(to({"n": 1}))
@@ -89,7 +89,7 @@ def test_adopting_writes_nothing() -> None:
 
 def test_states_of_many_threads_never_go_back() -> None:
     lines: list[bytes] = []
-    pace = StatePace({}, lines.append, 0)
+    pace = StateWriter({}, lines.append, 0)
 
     def count(name: str) -> None:
         for _ in range(200):

@@ -1,4 +1,4 @@
-"""Several streams at once."""
+"""Streams in parallel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tap_spark.stream_threads import run_each
+from tap_spark.stream_threads import run_parallel
 
 
 def no_stop(_: BaseException) -> None:
@@ -16,7 +16,7 @@ def no_stop(_: BaseException) -> None:
 @pytest.mark.parametrize("at_once", [1, 2, 3, 9])
 def test_everything_is_done_once(at_once: int) -> None:
     done: list[int] = []
-    run_each([lambda n=n: done.append(n) for n in range(7)], at_once, no_stop)  # type: ignore[misc]
+    run_parallel([lambda n=n: done.append(n) for n in range(7)], at_once, no_stop)  # type: ignore[misc]
     assert sorted(done) == list(range(7))
 
 
@@ -26,11 +26,11 @@ def test_one_at_a_time_keeps_the_order_and_the_thread() -> None:
     def work(number: int) -> None:
         seen.append((number, threading.current_thread()))
 
-    run_each([lambda n=n: work(n) for n in range(4)], 1, no_stop)  # type: ignore[misc]
+    run_parallel([lambda n=n: work(n) for n in range(4)], 1, no_stop)  # type: ignore[misc]
     assert seen == [(n, threading.current_thread()) for n in range(4)]
 
 
-def test_so_many_run_together_and_no_more() -> None:
+def test_the_number_of_parallel_functions_is_limited() -> None:
     barrier = threading.Barrier(3, timeout=20)
     running: list[int] = []
     most: list[int] = []
@@ -44,7 +44,7 @@ def test_so_many_run_together_and_no_more() -> None:
         with lock:
             running.pop()
 
-    run_each([work] * 6, 3, no_stop)
+    run_parallel([work] * 6, 3, no_stop)
     assert max(most) == 3
 
 
@@ -64,13 +64,13 @@ def test_the_first_failure_stops_the_others_and_is_raised() -> None:
         raise ValueError("first")
 
     with pytest.raises(ValueError, match="first"):
-        run_each([runs_on, fails, lambda: never.append("begun")], 2, lambda _: stopped.set())
+        run_parallel([runs_on, fails, lambda: never.append("begun")], 2, lambda _: stopped.set())
     assert ended == ["told"]
     assert never == []
 
 
 def test_nothing_to_do() -> None:
-    run_each([], 3, no_stop)
+    run_parallel([], 3, no_stop)
 
 
 def test_an_interruption_of_the_caller_stops_everything() -> None:
@@ -89,5 +89,5 @@ def test_an_interruption_of_the_caller_stops_everything() -> None:
         assert stopped.wait(20)
 
     with pytest.raises(KeyboardInterrupt):
-        run_each([runs_on, interrupts], 2, lambda _: stopped.set())
+        run_parallel([runs_on, interrupts], 2, lambda _: stopped.set())
     assert stopped.is_set()

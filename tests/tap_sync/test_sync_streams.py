@@ -1,4 +1,4 @@
-"""The order of messages in a run, without Spark: sources and the writer are stand-ins."""
+"""The order of messages in a run, without Spark, with fake sources and a fake writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.line_chunks import KeyMax
 from tap_spark.plans import Method, Resume, Slice, StreamPlan
 from tap_spark.record_writer import ChunkInfo, RowsWritten
-from tap_spark.state_pace import StatePace
+from tap_spark.state_pace import StateWriter
 from tap_spark.stream_config import StreamConfig
 from tap_spark.sync import run_sync, run_test, sync_stream
 
@@ -107,8 +107,8 @@ class Bench:
     def stop(self) -> None:
         self.stopped = True
 
-    def sync(self, plan: StreamPlan, state: Any = None, interval: float = 10) -> StatePace:
-        pace = StatePace(state or {}, self.output.write, interval, lambda: self.now)
+    def sync(self, plan: StreamPlan, state: Any = None, interval: float = 10) -> StateWriter:
+        pace = StateWriter(state or {}, self.output.write, interval, lambda: self.now)
         sync_stream(sync.Run(self, self.output, None), plan, pace)  # type: ignore[arg-type]
         return pace
 
@@ -175,7 +175,7 @@ def test_schema_names_keys_and_bookmark(monkeypatch: pytest.MonkeyPatch) -> None
     assert (schema["key_properties"], schema["bookmark_properties"]) == (["k"], ["k"])
 
 
-def test_ordered_rows_move_the_bookmark_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordered_rows_advance_the_bookmark_inside_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = bench_of(monkeypatch, piece([None, 1], [2], [3], [4], ordered=True), step=6)
     bench.sync(plan_of("s", **BY_KEY))
     values = [state["bookmarks"]["s"]["replication_key_value"] for state in bench.output.states]
@@ -187,7 +187,7 @@ def test_ordered_rows_move_the_bookmark_on_the_way(monkeypatch: pytest.MonkeyPat
             assert message["value"]["bookmarks"]["s"]["replication_key_value"] == before[-1]
 
 
-def test_unordered_rows_only_leave_markers_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unordered_rows_only_write_markers_inside_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = bench_of(monkeypatch, piece([3], [1], [2]), step=11)
     state = {"bookmarks": {"s": {"replication_key": "k", "replication_key_value": 0}}}
     plan = plan_of("s", **BY_KEY, bookmark=state["bookmarks"]["s"], start_value=0)
@@ -211,7 +211,7 @@ def test_file_positions_follow_each_slice(monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
 
-def test_a_failed_stream_gives_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_stream_writes_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = bench_of(monkeypatch, piece([1], [2]), fails_after=1)
     with pytest.raises(RuntimeError):
         bench.sync(plan_of("s", **FULL))
@@ -290,7 +290,7 @@ def test_nothing_selected_starts_nothing(
     assert bench.output.lines == []
 
 
-def test_the_catalog_is_discovered_where_none_is_given(
+def test_the_catalog_is_discovered_if_none_is_given(
     run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -310,7 +310,7 @@ def test_schema_mode_reads_none(run_bench: Bench, config: TapConfig) -> None:
     assert run_bench.output.types == ["SCHEMA", "SCHEMA"]
 
 
-def test_test_mode_goes_on_and_names_what_failed(run_bench: Bench, config: TapConfig) -> None:
+def test_test_mode_continues_and_names_what_failed(run_bench: Bench, config: TapConfig) -> None:
     run_bench.fails_after = 0
     with pytest.raises(SourceError, match="'a', 'b'"):
         run_test(config, "all", {}, run_bench.output)  # type: ignore[arg-type]

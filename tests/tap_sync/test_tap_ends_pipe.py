@@ -1,4 +1,4 @@
-"""The tap as a process that is cut off: by its reader, by signals, by force."""
+"""The tap as a process that is stopped: by its reader, by signals, by force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One module per database: how it quotes, what it says about its tables, how it writes values."""
+"""One module per database: quoting, metadata of its tables, and values as SQL."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
     from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
-Only = tuple["str | None", str]
-"""Schema and name of one table; without a schema the database looks where it does by itself."""
+TableName = tuple["str | None", str]
+"""Schema and name of one table; without a schema the database uses its default."""
 
 MODULES = {
-    "postgresql": "postgresql:PostgreSql",
-    "mysql": "mysql:MySql",
-    "sqlserver": "sqlserver:SqlServer",
-    "oracle": "oracle:Oracle",
-    "sqlite": "sqlite:Sqlite",
-    "duckdb": "duckdb:DuckDb",
-    "other": "generic:Generic",
+    "postgresql": "postgresql:PostgreSqlDialect",
+    "mysql": "mysql:MySqlDialect",
+    "sqlserver": "sqlserver:SqlServerDialect",
+    "oracle": "oracle:OracleDialect",
+    "sqlite": "sqlite:SqliteDialect",
+    "duckdb": "duckdb:DuckDbDialect",
+    "other": "generic:GenericDialect",
 }
 """Module and class of each database, by the names of `shared.jdbc_drivers`."""
 
 
-class Ask(Protocol):
-    """Asks the database."""
+class QueryRunner(Protocol):
+    """Queries the database."""
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Run one SELECT and give its rows.
+        """Run one SELECT and return its rows.
 
         Args:
             query: The statement.
-            texts: Columns to fetch as text, where the driver does not know its own types.
+            texts: Columns to fetch as text, if the driver does not know its own types.
 
         Returns:
             Rows with the names of the columns in lower case.
@@ -44,29 +44,29 @@ class Ask(Protocol):
         ...
 
     def struct(self, query: str) -> StructType:
-        """Give the columns of a SELECT as Spark's reader sees them."""
+        """Return the columns of a SELECT as Spark's reader sees them."""
         ...
 
 
 class Dialect(Protocol):
-    """What is particular to a database."""
+    """The SQL and metadata of one database."""
 
     name: str
 
     def quote(self, name: str) -> str:
-        """Quote an identifier, whatever characters it has."""
+        """Quote an identifier; it may have any characters."""
         ...
 
     def table(self, parts: Sequence[str]) -> str:
         """Quote a table's name with its schema."""
         ...
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view the user may read, by a handful of metadata queries.
 
         Args:
-            ask: Asks the database.
-            only: Describe this table alone, also where the user may not read it.
+            run_query: Queries the database.
+            only: Describe this table alone, even if the user may not read it.
         """
         ...
 
@@ -74,17 +74,17 @@ class Dialect(Protocol):
         """Write a bookmark's JSON value as SQL for comparisons with a column.
 
         Raises:
-            ValueError: It is no value of the column's type.
+            ValueError: It is not a value of the column's type.
         """
         ...
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column as SQL that has Spark's order, for comparisons with bookmarks."""
+        """Write the column as SQL that orders as Spark does, for comparisons with bookmarks."""
         ...
 
 
 def dialect_for(url: str) -> Dialect:
-    """Find the dialect of a JDBC URL; a generic one where the database is not known."""
+    """Find the dialect of a JDBC URL; a generic one if the database is unknown."""
     driver = driver_of(url)
     module, name = MODULES[driver.database if driver else "other"].split(":")
     made: Dialect = getattr(import_module(f"tap_spark.jdbc.dialects.{module}"), name)()

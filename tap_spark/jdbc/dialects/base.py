@@ -1,4 +1,4 @@
-"""What most databases have in common: quoting, values as SQL, tables put together from rows."""
+"""The parts that most dialects share: quoting, values as SQL, tables from metadata rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
 Row = Mapping[str, Any]
@@ -22,7 +22,7 @@ _MAX_DIGITS = 38
 
 
 class SqlDialect:
-    """Standard SQL; databases override what they do otherwise."""
+    """Standard SQL; databases override what differs."""
 
     name = "other"
     open_quote = close_quote = '"'
@@ -43,21 +43,21 @@ class SqlDialect:
         """Write a string as SQL.
 
         Raises:
-            ValueError: It holds the character NUL, which no database takes.
+            ValueError: It has a NUL character, which databases reject.
         """
         if "\0" in value:
-            raise ValueError("a text with the character NUL is no value of a database")
+            raise ValueError("text with a NUL character cannot be sent to a database")
         return "'" + value.replace("'", "''") + "'"
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column for comparisons: as it is."""
+        """Write the column as SQL for comparisons with bookmarks."""
         return self.quote(column.name)
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
         """Write a bookmark's JSON value as SQL for comparisons with a column.
 
         Raises:
-            ValueError: It is no value of the column's type.
+            ValueError: It is not a value of the column's type.
         """
         kind = column.spark_type.split("(")[0]
         if kind in NUMBERS:
@@ -66,21 +66,21 @@ class SqlDialect:
             day, clock, zone = moment(value)
             return self.moment(kind, self.day(day), clock, zone, column)
         if not isinstance(value, str):
-            raise ValueError(f"{json.dumps(value)} is no text")
+            raise ValueError(f"{json.dumps(value)} is not text")
         return self.text(value)
 
     def day(self, day: str) -> str:
         """Write a day of any year.
 
         Raises:
-            ValueError: Such years are not known to work in the database.
+            ValueError: The database may not support such years.
         """
         if day[0] in "+-":
-            raise ValueError(f"{day} is beyond the years that can be asked for")
+            raise ValueError(f"the year of {day} is not supported for this database")
         return day
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
-        """Write a date or timestamp (in UTC where it has a zone) as SQL."""
+        """Write a date or timestamp (in UTC if it has a zone) as SQL."""
         del column
         if kind == "date":
             return f"DATE '{day}'"
@@ -96,32 +96,34 @@ class MetadataDialect(SqlDialect):
 
     tables_query = keys_query = columns_query = ""
     all_tables = one_table = ""
-    """Conditions: for every table of the user's; for one, with `{schema}` and `{name}`."""
+    """Conditions: for every table of the user; for one table, with `{schema}` and `{name}`."""
     this_schema = ""
     """SQL for the schema of a table that is named without one."""
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view the user may read, by three queries.
 
         Args:
-            ask: Asks the database.
+            run_query: Queries the database.
             only: Describe this table alone.
         """
         wanted = self.all_tables
         if only:
             schema = self.this_schema if only[0] is None else self.text(only[0])
             wanted = self.one_table.format(schema=schema, name=self.text(only[1]))
-        tables = self._ask(ask, self.tables_query, wanted)
-        keys = grouped(self._ask(ask, self.keys_query, wanted), "schema", "name")
-        columns = grouped(self._ask(ask, self.columns_query, wanted), "schema", "name")
+        tables = self._run_query(run_query, self.tables_query, wanted)
+        keys = group_rows(self._run_query(run_query, self.keys_query, wanted), "schema", "name")
+        columns = group_rows(
+            self._run_query(run_query, self.columns_query, wanted), "schema", "name"
+        )
         found = []
         for row in tables:
             at = (row["schema"], row["name"])
             found.append(self._put_together(row, keys.get(at, []), columns.get(at, [])))
-        return in_order(table for table in found if table.columns)
+        return sorted_tables(table for table in found if table.columns)
 
-    def _ask(self, ask: Ask, query: str, wanted: str) -> list[dict[str, Any]]:
-        return ask(query.replace("{wanted}", wanted))
+    def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
+        return run_query(query.replace("{wanted}", wanted))
 
     def _put_together(self, row: Row, keys: list[Row], rows: list[Row]) -> TableInfo:
         rows = sorted(self.columns_of(rows), key=lambda item: int(item["place"]))
@@ -134,16 +136,16 @@ class MetadataDialect(SqlDialect):
             columns=columns,
             primary_key=tuple(key),
             replication_keys=self.keys(columns, rows),
-            row_count=whole(row["row_count"]),
-            size_bytes=whole(row["size_bytes"]),
+            row_count=count_or_none(row["row_count"]),
+            size_bytes=count_or_none(row["size_bytes"]),
         )
 
     def columns_of(self, rows: list[Row]) -> list[Row]:
-        """Choose the columns that can be read: all of them."""
+        """Select the columns that can be read: all of them."""
         return rows
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
-        """Name the columns that are fit to be bookmarks."""
+        """Name the columns that can be replication keys."""
         del rows
         return tuple(column.name for column in columns if is_ordered(column.spark_type))
 
@@ -162,14 +164,14 @@ def number(value: Any) -> str:
     """Write a JSON number, or one as text, as SQL.
 
     Raises:
-        ValueError: It is none, or not finite.
+        ValueError: It is not a number, or not finite.
     """
     try:
         found = Decimal(str(value))
     except InvalidOperation:
         found = Decimal("NaN")
     if isinstance(value, bool) or not found.is_finite():
-        raise ValueError(f"{json.dumps(value)} is no finite number")
+        raise ValueError(f"{json.dumps(value)} is not a finite number")
     return f"{found:f}" if abs(found.adjusted()) <= 2 * _MAX_DIGITS else f"{found:E}"
 
 
@@ -177,11 +179,11 @@ def moment(value: Any) -> tuple[str, str, str]:
     """Split an ISO date or timestamp into day, clock and offset from UTC (`+00:00` for none).
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a date or timestamp.
     """
     match = _MOMENT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{json.dumps(value)} is no date or timestamp")
+        raise ValueError(f"{json.dumps(value)} is not a date or timestamp")
     day, clock, zone = match.groups()
     clock = clock or "00:00:00"
     if zone in (None, "Z"):
@@ -191,7 +193,7 @@ def moment(value: Any) -> tuple[str, str, str]:
 
 
 def decimal(precision: int | None, scale: int | None) -> str:
-    """Spark's type that holds every value of `numeric(p,s)`; text where none does."""
+    """Return Spark's type that holds every value of `numeric(p,s)`; text if none does."""
     if not precision:
         return "string"
     scale = scale or 0
@@ -200,12 +202,12 @@ def decimal(precision: int | None, scale: int | None) -> str:
 
 
 def is_ordered(spark_type: str) -> bool:
-    """Whether the database orders the type as Spark does: numbers, dates and timestamps."""
+    """Return whether the database orders the type as Spark does: numbers, dates and timestamps."""
     kind = spark_type.split("(", maxsplit=1)[0]
     return kind in NUMBERS or kind in TEMPORAL
 
 
-def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     """Put rows of the same keys together, in their order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -213,11 +215,11 @@ def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]
     return groups
 
 
-def whole(value: Any) -> int | None:
-    """A number of the metadata as an integer; None for null and for less than zero."""
+def count_or_none(value: Any) -> int | None:
+    """Return a number of the metadata as an integer; None for null and for less than zero."""
     return None if value is None or int(value) < 0 else int(value)
 
 
-def in_order(tables: Iterable[TableInfo]) -> list[TableInfo]:
+def sorted_tables(tables: Iterable[TableInfo]) -> list[TableInfo]:
     """Sort by schema and name."""
     return sorted(tables, key=lambda table: (table.schema or "", table.name))

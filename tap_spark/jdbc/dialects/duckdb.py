@@ -35,14 +35,14 @@ TYPES: dict[str, tuple[str, str, str]] = {
     "TIMESTAMP_MS": ("timestamp_ntz", _MICROS, "bigint"),
     "TIMESTAMP WITH TIME ZONE": ("timestamp", _MICROS, "bigint"),
 }
-"""Spark's type, the SQL that reads it, and what JDBC gives; every other is read as its text."""
+"""Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
 ELEMENTS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "VARCHAR")
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 _NESTED = re.compile(r"(STRUCT|MAP|UNION)\(.*|.*\[\d*\]", re.DOTALL)
 
 
-class DuckDb(MetadataDialect):
+class DuckDbDialect(MetadataDialect):
     """Quotes, metadata and values of DuckDB."""
 
     name = "duckdb"
@@ -80,7 +80,7 @@ FROM duckdb_columns() WHERE NOT internal AND {wanted}"""
 
 
 def column_type(words: str) -> tuple[str, str, str]:
-    """Give Spark's type, the SQL that reads it (`{}` is the column), and what JDBC gives."""
+    """Return Spark's type, the SQL that reads it (`{}` is the column), and what JDBC returns."""
     numeric = _DECIMAL.fullmatch(words)
     if numeric:
         kind = decimal(int(numeric[1]), int(numeric[2]))

@@ -1,11 +1,11 @@
-"""Databases that are not known: tables from the standard's metadata, types from Spark's reader."""
+"""Unknown databases: tables from INFORMATION_SCHEMA, types from Spark's reader."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tap_spark.jdbc.dialects import Ask, Only
-from tap_spark.jdbc.dialects.base import SqlDialect, in_order, is_ordered
+from tap_spark.jdbc.dialects import QueryRunner, TableName
+from tap_spark.jdbc.dialects.base import SqlDialect, is_ordered, sorted_tables
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
 TABLES = """
@@ -14,20 +14,20 @@ FROM INFORMATION_SCHEMA.TABLES WHERE {wanted}"""
 USERS = "UPPER(TABLE_SCHEMA) NOT IN ('INFORMATION_SCHEMA', 'PG_CATALOG', 'SYS', 'SYSTEM')"
 
 
-class Generic(SqlDialect):
+class GenericDialect(SqlDialect):
     """Standard quotes, INFORMATION_SCHEMA, and types as Spark's reader sees them."""
 
     name = "other"
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
-        """Describe every table and view, by one query for all and one for each.
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
+        """Describe every table and view, by one query, and one for each table.
 
-        Keys and numbers of rows are not known.
+        Keys and row counts are unknown.
         """
         if only:
             parts = tuple(part for part in only if part is not None)
-            return [self._table(ask, TableInfo(only[0], only[1], "table", ()), parts)]
-        rows = ask(TABLES.format(wanted=USERS))
+            return [self._table(run_query, TableInfo(only[0], only[1], "table", ()), parts)]
+        rows = run_query(TABLES.format(wanted=USERS))
         found = [
             TableInfo(
                 schema=row["t_schema"],
@@ -37,10 +37,10 @@ class Generic(SqlDialect):
             )
             for row in rows
         ]
-        return in_order(self._table(ask, table, table.parts) for table in found)
+        return sorted_tables(self._table(run_query, table, table.parts) for table in found)
 
-    def _table(self, ask: Ask, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
-        struct = ask.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted
+    def _table(self, run_query: QueryRunner, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
+        struct = run_query.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted
         columns = tuple(
             ColumnInfo(
                 field.name,

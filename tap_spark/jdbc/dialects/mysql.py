@@ -21,7 +21,7 @@ INTEGERS = {
 }
 """Spark's type of each integer type, and of its unsigned form."""
 TYPES: dict[str, tuple[str, str, str]] = {
-    # The text protocol gives six digits of a float, all of a double.
+    # The text protocol returns six digits of a float, but all of a double.
     "float": ("float", "CAST({} AS DOUBLE)", "double"),
     "double": ("double", "{}", "double"),
     **dict.fromkeys(
@@ -32,7 +32,7 @@ TYPES: dict[str, tuple[str, str, str]] = {
         ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
         ("binary", "{}", "binary"),
     ),
-    # Dates travel as days and microseconds since 1970; 0000-00-00, which is none, as null.
+    # Dates are read as days and microseconds since 1970, and 0000-00-00 as null.
     "date": ("date", "TO_DAYS({}) - 719528", "int"),
     "datetime": (
         "timestamp_ntz",
@@ -47,11 +47,11 @@ TYPES: dict[str, tuple[str, str, str]] = {
     "year": ("int", "CAST({} AS UNSIGNED)", "int"),
     **dict.fromkeys(_SHAPES, ("string", "ST_AsText({})", "string")),
 }
-"""Spark's type, the SQL that reads it, and what JDBC gives; every other is read as its text."""
+"""Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
 _MAX_BITS = 63
 
 
-class MySql(MetadataDialect):
+class MySqlDialect(MetadataDialect):
     """Quotes, metadata and values of MySQL and MariaDB. What they call a database is a schema."""
 
     name = "mysql"
@@ -86,10 +86,10 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
         return ColumnInfo(row["column"], row["words"], kind, nullable, expression, given)
 
     def text(self, value: str) -> str:
-        """Write a string as SQL that means the same under every `sql_mode`.
+        """Write a string as SQL that means the same with every `sql_mode`.
 
         Raises:
-            ValueError: It holds the character NUL.
+            ValueError: It has a NUL character.
         """
         super().text(value)
         return f"CONVERT(X'{value.encode().hex()}' USING utf8mb4)" if value else "''"
@@ -104,7 +104,7 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
 
 
 def column_type(row: Row) -> tuple[str, str, str]:
-    """Give Spark's type, the SQL that reads it (`{}` is the column), and what JDBC gives."""
+    """Return Spark's type, the SQL that reads it (`{}` is the column), and what JDBC returns."""
     name, words = row["type"], row["words"].lower()
     if name in INTEGERS:
         kind = INTEGERS[name]["unsigned" in words]

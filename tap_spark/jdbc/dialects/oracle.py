@@ -28,12 +28,12 @@ TYPES: dict[str, tuple[str, str]] = {
     "INTERVAL YEAR TO MONTH": ("string", "TO_CHAR({})"),
     "INTERVAL DAY TO SECOND": ("string", "TO_CHAR({})"),
 }
-"""Spark's type and the SQL that reads it; columns of other types (objects) are left out."""
+"""Spark's type and the SQL that reads it; columns of other types (objects) are skipped."""
 _DIGITS = re.compile(r"\(\d+\)")
 _INTEGER_DIGITS = 38
 
 
-class Oracle(MetadataDialect):
+class OracleDialect(MetadataDialect):
     """Quotes, metadata and values of Oracle. What it calls a user is a schema."""
 
     name = "oracle"
@@ -62,7 +62,7 @@ WHERE {wanted}"""
     this_schema = "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
 
     def columns_of(self, rows: list[Row]) -> list[Row]:
-        """Leave out columns whose values have no text."""
+        """Select the columns that can be read: values of other types have no text form."""
         return [row for row in rows if column_type(row) is not None]
 
     def column(self, row: Row) -> ColumnInfo:
@@ -83,7 +83,7 @@ WHERE {wanted}"""
 
 
 def column_type(row: Row) -> tuple[str, str] | None:
-    """Give Spark's type and the SQL that reads it (`{}` is the column); None where none does."""
+    """Return Spark's type and the SQL that reads it (`{}` is the column); None if none does."""
     name = _DIGITS.sub("", row["words"])
     if name != "NUMBER":
         return TYPES.get(name)

@@ -1,4 +1,4 @@
-"""PostgreSQL, and databases that speak like it."""
+"""PostgreSQL, and databases that speak its protocol."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.dialects.base import (
     Row,
     SqlDialect,
-    grouped,
-    in_order,
+    group_rows,
     is_ordered,
+    sorted_tables,
     with_era,
 )
 from tap_spark.jdbc.dialects.postgresql_types import TEXT_KEYS, column_type
@@ -84,7 +84,7 @@ ORDER BY c.oid, a.attnum
 """One row per column; domains are followed to the type they stand for."""
 
 MONEY = "SELECT pg_catalog.scale(0::money::numeric)::int AS scale"
-"""Digits behind the point of money, which the server's locale decides."""
+"""Decimal places of money, which depend on the server's locale."""
 
 READABLE = """n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT c.relispartition
   AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')"""
@@ -92,32 +92,32 @@ READABLE_TABLE = "pg_catalog.has_any_column_privilege(c.oid, 'SELECT')"
 READABLE_COLUMN = "pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')"
 
 
-class PostgreSql(SqlDialect):
+class PostgreSqlDialect(SqlDialect):
     """Quotes, metadata and values of PostgreSQL."""
 
     name = "postgresql"
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view the user may read, by two or three queries.
 
         Args:
-            ask: Asks the database.
-            only: Describe this table alone, also where the user may not read it.
+            run_query: Queries the database.
+            only: Describe this table alone, even if the user may not read it.
         """
-        # The size proper needs a lock that a table in the course of a change does not give.
+        # The exact size needs a lock, which a table that is being altered does not grant.
         size = "pg_catalog.pg_relation_size(l.oid)" if only else "l.relpages::bigint * 8192"
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_TABLE}"
-        tables = ask(TABLES.format(size=size, wanted=wanted))
+        tables = run_query(TABLES.format(size=size, wanted=wanted))
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_COLUMN}"
-        rows = ask(COLUMNS.format(wanted=wanted))
+        rows = run_query(COLUMNS.format(wanted=wanted))
         if any(row["base"] == "money" for row in rows):
-            money = {"money_scale": ask(MONEY)[0]["scale"]}
+            money = {"money_scale": run_query(MONEY)[0]["scale"]}
             rows = [{**row, **money} for row in rows]
-        columns = grouped(rows, "id")
+        columns = group_rows(rows, "id")
         found = (self._table(row, columns.get((row["id"],), [])) for row in tables)
-        return in_order(table for table in found if table.columns)
+        return sorted_tables(table for table in found if table.columns)
 
-    def _named(self, only: Only) -> str:
+    def _named(self, only: TableName) -> str:
         schema, name = only
         if schema is None:
             return f"c.relname = {self.text(name)} AND pg_catalog.pg_table_is_visible(c.oid)"
@@ -150,25 +150,25 @@ class PostgreSql(SqlDialect):
         return ColumnInfo(row["name"], row["words"], spark_type, bool(row["nullable"]), expression)
 
     def text(self, value: str) -> str:
-        """Write a string as SQL that means the same under every setting of the server.
+        """Write a string as SQL that means the same with every setting of the server.
 
         Raises:
-            ValueError: It holds the character NUL.
+            ValueError: It has a NUL character.
         """
         return "E" + super().text(value).replace("\\", "\\\\")
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column for comparisons: texts by their bytes, as Spark orders them."""
+        """Write the column as SQL for comparisons: text by its bytes, as Spark orders it."""
         quoted = self.quote(column.name)
         if column.spark_type == "string" and column.sql_type != "uuid":
             return f'({column.expression}) COLLATE "C"'
         return quoted
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
-        """Write a bookmark's JSON value as SQL for comparisons with `key`.
+        """Write a bookmark's JSON value as SQL for comparisons with a column.
 
         Raises:
-            ValueError: It is no value of the column's type.
+            ValueError: It is not a value of the column's type.
         """
         written = super().literal(value, column)
         return f"{written}::uuid" if column.sql_type == "uuid" else written

@@ -1,4 +1,4 @@
-"""PostgreSQL's types: as what Spark reads each, and by which SQL. Pure."""
+"""PostgreSQL's types: the Spark type of each, and the SQL that reads it. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from tap_spark.jdbc.dialects.base import decimal
 
-# Dates and timestamps travel as days and microseconds since 1970: Java's own classes know other
-# calendars before 1582, and no infinity, which becomes the last moment of the year 9999.
+# Dates and timestamps are read as days and microseconds since 1970: Java's own classes use another
+# calendar before 1582 and have no infinity, which becomes the last moment of the year 9999.
 _DATE = (
     "CASE WHEN isfinite({}) THEN {} - DATE 'epoch' "
     "WHEN {} > DATE 'epoch' THEN 2932896 WHEN {} IS NOT NULL THEN -719162 END"
@@ -40,16 +40,16 @@ SCALARS: Mapping[str, tuple[str, str]] = {
     "float8": ("double", "{}"),
     "text": ("string", "{}"),
     "varchar": ("string", "{}"),
-    # A cast to text cuts the blanks that belong to the value.
+    # A cast to text would cut trailing blanks of the value.
     "bpchar": ("string", "CASE WHEN {} IS NOT NULL THEN format('%s', {}) END"),
-    # What PostgreSQL prints; a cast to text adds /32 always.
+    # As PostgreSQL prints it; a cast to text always adds /32.
     "inet": ("string", "abbrev({})"),
     "bytea": ("binary", "{}"),
     "date": ("date", _DATE),
     "timestamp": ("timestamp_ntz", _MICROS),
     "timestamptz": ("timestamp", _MICROS),
 }
-"""What Spark reads a type as, and by which SQL; every other type is read as its text."""
+"""Spark's type, and the SQL that reads it; every other type is read as text."""
 ELEMENTS = ("bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz")
 """Types of array elements that JSON and Spark read exactly; the others are read as text."""
 TEXT_KEYS = ("text", "varchar", "bpchar", "name")
@@ -57,7 +57,7 @@ _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 
 def column_type(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
-    """Give Spark's type of a column and the SQL that reads it.
+    """Return Spark's type of a column and the SQL that reads it.
 
     Args:
         row: The column's row of the metadata query.
@@ -71,7 +71,7 @@ def column_type(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
     if name == "numeric":
         return _numeric(row, quoted)
     if name == "money":
-        # An integer of 64 bits, whose digits behind the point the server's locale decides.
+        # A 64-bit integer; its decimal places depend on the server's locale.
         digits = f"(19,{row['money_scale']})"
         return f"decimal{digits}", f"{quoted}::numeric{digits}"
     kind, expression = SCALARS.get(name, ("string", "{}::text"))
@@ -88,7 +88,7 @@ def _numeric(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
     if kind == "string":
         return kind, f"{quoted}::text"
     value = f"{quoted}::{kind.replace('decimal', 'numeric')}"
-    # Decimals have no NaN. Where null is not allowed the read fails instead.
+    # Decimals have no NaN: it becomes null, or fails the read if the column is not nullable.
     return kind, f"NULLIF({value}, 'NaN')" if row["nullable"] else value
 
 
@@ -98,7 +98,7 @@ def _numeric_type(words: str) -> str:
 
 
 def _array(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
-    """Arrays travel as JSON text: neither the driver nor Spark minds their dimensions then."""
+    """Read an array as JSON text: neither the driver nor Spark then needs its dimensions."""
     name = row["element"] if row["element_builtin"] else ""
     kind, value = "string", quoted
     if name in ELEMENTS:

@@ -1,6 +1,6 @@
-"""SQLite. Its columns take values of any type: all but binary is read as text, which Spark casts.
+"""SQLite. Its columns take values of any type: all but binary are read as text, which Spark casts.
 
-A value that is none of the declared type therefore ends the run instead of becoming zero.
+A value that does not fit the declared type therefore fails the run instead of becoming zero.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tap_spark.jdbc.dialects import Ask, Only
+from tap_spark.jdbc.dialects import QueryRunner, TableName
 from tap_spark.jdbc.dialects.base import (
     MetadataDialect,
     Row,
+    count_or_none,
     decimal,
-    in_order,
     is_ordered,
-    whole,
+    sorted_tables,
 )
 from tap_spark.jdbc.tables import ColumnInfo, TableInfo
 
@@ -31,7 +31,7 @@ _STATISTICS = "SELECT tbl AS name, max(stat + 0) AS row_count FROM sqlite_stat1 
 _AS = re.compile(r" AS (\w+)")
 
 
-class Sqlite(MetadataDialect):
+class SqliteDialect(MetadataDialect):
     """Quotes, metadata and values of SQLite."""
 
     name = "sqlite"
@@ -51,18 +51,18 @@ class Sqlite(MetadataDialect):
     all_tables = "1"
     one_table = "m.name = {name}"
 
-    def tables(self, ask: Ask, only: Only | None = None) -> list[TableInfo]:
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view, by three or four queries."""
-        found = super().tables(ask, (None, only[1]) if only else None)
-        known = self._ask(
-            ask, "SELECT 1 AS name FROM sqlite_master WHERE name = 'sqlite_stat1'", ""
+        found = super().tables(run_query, (None, only[1]) if only else None)
+        known = self._run_query(
+            run_query, "SELECT 1 AS name FROM sqlite_master WHERE name = 'sqlite_stat1'", ""
         )
-        rows = self._ask(ask, _STATISTICS, "") if known else []
-        counts = {row["name"]: whole(row["row_count"]) for row in rows}
-        return in_order(replace(table, row_count=counts.get(table.name)) for table in found)
+        rows = self._run_query(run_query, _STATISTICS, "") if known else []
+        counts = {row["name"]: count_or_none(row["row_count"]) for row in rows}
+        return sorted_tables(replace(table, row_count=counts.get(table.name)) for table in found)
 
-    def _ask(self, ask: Ask, query: str, wanted: str) -> list[dict[str, Any]]:
-        return ask(query.replace("{wanted}", wanted), _AS.findall(query))
+    def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
+        return run_query(query.replace("{wanted}", wanted), _AS.findall(query))
 
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its declared type and the affinity that follows from it."""
@@ -74,14 +74,14 @@ class Sqlite(MetadataDialect):
             return ColumnInfo(row["column"], words, kind, nullable, quoted, "binary")
         text = f"CAST({quoted} AS TEXT)"
         if kind in ("double", "string"):
-            # A cast of its own keeps fifteen digits of a number only.
+            # SQLite's own cast keeps only fifteen digits of a number.
             text = (
                 f"CASE typeof({quoted}) WHEN 'real' THEN printf('%!.17g', {quoted}) ELSE {text} END"
             )
         return ColumnInfo(row["column"], words, kind, nullable, text, "string")
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
-        """Name numbers, dates, which SQLite keeps as texts, and texts of the primary key."""
+        """Name the columns that can be replication keys: also text of dates and primary keys."""
         return tuple(
             column.name
             for column, row in zip(columns, rows, strict=True)
@@ -91,13 +91,13 @@ class Sqlite(MetadataDialect):
         )
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column for comparisons: texts by their bytes, as Spark orders them."""
+        """Write the column as SQL for comparisons: text by its bytes, as Spark orders it."""
         quoted = self.quote(column.name)
         return f"{quoted} COLLATE BINARY" if column.spark_type == "string" else quoted
 
 
 def declared_type(words: str) -> str:
-    """Give Spark's type of a declared one, by SQLite's rules of affinity."""
+    """Return Spark's type of a declared one, by SQLite's rules of affinity."""
     upper = words.upper()
     numeric = _NUMERIC.search(upper)
     if numeric:

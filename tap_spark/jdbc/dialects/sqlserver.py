@@ -34,10 +34,10 @@ TYPES: dict[str, tuple[str, str, str]] = {
         ("geometry", "geography", "hierarchyid"), ("string", "{}.ToString()", "string")
     ),
 }
-"""Spark's type, the SQL that reads it, and what JDBC gives; every other is read as its text."""
+"""Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
 
 
-class SqlServer(MetadataDialect):
+class SqlServerDialect(MetadataDialect):
     """Quotes, metadata and values of SQL Server."""
 
     name = "sqlserver"
@@ -87,12 +87,12 @@ WHERE o.type IN ('U', 'V') AND o.is_ms_shipped = 0 AND {wanted}"""
         """Write a string as SQL.
 
         Raises:
-            ValueError: It holds the character NUL.
+            ValueError: It has a NUL character.
         """
         return "N" + super().text(value)
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
-        """Write a date or timestamp as SQL, in the style that no language setting changes."""
+        """Write a date or timestamp as SQL, in a style that does not depend on the language."""
         del column
         if kind == "date":
             return f"CONVERT(date, '{day}', 120)"

@@ -12,7 +12,7 @@ from tap_spark.sources.declaration import SourceFormat
 
 @dataclass(frozen=True)
 class FixedColumn:
-    """Where a column of a fixed-width file lies.
+    """The position of a column in a fixed-width file.
 
     Attributes:
         name: Name of the column.
@@ -73,7 +73,7 @@ SOURCE = SourceFormat(
                     "start": {
                         "type": "integer",
                         "minimum": 1,
-                        "description": "Its first character; a line begins with 1. Where not set, "
+                        "description": "Its first character; a line begins with 1. By default "
                         "it follows the column before.",
                     },
                     "length": {
@@ -83,7 +83,7 @@ SOURCE = SourceFormat(
                     },
                 },
             },
-            "description": "Where the columns lie in a line. Only, and required, for "
+            "description": "Positions of the columns in a line. Only, and required, for "
             "`fixed_width`.",
             "examples": [
                 [{"name": "id", "length": 8}, {"name": "city", "start": 11, "length": 20}]

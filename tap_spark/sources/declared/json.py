@@ -15,7 +15,7 @@ SOURCE = SourceFormat(
             "type": "string",
             "minLength": 1,
             "description": "Name of the array inside a JSON document that holds the records, "
-            "dotted where nested. Only for `json`.",
+            "dotted if nested. Only for `json`.",
             "examples": ["features"],
         },
     },

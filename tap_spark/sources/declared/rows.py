@@ -28,7 +28,7 @@ SOURCE = SourceFormat(
             "type": "integer",
             "minimum": 1,
             "description": "Number of columns to generate, "
-            f"{DEFAULT_COLUMN_COUNT} where not set. Only for `rows`.",
+            f"{DEFAULT_COLUMN_COUNT} by default. Only for `rows`.",
         },
     },
     typed=_typed,
