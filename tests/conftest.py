@@ -32,6 +32,8 @@ TEST_SETTINGS = SparkSettings(
     conf={
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
+        # Delta replays a table's log by this many tasks: most of the time on two cores.
+        "spark.databricks.delta.snapshotPartitions": "1",
         # What Spark keeps of finished queries for its own pages, which nobody looks at.
         "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.retainedJobs": "50",
