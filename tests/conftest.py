@@ -33,6 +33,8 @@ TEST_SETTINGS = SparkSettings(
     conf={
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
+        # Delta replays a table's log by this many tasks: most of the time on two cores.
+        "spark.databricks.delta.snapshotPartitions": "1",
         # What Spark keeps of finished queries for its own pages, which nobody looks at.
         "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.retainedJobs": "50",
@@ -40,6 +42,9 @@ TEST_SETTINGS = SparkSettings(
         "spark.ui.retainedTasks": "500",
     },
 )
+# For each Java that tests start, by themselves or by a program: almost all of their code runs too
+# seldom to earn the slow compiler, which takes a third of the processor time of a short pipe.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 # What the tests' session can read and write besides files.
 TEST_FORMATS = ("delta", "iceberg", "avro")
 TEST_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:sqlite:", "jdbc:duckdb:")
@@ -85,6 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Such a shell makes its children ignore it, and theirs.
     """
+    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -14,7 +14,14 @@ from typing import Any
 TAP = [sys.executable, "-m", "tap_spark.cli"]
 TARGET = [sys.executable, "-m", "target_spark.cli"]
 TIMEOUT = 300
-SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}
+SPARK = {
+    "master": "local[2]",
+    "conf": {
+        "spark.driver.memory": "700m",
+        # The log of a small table needs no more tasks.
+        "spark.databricks.delta.snapshotPartitions": "1",
+    },
+}
 
 
 @dataclass(frozen=True)

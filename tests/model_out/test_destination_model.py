@@ -48,7 +48,6 @@ UPSERTED, ADDED, REPLACED = "upserted", "added", "replaced"
 KEYS = ("k", "g")
 METHODS = {UPSERTED: "upsert", ADDED: "append-only", REPLACED: "overwrite"}
 MIXES = ((UPSERTED,), (ADDED,), (UPSERTED, ADDED), (REPLACED,), (REPLACED, UPSERTED))
-SNAPSHOT_TASKS = "spark.databricks.delta.snapshotPartitions"
 # The first example does nearly nothing; a commit to a lake takes a second.
 EXAMPLES = {"delta": 3, "iceberg": 4, "postgresql": 5}
 _numbers = itertools.count(1)
@@ -330,19 +329,11 @@ class DestinationMachine(RuleBasedStateMachine):
         self.start()
 
 
-@pytest.fixture
-def one_task(lake_spark: SparkSession) -> Any:
-    """Delta replays a table's log by this many tasks, 50 by default."""
-    lake_spark.conf.set(SNAPSHOT_TASKS, "1")
-    yield lake_spark
-    lake_spark.conf.unset(SNAPSHOT_TASKS)
-
-
 def test_tables_equal_the_model(
-    store: Store, one_task: SparkSession, tmp_path: Path, kill_seed: int
+    store: Store, lake_spark: SparkSession, tmp_path: Path, kill_seed: int
 ) -> None:
     if isinstance(store, DeltaStore):
-        store._spark = one_task
+        store._spark = lake_spark
     rounds = settings(
         max_examples=EXAMPLES[store.name],
         stateful_step_count=30,
@@ -353,7 +344,7 @@ def test_tables_equal_the_model(
         print_blob=False,
     )
     test = get_state_machine_test(
-        lambda: DestinationMachine(store, lambda: one_task, tmp_path),  # type: ignore[arg-type]
+        lambda: DestinationMachine(store, lambda: lake_spark, tmp_path),  # type: ignore[arg-type]
         settings=rounds,
     )
     test._hypothesis_internal_use_seed = kill_seed  # type: ignore[attr-defined]

@@ -56,7 +56,11 @@ def test_loads_of_every_method(server: Any, tmp_path: Path, monkeypatch: Any) ->
     spark = {
         "master": "local[2]",
         "packages": [s3a.PACKAGE],
-        "conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
+        "conf": {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{events}",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        },
     }
     places = {form: server.folder() for form in STREAMS}
     storage = {"root": server.folder(), "options": server.options}
