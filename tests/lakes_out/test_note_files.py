@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -65,8 +66,44 @@ class TestLocal:
         assert subprocess.run(command).returncode == -9
         assert LocalNoteFile(tmp_path / "note").take() == NOTE
 
+    @pytest.mark.parametrize("step", ["pwrite", "fsync", "replace"])
+    def test_a_run_killed_while_it_writes_leaves_the_old_note(
+        self, tmp_path: Path, step: str
+    ) -> None:
+        code = (
+            "import os, signal, sys; sys.path[:0] = sys.argv[3:]\n"
+            "from pathlib import Path; from lake_loads import note_of\n"
+            "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
+            "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
+            "file.write(note_of('a-1', 'a-2'))\n"
+            "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "setattr(Path if sys.argv[2] == 'replace' else os, sys.argv[2], die)\n"
+            "file.write(note_of('a-1', 'a-2', 'a-3'))\n"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path / "note"), step, *sys.path]
+        assert subprocess.run(command).returncode == -9
+        later = LocalNoteFile(tmp_path / "note")
+        assert later.take() == NOTE
+        later.write(Note())
+        later.close(remove=True)
+        assert list(tmp_path.iterdir()) == [], "nothing of the killed run stays"
+
+    def test_a_run_that_waited_for_the_old_file_does_not_own_the_new_one(
+        self, tmp_path: Path
+    ) -> None:
+        living, other = (LocalNoteFile(tmp_path / "note") for _ in range(2))
+        living.take()
+        opened = (tmp_path / "note").open("rb")
+        living.write(NOTE)
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert other.take() == Note()
+        other.write(note_of("z-1"))
+        opened.close()
+        living.close(remove=False)
+        assert LocalNoteFile(tmp_path / "note").take() == NOTE
+
     @pytest.mark.parametrize("cut", [1, 40, 70, 90])
-    def test_a_torn_write_is_no_note(self, tmp_path: Path, cut: int) -> None:
+    def test_a_damaged_file_is_no_note(self, tmp_path: Path, cut: int) -> None:
         path = tmp_path / "note"
         file = LocalNoteFile(path)
         file.take()

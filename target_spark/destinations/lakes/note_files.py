@@ -80,6 +80,7 @@ class LocalNoteFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._spare = path.with_name(f"{path.name}.new")
         self._fd: int | None = None
         self._stored = Note()
 
@@ -92,19 +93,22 @@ class LocalNoteFile:
             self._fd = _locked(self._path)
             if self._fd is None:
                 return Note()
+            self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
             text = _checked(os.pread(self._fd, os.fstat(self._fd).st_size, 0))
             self._stored = read_note(text)
             return self._stored
 
     def write(self, note: Note) -> None:
-        """See `NoteFile`. A torn write does not count as a note."""
+        """See `NoteFile`. A run that is killed meanwhile leaves the old note or the new one."""
         if self._fd is None or note == self._stored:
             return
         with writing(str(self._path)):
-            os.ftruncate(self._fd, 0)
-            if note.entries:
-                _write_all(self._fd, _with_check(note.to_text()))
-            os.fsync(self._fd)
+            new = _written(self._spare, _with_check(note.to_text()) if note.entries else b"")
+            # Whoever opened the old file and waits for its lock finds another file in its place.
+            self._spare.replace(self._path)
+            old, self._fd = self._fd, new
+            os.close(old)
+            make_durable(str(self._path.parent))
         self._stored = note
 
     def close(self, *, remove: bool) -> None:
@@ -202,10 +206,19 @@ def _checked(content: bytes) -> str | None:
     return text.decode() if hashlib.sha256(text).hexdigest().encode() == digest else None
 
 
-def _write_all(fd: int, content: bytes) -> None:
-    done = 0
-    while done < len(content):
-        done += os.pwrite(fd, content[done:], done)
+def _written(path: Path, content: bytes) -> int:
+    """Write a file that this run owns from its first moment, and return it open."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        done = 0
+        while done < len(content):
+            done += os.pwrite(fd, content[done:], done)
+        os.fsync(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _owner() -> dict[str, Any]:
