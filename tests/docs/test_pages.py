@@ -62,6 +62,14 @@ def test_the_front_page_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= MOST_README_BYTES
 
 
+def test_headline_figures_are_measured_ones() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Figures\n")[1]
+    figures = re.findall(r"\d[\d,.]*\d", section.split("\n## ")[0])
+    measured = re.findall(r"\d[\d,.]*\d", text_of(ROOT / "docs" / "performance.md"))
+    assert len(figures) > 10
+    assert set(figures) <= set(measured)
+
+
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
@@ -133,6 +141,12 @@ def test_commands_parse(block: Block) -> None:
     for line in block.commands:
         for words in simple_commands(line):
             check_command(words)
+
+
+@ALL_PAGES
+def test_modules_that_are_run_are_there(page: Path) -> None:
+    for name in re.findall(r"python -m ([\w.]+)", text_of(page)):
+        assert importlib.util.find_spec(name) is not None, name
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
