@@ -215,3 +215,15 @@ def test_the_license_is_the_one_that_is_declared() -> None:
     assert "Apache License" in text
     assert "Version 2.0, January 2004" in text
     assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_the_architecture_names_every_package() -> None:
+    page = text_of(ROOT / "docs" / "architecture.md")
+    named = re.findall(r"^\| `((?:shared|tap_spark|target_spark)\.\w+)` \|", page, re.MULTILINE)
+    packages = (
+        f"{folder.parent.name}.{folder.name}"
+        for name in ("shared", "tap_spark", "target_spark")
+        for folder in (ROOT / name).iterdir()
+        if (folder / "__init__.py").exists()
+    )
+    assert sorted(named) == sorted(packages)
