@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages that the programs still write."""
+"""Pages quote messages that the programs still write."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import re
 import pytest
 from doc_pages import HOLE, ROOT, code_texts
 
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-ROWS = [line.split(" | ")[0] for line in PAGE.splitlines() if line.startswith("| `")]
-MESSAGES = [message for row in ROWS for message in re.findall(r"`([^`]+)`", row)]
 LEAST_MESSAGES = 60
+
+
+def quoted(page: str, heading: str) -> list[str]:
+    """Messages in the first column of the tables below a heading."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").split(heading)[1]
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+    return [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+
+
+MESSAGES = quoted("troubleshooting.md", "# Troubleshooting\n")
+OF_LAKES = quoted("lakes.md", "### Errors and remedies\n")
 
 
 def is_written(message: str) -> bool:
@@ -21,9 +29,10 @@ def is_written(message: str) -> bool:
 
 def test_there_are_messages() -> None:
     assert len(set(MESSAGES)) == len(MESSAGES) >= LEAST_MESSAGES
+    assert len(OF_LAKES) == 6
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("message", [*MESSAGES, *OF_LAKES])
 def test_the_message_is_in_the_code(message: str) -> None:
     assert len(message.replace(HOLE, "").strip(" :'")) >= len("staging")
     assert is_written(message)
