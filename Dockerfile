@@ -2,7 +2,7 @@
 FROM python:3.12-slim
 RUN useradd --create-home --uid 10001 singer
 WORKDIR /app
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY shared ./shared
 COPY tap_spark ./tap_spark
 COPY target_spark ./target_spark

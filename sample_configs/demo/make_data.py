@@ -1,6 +1,6 @@
-"""Sample orders for the demo: CSV files, the same on every machine.
+"""Write sample orders for the demo into CSV files, the same on every machine.
 
-Usage: make_data.py FOLDER ROWS [FIRST_ID]; rows are appended to the files that are there.
+Usage: make_data.py FOLDER ROWS [FIRST_ID]; appends to existing files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLUMNS = ("id", "customer", "amount", "ordered_at")
 
 
 def order(number: int) -> tuple[int, str, str, str]:
-    """One order row."""
+    """Return the row of an order."""
     cents = number * 7919 % 100_000
     moment = START + timedelta(minutes=number * 37)
     customer = CUSTOMERS[number % len(CUSTOMERS)]
@@ -26,7 +26,7 @@ def order(number: int) -> tuple[int, str, str, str]:
 
 
 def main(folder: Path, rows: int, first_id: int) -> None:
-    """Append the orders, spread over the files in turn."""
+    """Append the orders to the files in turn."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in range(FILES):
         path = folder / f"orders-{part + 1}.csv"

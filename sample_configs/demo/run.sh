@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo of `make demo`: CSV files in, tap-spark | target-spark, Parquet out, state kept.
-# Run from the root of the repository with both programs on PATH.
+# `make demo`: load CSV files into Parquet by tap-spark | target-spark, and keep the state.
+# Run this from the root of the repository with both programs on PATH.
 set -euo pipefail
 
 here=sample_configs/demo
@@ -10,8 +10,8 @@ mkdir -p "$work"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# One run of the pipe. The target writes a STATE line after each commit; the last one is where the
-# next run starts. It is kept also where the run fails later on; a run without news keeps the old.
+# Run the pipe once. The target writes STATE lines after commits; the last one is where the next run
+# starts. Keep it also if the run fails later; a run without new STATE keeps the old one.
 load() {
     local state=() status=0
     if [[ -s $work/state.json ]]; then state=(--state "$work/state.json"); fi

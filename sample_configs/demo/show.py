@@ -18,7 +18,7 @@ SHOWN = 8
 
 
 def loaded_rows(folder: Path) -> list[dict[str, Any]]:
-    """Every row of the table, by id, without the columns that the target has added."""
+    """Return each row of the table, by id, without the columns that the target added."""
     files = sorted(
         str(path)
         for path in folder.rglob("*.parquet")
@@ -30,14 +30,14 @@ def loaded_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def generated_row(number: int) -> dict[str, Any]:
-    """What `make_data.py` wrote, with the types of `tap.json`."""
+    """Return the row that `make_data.py` wrote, with the types of `tap.json`."""
     number, customer, amount, ordered_at = order(number)
     moment = datetime.fromisoformat(ordered_at.replace("Z", "+00:00"))
     return dict(zip(COLUMNS, (number, customer, Decimal(amount), moment), strict=True))
 
 
 def main(folder: Path, expected: int) -> int:
-    """Print the newest rows; fail where any row or value is not the expected one."""
+    """Print the newest rows; return 1 if a row or value is not the expected one."""
     rows = loaded_rows(folder)
     print(f"{len(rows)} rows in {folder}; the last {SHOWN}:")
     for row in rows[-SHOWN:]:

@@ -27,7 +27,7 @@ TRY_AGAIN = (429, 500, 502, 503, 504)
 
 
 class RestSource(DataSource):
-    """What Spark asks for columns and for a reader."""
+    """Tell Spark the columns and the reader."""
 
     def schema(self) -> str:
         return "id BIGINT NOT NULL, name STRING, amount DECIMAL(12,2), updated_at TIMESTAMP"
@@ -37,23 +37,23 @@ class RestSource(DataSource):
 
 
 class RestReader(DataSourceReader):
-    """Reads each page as a partition of its own, so that Spark reads several at once."""
+    """Read each page as a partition of its own, so that Spark reads several at once."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.url = options["url"]
         self.token = options.get("token")
         self.query = {"per_page": options.get("per_page", "100")}
-        # What tap-spark adds in incremental runs: rows of earlier runs need not be sent again.
+        # tap-spark adds this in incremental runs: request only rows from the bookmark on.
         if "singer_start_value" in options:
             self.query["since"] = options["singer_start_value"]
 
     def partitions(self) -> list[InputPartition]:
-        """Runs once: how many pages there are."""
+        """Return one partition for each page; runs once."""
         pages = self.ask(1)["pages"]
         return [InputPartition(page) for page in range(1, pages + 1)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Runs on an executor: the rows of one page, in the order of `schema`."""
+        """Yield the rows of one page, in the order of `schema`; runs on an executor."""
         for item in self.ask(partition.value)["items"]:
             yield (
                 item["id"],
@@ -63,7 +63,7 @@ class RestReader(DataSourceReader):
             )
 
     def ask(self, page: int) -> dict[str, Any]:
-        """One page; tries again where the API is busy."""
+        """Request one page; retry if the API is busy."""
         query = urllib.parse.urlencode({**self.query, "page": page})
         request = urllib.request.Request(f"{self.url}?{query}")
         if self.token:

@@ -139,24 +139,20 @@ class TestPages:
         assert settings_docs.main(["--chekc"], tmp_path) == 2
         assert list(tmp_path.iterdir()) == []
 
-    def test_readme_blocks_are_filled(self, tmp_path: Path) -> None:
-        readme = tmp_path / "README.md"
-        readme.write_text(
-            "# A\n<!-- settings:tap-spark -->\nSTALE\n<!-- /settings -->\nmiddle\n"
-            "<!-- settings:target-spark -->\n<!-- /settings -->\n"
-            "<!-- errors -->\nSTALE\n<!-- /errors -->\nend\n"
-        )
+    def test_stale_pages_get_their_tables(self, tmp_path: Path) -> None:
+        (tmp_path / "docs").mkdir()
+        settings, errors = tmp_path / "docs/settings.md", tmp_path / "docs/errors.md"
+        settings.write_text("# A\nSTALE\n")
+        errors.write_text("STALE\n")
         settings_docs.main([], tmp_path)
-        text = readme.read_text()
-        assert "STALE" not in text
-        assert text.startswith("# A\n<!-- settings:tap-spark -->\n| Setting |")
+        text = settings.read_text()
+        assert "STALE" not in text + errors.read_text()
         assert about.settings_table(TAP) in text
         assert about.settings_table(TARGET) in text
-        assert settings_docs.exit_code_table() in text
-        assert text.endswith("<!-- /errors -->\nend\n")
+        assert settings_docs.exit_code_table() in errors.read_text()
         assert settings_docs.main(["--check"], tmp_path) == 0
 
-    def test_readme_without_blocks_stays(self, tmp_path: Path) -> None:
+    def test_hand_written_pages_stay(self, tmp_path: Path) -> None:
         (tmp_path / "README.md").write_text("# A\n")
         settings_docs.main([], tmp_path)
         assert (tmp_path / "README.md").read_text() == "# A\n"
