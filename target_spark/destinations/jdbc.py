@@ -203,7 +203,8 @@ class JdbcDestination(Destination):
                 self._check_note(work, request, has_note)
                 work.key(request, plan)
                 work.insert(request, plan, flush.parts)
-                self._tell(work, flush)
+                if any(part.rows for part in flush.parts):  # Other flushes may be done again.
+                    self._tell(work, flush)
             work.connection.commit()
             self._tidy(work, staging_tables_of([flush]))
 

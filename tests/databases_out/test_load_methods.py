@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from database_loads import PG, Loads, MariaDb, request, tables_of
@@ -276,6 +277,22 @@ def test_a_run_takes_over_the_note_of_a_killed_one(pg: Db, new_loads: NewLoads):
     third.destination.finish(PLAIN)
     assert new_loads(pg).recall(PLAIN) == []
     assert ids(pg) == [("1", "a"), ("2", "b"), ("3", "c")]
+
+
+@pytest.mark.parametrize("rows", [(), ([],)], ids=["no part", "an empty part"])
+def test_a_flush_of_replays_alone_does_not_end_the_note(
+    pg: Db, new_loads: NewLoads, rows: tuple[Any, ...]
+):
+    killed = new_loads(pg)
+    killed.load(PLAIN, [(1, "a")], noted=True)
+    killed.kill()
+    second = new_loads(pg)
+    assert second.recall(PLAIN) == killed.noted
+    second.load(PLAIN, *rows)
+    second.noted = [*killed.noted]
+    second.load(PLAIN, [(2, "b")], noted=True)
+    second.kill()
+    assert new_loads(pg).recall(PLAIN) == second.noted
 
 
 def test_a_run_that_ends_well_leaves_no_note(pg: Db, new_loads: NewLoads):
