@@ -60,6 +60,7 @@ bench: install
 	$(BIN)/python -m benchmarks.upsert_path
 	$(BIN)/python -m benchmarks.database_load
 	$(BIN)/python -m benchmarks.maps_path
+	$(BIN)/python -m benchmarks.maps_ways
 	$(BIN)/python -m benchmarks.validation_path
 	$(BIN)/python -m benchmarks.two_streams
 

@@ -14,6 +14,7 @@ import simpleeval
 
 from shared.errors import Where
 from shared.transforms.expressions.columns import compiled, condition
+from shared.transforms.expressions.planned import plan
 from shared.transforms.expressions.syntax import parse
 from shared.transforms.expressions.values import Names, Value
 
@@ -65,17 +66,19 @@ def spark_results(
     expressions: Sequence[str],
     truth: bool = False,
 ) -> dict[str, list[Any]]:
-    """Compute all expressions that can be compiled in one job: values, or ERROR."""
+    """Compute expressions in one job, as they are planned: values, or ERROR.
+
+    Those are passed over that the evaluator computes and of which only the record tells the kind.
+    """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
 
-    values = {text: value_of(text, names, truth=truth) for text in expressions}
-    able = {text: value for text, value in values.items() if value.column is not None}
+    found = {text: _made(text, names, truth=truth) for text in expressions}
+    made = {text: both for text, both in found.items() if both is not None}
     columns = []
-    for place, value in enumerate(able.values()):
-        columns.append(value.column().alias(f"v{place}"))
-        error = value.error() if value.error else F.lit(None).cast("string")
-        columns.append(error.alias(f"e{place}"))
+    for place, (value, error) in enumerate(made.values()):
+        columns.append(value.alias(f"v{place}"))
+        columns.append((F.lit(None).cast("string") if error is None else error).alias(f"e{place}"))
     data = [tuple(row.get(name) for name in names.struct.names) for row in rows]
     # No frame of Spark's has char or varchar columns, though tables do.
     varying = (T.CharType, T.VarcharType)
@@ -83,15 +86,28 @@ def spark_results(
     types = [T.StringType() if t else f.dataType for t, f in zip(texts, names.struct, strict=True)]
     fields = [T.StructField(n, t) for n, t in zip(names.struct.names, types, strict=True)]
     frame = spark.createDataFrame(data, T.StructType(fields)).coalesce(1)
-    found = frame.select(*columns).collect() if columns else []
+    rows_found = frame.select(*columns).collect() if columns else []
     return {
-        text: [ERROR if row[f"e{i}"] is not None else plain(row[f"v{i}"]) for row in found]
-        for i, text in enumerate(able)
+        text: [ERROR if row[f"e{i}"] is not None else plain(row[f"v{i}"]) for row in rows_found]
+        for i, text in enumerate(made)
     }
+
+
+def _made(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
+    """The columns of values and errors: Spark's, or those that the evaluator gives."""
+    value = value_of(text, names, truth=truth)
+    if value.column is not None:
+        return value.column(), value.error() if value.error else None
+    if value.kind.name == "any" or value.mixed:
+        return None
+    found = plan(parse(text, WHERE), names, WHERE, truth=truth)
+    return found.column(), found.error()
 
 
 def plain(value: Any) -> Any:
     """Turn what Spark gives into what JSON has."""
+    if type(value).__name__ == "VariantVal":
+        return json.loads(value.toJson())
     if hasattr(value, "asDict"):
         return {key: plain(part) for key, part in value.asDict().items()}
     if isinstance(value, list):
@@ -130,7 +146,7 @@ def differences(
         spark: The session.
         rows: What the columns hold.
         names: What expressions can name.
-        expressions: All to compare; those that are not compiled are passed over.
+        expressions: All to compare; see `spark_results`.
         records: The rows as JSON has them, where that differs.
     """
     wrong = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sdk_records import DAYS, TIMES
 
 from shared.errors import SettingsError
-from shared.transforms.expressions import date_texts, dates
+from shared.transforms.expressions import operators
 from shared.transforms.expressions.building import Fails, constant
 from shared.transforms.expressions.kinds import DATE, DATETIME, INT, TIMEDELTA
 from shared.transforms.expressions.planned import plan
@@ -45,9 +46,20 @@ def strptime(form: str) -> str:
 TIME = strptime("%Y-%m-%dT%H:%M:%S.%f")
 COMPILED = [
     DAY,
-    *(strptime(form) for form in FORMATS),
     *(f"{DAY}.{name}" for name in ("year", "month", "day")),
-    *(f"{DAY}.{name}()" for name in ("isoformat", "weekday", "isoweekday", "toordinal")),
+    f"{DAY}.isoformat()",
+    f"{DAY} + datetime.timedelta(days=1)",
+    f"{DAY} - datetime.timedelta(days=1, hours=30)",
+    f"{DAY} + datetime.timedelta(hours=-1)",
+    f"{DAY} - datetime.timedelta(hours=-1)",
+    f"datetime.timedelta(weeks=520) + {DAY}",
+    f"{DAY} - datetime.timedelta(days=-90000)",
+    f"{DAY} < datetime.date(2024, 1, 1)",
+    "str(datetime.date.fromisoformat(s))",
+]
+EVALUATED = [
+    *(strptime(form) for form in FORMATS),
+    *(f"{DAY}.{name}()" for name in ("weekday", "isoweekday", "toordinal")),
     *(f"{TIME}.{name}" for name in ("year", "month", "day", "hour", "minute", "second")),
     *(f"{TIME}.{name}()" for name in ("date", "isoformat", "weekday", "isoweekday", "toordinal")),
     f"{TIME}.microsecond",
@@ -55,20 +67,12 @@ COMPILED = [
     f"{TIME}.strftime('%Y-%m-%d %H:%M:%S.%f %j %y %%')",
     f"{TIME}.strftime('')",
     f"{TIME}.strftime(\"it's 'T' %d\")",
-    f"{DAY} + datetime.timedelta(days=1)",
-    f"{DAY} - datetime.timedelta(days=1, hours=30)",
-    f"{DAY} + datetime.timedelta(hours=-1)",
-    f"datetime.timedelta(weeks=520) + {DAY}",
-    f"{DAY} - datetime.timedelta(days=-400000)",
     f"{TIME} + datetime.timedelta(hours=36, microseconds=5)",
     f"{TIME} - datetime.timedelta(days=999)",
     f"{TIME} - datetime.timedelta(microseconds=-1)",
     f"{TIME}.date() == {TIME}.date()",
-    f"{DAY} < datetime.date(2024, 1, 1)",
+    f"{DAY} - datetime.timedelta(days=-400000)",
     "datetime.datetime(2024, 2, 29, 1)",
-    "str(datetime.date.fromisoformat(s))",
-]
-EVALUATED = [
     "datetime.datetime.fromisoformat(s).isoformat()",
     strptime("%Y-%m-%dT%H:%M:%S%z") + ".isoformat()",
     strptime("%d %b %Y"),
@@ -85,8 +89,8 @@ EVALUATED = [
 ]
 REFUSED = {
     "datetime.date.fromisoformat(n)": "argument must be str",
-    "datetime.date.fromisoformat()": "takes 1 arguments",
-    "datetime.datetime.strptime(s)": "takes 2 arguments",
+    "datetime.date.fromisoformat()": "takes exactly one argument",
+    "datetime.datetime.strptime(s)": "takes exactly 2 arguments",
     "datetime.datetime.strptime(n, '%Y')": "argument 1 must be str, not int",
     "datetime.date(2024, 13, 1)": "month must be in",
     "datetime.timedelta(day=1)": "day",
@@ -174,6 +178,9 @@ def test_dates_made_by_hypothesis(spark: SparkSession, moments):
     assert not found, "\n".join(found)
 
 
+OPERATORS = {"+": ast.Add(), "-": ast.Sub()}
+
+
 def column() -> object:
     raise AssertionError("no column is made while expressions are compiled")
 
@@ -189,41 +196,34 @@ def column() -> object:
     ],
 )
 def test_kinds_of_arithmetic(operator, left, right, kind):
-    value = dates.binary(operator, Value(left, column), Value(right, why="no column"))
+    value = operators.binary(OPERATORS[operator], Value(left, column), Value(right, why="none"))
     assert value.kind == kind
 
 
 @pytest.mark.parametrize(("left", "right"), [(DATE, INT), (TIMEDELTA, DATE), (DATE, DATETIME)])
 def test_arithmetic_that_there_is_not(left, right):
     with pytest.raises(Fails, match="unsupported operand"):
-        dates.binary("-", Value(left, column), Value(right, column))
+        operators.binary(ast.Sub(), Value(left, column), Value(right, column))
 
 
 def test_a_shift_out_of_every_range():
     with pytest.raises(Fails, match="out of range"):
-        dates.binary("+", Value(DATE, column), dates.known(datetime.timedelta(days=4_000_000)))
+        operators.binary(
+            ast.Add(), Value(DATE, column), constant(datetime.timedelta(days=4_000_000))
+        )
 
 
 def test_known_values():
-    assert dates.known(datetime.timedelta(1)).kind == TIMEDELTA
-    assert dates.known(datetime.date(2024, 1, 1)).kind == DATE
+    assert constant(datetime.timedelta(1)).kind == TIMEDELTA
+    assert constant(datetime.date(2024, 1, 1)).kind == DATE
     aware = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
-    assert dates.known(aware).column is None
-    assert dates.known(aware.replace(tzinfo=None)).column is not None
-
-
-@pytest.mark.parametrize("form", ["%d", "%Y-%Y", "%y %Y", "%Y %", "%Y é", "%c", "%Y-%j", ""])
-def test_formats_that_are_not_read_by_spark(form):
-    assert date_texts.pattern_of(form, date_texts.DIRECTIVE.findall(form)) is None
-
-
-@pytest.mark.parametrize(("form", "is_written"), [("%Y%%", True), ("%", False), ("%-d", False)])
-def test_formats_that_are_written_by_spark(form, is_written):
-    assert date_texts.written(form) is is_written
+    assert constant(aware).column is None
+    assert constant(aware).kind == DATETIME
+    assert constant(aware.date()).column is not None
 
 
 def test_a_format_that_is_not_known():
     call = parse("datetime.datetime.strptime(s, s)", WHERE)
     value = plan(call, Names(STRUCT), WHERE)
-    assert not value.compiled and "not known" in value.why
+    assert not value.compiled and "strptime()" in value.why
     assert constant("x").is_known

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import by_python, differences, framed
+from comparing import WHERE, by_python, differences, framed
+from pyspark.sql.types import StructType
 
 from shared.transforms.expressions import texts
 from shared.transforms.expressions.building import Fails, constant
+from shared.transforms.expressions.columns import compiled
+from shared.transforms.expressions.comparisons import contained
 from shared.transforms.expressions.kinds import ANY, BOOL, FLOAT, INT, NONE, STR
-from shared.transforms.expressions.values import Value
+from shared.transforms.expressions.operators import binary
+from shared.transforms.expressions.planned import plan
+from shared.transforms.expressions.syntax import parse
+from shared.transforms.expressions.values import Names, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +88,7 @@ def test_too_long_a_repeat_is_an_error_and_takes_no_memory(spark: SparkSession):
     from pyspark.sql import functions as F  # noqa: N812
 
     row = spark.createDataFrame([("ab", 2**62), ("", 2**62), ("ab", 50_000)], "s string, i long")
-    value = texts.times(Value(STR, lambda: F.col("s")), Value(INT, lambda: F.col("i")))
-    assert value.column is not None and value.error is not None
+    value = plan(parse("s * i", WHERE), Names(row.schema), WHERE)
     sizes = F.length(value.column()).alias("n"), value.error().alias("e")
     first, empty, long = row.select(*sizes).collect()
     assert first.e.startswith("IterableTooLong")
@@ -92,7 +98,7 @@ def test_too_long_a_repeat_is_an_error_and_takes_no_memory(spark: SparkSession):
 
 def known(*parts: object) -> object:
     """The text of an f-string of values that are known."""
-    made = [part if isinstance(part, str) else (constant(part), -1, None) for part in parts]
+    made = [part if isinstance(part, str) else (constant(part), False) for part in parts]
     return texts.formatted(made).known
 
 
@@ -109,27 +115,35 @@ def column() -> object:
 def test_what_only_the_evaluator_knows():
     assert texts.text_of(Value(FLOAT, column)).column is None
     assert "float" in texts.text_of(Value(FLOAT, column)).why
-    spec = texts.formatted([(Value(FLOAT, column), -1, ".2f")])
-    assert spec.column is None and ".2f" in spec.why
-    assert texts.formatted([(Value(INT, column), -1, "x")]).column is None
-    assert texts.formatted([(Value(STR, column), -1, "05")]).column is None
-    step = texts.sliced(Value(STR, column), None, None, constant(2))
+    spec = texts.formatted([(Value(FLOAT, column), True)])
+    assert spec.column is None and "format of float" in spec.why
+    assert texts.formatted([(Value(INT, column), True)]).column is None
+    assert texts.formatted([(Value(STR, column), True)]).column is None
+    step = texts.sliced(Value(STR, column), ends(None, None, 2))
     assert step.column is None and "step" in step.why
     assert texts.index(Value(STR, column), Value(ANY, column)).column is None
 
 
-def test_conversions_change_nothing():
-    for conversion in map(ord, "rsa"):
-        assert texts.formatted([(constant("x"), conversion, None)]).known == "x"
+@pytest.mark.parametrize("conversion", "rsa")
+def test_conversions_change_nothing(conversion):
+    text = parse(f"f\"{{'x'!{conversion}}}\"", WHERE)
+    assert compiled(text, Names(StructType()), WHERE).known == "x"
+
+
+def ends(*known: object) -> list[Value]:
+    return [constant(end) for end in known]
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
         (lambda: texts.index(Value(STR, column), Value(STR, column)), "string indices"),
-        (lambda: texts.contains(Value(INT, column), Value(STR, column)), "requires string"),
-        (lambda: texts.sliced(Value(STR, column), Value(STR, column), None, None), "slice indices"),
-        (lambda: texts.sliced(Value(STR, column), None, None, constant(0)), "cannot be zero"),
+        (lambda: contained(Value(INT, column), Value(STR, column)), "requires string"),
+        (
+            lambda: texts.sliced(Value(STR, column), [Value(STR, column), *ends(None, None)]),
+            "slice indices",
+        ),
+        (lambda: texts.sliced(Value(STR, column), ends(None, None, 0)), "cannot be zero"),
     ],
 )
 def test_what_fails_for_every_record(make, text):
@@ -139,11 +153,11 @@ def test_what_fails_for_every_record(make, text):
 
 def test_nothing_that_may_be_none_goes_unchecked():
     nullable, never = Value(STR.or_none(), column), Value(STR, column)
-    assert texts.add(never, never).error is None
-    assert texts.add(nullable, never).error is not None
-    assert texts.contains(never, nullable).error is not None
-    assert texts.sliced(never, constant(1), None, None).error is None
-    assert texts.sliced(nullable, constant(1), None, None).error is not None
+    assert binary(ast.Add(), never, never).error is None
+    assert binary(ast.Add(), nullable, never).error is not None
+    assert contained(never, nullable).error is not None
+    assert texts.sliced(never, ends(1, None, None)).error is None
+    assert texts.sliced(nullable, ends(1, None, None)).error is not None
     assert texts.index(never, constant(1)).error is not None
     assert texts.text_of(nullable).error is None
     assert texts.text_of(nullable).kind == STR
@@ -151,8 +165,8 @@ def test_nothing_that_may_be_none_goes_unchecked():
 
 def test_kinds():
     text, number = Value(STR.or_none(), column), Value(INT.or_none(), column)
-    assert texts.add(text, text).kind == STR
-    assert texts.times(text, number).kind == STR
-    assert texts.times(number, text).kind == STR
-    assert texts.contains(text, text).kind == BOOL
+    assert binary(ast.Add(), text, text).kind == STR
+    assert binary(ast.Mult(), text, number).kind == STR
+    assert binary(ast.Mult(), number, text).kind == STR
+    assert contained(text, text).kind == BOOL
     assert texts.text_of(Value(NONE, column)).kind == STR

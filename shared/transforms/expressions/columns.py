@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.errors import Where
-from shared.transforms.expressions import calls, members, operators, records, texts
+from shared.transforms.expressions import comparisons, functions, operators, records, texts
 from shared.transforms.expressions.building import (
     Fails,
     computed,
     constant,
     failing,
+    folded,
     settled,
     uncompiled,
 )
-from shared.transforms.expressions.kinds import ANY, BOOL, STR, Kind
+from shared.transforms.expressions.kinds import ANY, BOOL, Kind
 from shared.transforms.expressions.scope import Scope, Unknown
 from shared.transforms.expressions.syntax import Expression, bound_by, wrong
 from shared.transforms.expressions.truth import chosen, either, every, negated, truth
@@ -191,13 +192,13 @@ class _Compiler:
     def _contained(self, left: Value, node: ast.expr) -> tuple[Value, Value]:
         if self._scope.is_record(node):
             keys = [constant(name) for name in self._names.struct.names]
-            return members.among(left, keys, hashed=True), records.whole(self._names.struct)
+            return comparisons.among(left, keys, hashed=True), records.whole(self._names.struct)
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
             parts = [self.value(part) for part in node.elts]
-            found = members.among(left, parts, hashed=isinstance(node, ast.Set))
+            found = comparisons.among(left, parts, hashed=isinstance(node, ast.Set))
             return found, uncompiled(ANY, "a comparison of what was looked into")
         right = self.value(node)
-        return operators.contained(left, right), right
+        return comparisons.contained(left, right), right
 
     def _constant(self, node: ast.Constant) -> Value:
         return constant(node.value)
@@ -223,7 +224,7 @@ class _Compiler:
             return self._scope.property(node, node.attr)
         module = self._scope.dotted(node)
         if module is not None:
-            return calls.module_attribute(module)
+            return functions.module_attribute(module)
         if self._scope.is_fake(node.value):
             return uncompiled(ANY, "fake")
         return operators.attribute(self.value(node.value), node.attr)
@@ -231,22 +232,22 @@ class _Compiler:
     def _call(self, node: ast.Call) -> Value:
         func = node.func
         if isinstance(func, ast.Name):
-            return calls.function(func.id, self._arguments(node))
+            return functions.function(func.id, self._arguments(node))
         dotted = self._scope.dotted(func)
         if dotted is not None:
-            return calls.function(dotted, self._arguments(node))
+            return functions.function(dotted, self._arguments(node))
         if not isinstance(func, ast.Attribute):
             raise Fails("TypeError: only functions and methods can be called")
         if self._scope.is_fake(func.value):
-            return calls.fake(func.attr, self._arguments(node))
+            return functions.fake(func.attr, self._arguments(node))
         if self._scope.is_record(func.value) and func.attr == "get":
             return self._get(self._arguments(node))
         owner = self.value(func.value)
-        return calls.method(owner, func.attr, self._arguments(node))
+        return functions.method(owner, func.attr, self._arguments(node))
 
     def _get(self, call: Call) -> Value:
         """Give `record.get(key, default)`; what a record lacks is None here."""
-        key = calls.key_of(call)
+        key = functions.key_of(call)
         if key is None:
             return uncompiled(ANY, "a key that is not known", *call.args)
         if key in self._names.struct.names:
@@ -259,23 +260,16 @@ class _Compiler:
         return Call(node, args, keywords, self._names)
 
     def _joinedstr(self, node: ast.JoinedStr) -> Value:
-        parts: list[str | tuple[Value, int, str | None]] = []
+        parts: list[texts.Part] = []
         for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                value, spec = self.value(part.value), self._spec(part.format_spec)
-                if spec is None and part.format_spec is not None:
-                    return uncompiled(STR, "a format that differs by record", value)
-                parts.append((settled(value), part.conversion, spec))
-            else:
+            if not isinstance(part, ast.FormattedValue):
                 parts.append(str(self.value(part).known))
+                continue
+            if part.format_spec is not None:
+                self.value(part.format_spec)
+            # As in the SDK, `!r` and the like change nothing.
+            parts.append((settled(self.value(part.value)), part.format_spec is not None))
         return texts.formatted(parts)
-
-    def _spec(self, node: ast.expr | None) -> str | None:
-        """Give the text of a format; None where there is none or it is not known."""
-        if node is None:
-            return None
-        known = self.value(node)
-        return known.known if isinstance(known.known, str) else None
 
     def _list(self, node: ast.List) -> Value:
         if _has_star(node):
@@ -292,7 +286,7 @@ class _Compiler:
     def _listed(self, nodes: Sequence[ast.expr], make: Callable[[Any], object]) -> Value:
         parts = [settled(self.value(node)) for node in nodes]
         if all(part.is_known for part in parts):
-            return operators.folded(lambda *known: make(known), *parts)
+            return folded(lambda *known: make(known), *parts)
         return uncompiled(ANY, "a set", *parts) if make is frozenset else records.listed(parts)
 
     def _dict(self, node: ast.Dict) -> Value:
@@ -300,7 +294,7 @@ class _Compiler:
         values = [settled(self.value(value)) for value in node.values]
         if len(keys) == len(values) and all(part.is_known for part in (*keys, *values)):
             pairs = [key.known for key in keys], [value.known for value in values]
-            return operators.folded(lambda *_: dict(zip(*pairs, strict=True)), *keys)
+            return folded(lambda *_: dict(zip(*pairs, strict=True)), *keys)
         known = [key.known for key in keys if isinstance(key.known, str)]
         if len(known) < len(values):
             return uncompiled(Kind("dict"), "a dict whose keys are not known", *values)
@@ -349,4 +343,4 @@ _USES: dict[type[ast.AST], int] = {
     ast.Call: 2,
     ast.Subscript: 2,
 }
-_METHOD_USES = dict.fromkeys(("lower", "upper", "capitalize", "strptime", "isoformat"), 5)
+_METHOD_USES = dict.fromkeys(("lower", "upper"), 5)

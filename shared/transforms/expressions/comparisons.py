@@ -1,28 +1,28 @@
-"""Comparisons as Python makes them: exact between integers and floats, false of NaN."""
+"""Comparisons as Python makes them, and `in`: exact between integers and floats, false of NaN."""
 
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 from shared.transforms.expressions.building import (
-    Check,
     Fails,
+    Make,
     computed,
     constant,
-    not_none,
+    lifted,
     type_name,
     uncompiled,
 )
-from shared.transforms.expressions.kinds import BOOL, NONE, NUMBERS, Kind
-from shared.transforms.expressions.values import Value
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
-
-    from shared.transforms.expressions.values import Thunk
+from shared.transforms.expressions.kinds import BOOL, NUMBERS
+from shared.transforms.expressions.values import Thunk, Value
 
 _EXACT = 2**53
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -41,20 +41,14 @@ def equal(left: Value, right: Value) -> Value:
     names = {left.kind.name, right.kind.name}
     if "none" in names:
         return _of_none(left, right)
-    empty = _empty(left, right) or _empty(right, left)
-    if empty is not None:
-        return empty
-    if "any" in names:
-        return uncompiled(BOOL, "a comparison with a value of unknown type", left, right)
     if not comparable(left, right):
-        return uncompiled(BOOL, f"a comparison of type {left.kind.name}", left, right)
+        named = "unknown type" if "any" in names else f"type {left.kind.name}"
+        return uncompiled(BOOL, f"a comparison of a value of {named}", left, right)
     return computed(BOOL, lambda a, b: same(left, right, a, b), left, right)
 
 
 def same(left: Value, right: Value, a: Column, b: Column) -> Column:
     """Give whether two columns of comparable values are equal, never null."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     names = {left.kind.name, right.kind.name}
     found = F.lit(False)
     if names <= NUMBERS or len(names - {"none"}) == 1 == len(names):
@@ -77,33 +71,13 @@ def _always(result: bool, *operands: Value) -> Value:
         return constant(result)
 
     def make(*_: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         return F.lit(result)
 
     return computed(BOOL, make, *operands)
 
 
-def _empty(value: Value, other: Value) -> Value | None:
-    """Give the comparison of a list or dict with an empty one."""
-    if not other.is_known or other.known not in ([], {}) or value.is_known:
-        return None
-    name = "list" if isinstance(other.known, list) else "dict"
-    if value.kind.name != name:
-        return None
-    if value.kind.fields:
-        return _always(False, value)
-
-    def make(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        return F.coalesce(F.size(column) == 0, F.lit(False))
-
-    return computed(BOOL, make, value)
-
-
 def comparable(left: Value, right: Value) -> bool:
-    """Whether this module compares such values as Python does; `same` then takes them."""
+    """Whether such values are compared here as Python does it; `same` then takes them."""
     names = {left.kind.name, right.kind.name}
     if "any" in names:
         return False
@@ -127,8 +101,6 @@ _LONG_DIGITS = 20
 
 def _digits(value: Value) -> tuple[int, int] | None:
     """Give how many digits a number has before and after the point; None where any."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(value.data_type, T.DecimalType):
         return value.data_type.precision - value.data_type.scale, value.data_type.scale
     if value.kind.name in _LONGS:
@@ -142,29 +114,12 @@ def ordered(symbol: str, left: Value, right: Value) -> Value:
     Raises:
         Fails: Python has no order between such values.
     """
-    names = {left.kind.name, right.kind.name}
-    if "any" in names and "none" not in names and "dict" not in names:
-        return uncompiled(BOOL, "a comparison with a value of unknown type", left, right)
-    alike = names <= NUMBERS or (len(names) == 1 and not names & {"none", "dict"})
-    if not alike:
-        raise Fails(_unordered(symbol, left.kind, right.kind))
-    if not comparable(left, right):
-        return uncompiled(BOOL, f"a comparison of type {left.kind.name}", left, right)
-    checks: list[Check] = []
-    if left.kind.nullable and right.kind.nullable:
-        both: Check = (lambda a, b: a.isNull() & b.isNull(), _unordered(symbol, NONE, NONE))
-        checks.append(both)
-    checks += not_none(_unordered(symbol, NONE, right.kind), left)
-    if right.kind.nullable:
-        checks.append((lambda *ab: ab[1].isNull(), _unordered(symbol, left.kind, NONE)))
-    return computed(
-        BOOL, lambda a, b: _compared(symbol, left, right, a, b), left, right, checks=checks
-    )
-
-
-def _unordered(symbol: str, left: Kind, right: Kind) -> str:
-    names = f"'{type_name(left)}' and '{type_name(right)}'"
-    return f"TypeError: '{symbol}' not supported between instances of {names}"
+    left, right = replace(left, mixed=0), replace(right, mixed=0)
+    make: Make | None = None
+    if comparable(left, right):
+        make = lambda a, b: _compared(symbol, left, right, a, b)  # noqa: E731
+    why = f"a comparison of type {left.kind.name}"
+    return lifted(_ORDERS[symbol], make, left, right, kind=BOOL, why=why)
 
 
 def _compared(symbol: str, left: Value, right: Value, a: Column, b: Column) -> Column:
@@ -196,8 +151,6 @@ def _decimal(value: Value, column: Column) -> Column:
 
 def _without_nan(symbol: str, a: Column, b: Column) -> Column:
     """Compare two double. For Spark NaN is equal to itself and above all else."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     found = _plain(symbol, a, b)
     large = {"<": [b], "<=": [a, b], ">": [a], ">=": [a, b], "==": [a]}[symbol]
     for column in large:
@@ -207,8 +160,6 @@ def _without_nan(symbol: str, a: Column, b: Column) -> Column:
 
 def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
     """Compare a double with a bigint without rounding the latter."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if right.is_known and abs(right.known) <= _EXACT:
         number = F.lit(float(right.known))
         guarded = symbol in {">", ">="}
@@ -235,11 +186,8 @@ def is_none(value: Value) -> Value:
     return computed(BOOL, lambda column: column.isNull(), value)
 
 
-def _null_test(raw: Thunk, data_type: DataType | None) -> Thunk:
+def _null_test(raw: Thunk, data_type: T.DataType | None) -> Thunk:
     """Whether there is a value can be told of every type."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if not isinstance(data_type, T.VariantType):
         return lambda: raw().isNull()
     return lambda: raw().isNull() | F.coalesce(F.is_variant_null(raw()), F.lit(False))
@@ -256,3 +204,76 @@ def identical(left: Value, right: Value) -> Value:
             if value.kind.name != "any":
                 return _always(False, value)
     return uncompiled(BOOL, "'is' between values", left, right)
+
+
+_MOST = 1000
+_UNHASHABLE = frozenset({"list", "dict"})
+
+
+def among(value: Value, parts: Sequence[Value], *, hashed: bool) -> Value:
+    """Give whether a value is one of several.
+
+    Args:
+        value: What is looked for.
+        parts: The elements.
+        hashed: They are those of a set, or the keys of a dict.
+
+    Raises:
+        Fails: A list or dict is looked for in a set.
+    """
+    if hashed:
+        _check_hashable(value)
+    operands = [value, *parts]
+    if all(operand.is_known for operand in operands):
+        return constant(value.known in [part.known for part in parts])
+    if len(parts) > _MOST:
+        return uncompiled(BOOL, f"'in' more than {_MOST} values", *operands)
+    if not all(_findable(value, part) for part in parts):
+        return uncompiled(BOOL, "'in' values of unknown types", *operands)
+
+    def make(looked_for: Column, *columns: Column) -> Column:
+        found = [same(value, p, looked_for, c) for p, c in zip(parts, columns, strict=True)]
+        texts = [part.known for part in parts if isinstance(part.known, str)]
+        if value.kind.name == "str" and len(texts) == len(parts) > 1:
+            return F.coalesce(looked_for.isin(texts), F.lit(False))
+        return reduce(lambda one, other: one | other, found, F.lit(False))
+
+    return computed(BOOL, make, *operands)
+
+
+def _check_hashable(value: Value) -> None:
+    if value.kind.name in _UNHASHABLE:
+        raise Fails(f"TypeError: unhashable type: '{type_name(value.kind)}'")
+
+
+def _findable(value: Value, part: Value) -> bool:
+    if not comparable(value, part):
+        return False
+    # A NaN is in a list that has this very object.
+    floats = value.kind.name == part.kind.name == "float"
+    return not floats or value.is_known or part.is_known
+
+
+def contained(value: Value, container: Value) -> Value:
+    """Give `value in container`.
+
+    Raises:
+        Fails: Nothing is in such a container, or no such value.
+    """
+    known, name = container.known, container.kind.name
+    if isinstance(known, (list, tuple, set, frozenset, dict)):
+        parts = [constant(item) for item in known]
+        return among(value, parts, hashed=not isinstance(known, (list, tuple)))
+    if name == "dict":
+        _check_hashable(value)
+    item = container.kind.item
+    element = Value(item) if item is not None else None
+    make: Make | None = None
+    if name == "str":
+        make = lambda part, whole: F.contains(whole, part)  # noqa: E731
+    elif element is not None and comparable(value, element):
+        make = lambda looked_for, whole: F.exists(  # noqa: E731
+            whole, lambda one: same(value, element, looked_for, one)
+        )
+    why = f"'in' a value of kind {container.kind.not_none()}"
+    return lifted(lambda one, whole: one in whole, make, value, container, kind=BOOL, why=why)

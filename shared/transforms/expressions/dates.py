@@ -1,310 +1,177 @@
-"""Dates and times of the `datetime` module.
-
-A date-time that is compiled has no time zone; its column is a `timestamp_ntz`. What may have one
-(`fromisoformat` of a date-time, `%z`) is left to the evaluator.
-"""
+"""Dates of the `datetime` module. What has a time of the day is left to the evaluator."""
 
 from __future__ import annotations
 
 import datetime
-import re
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from shared.transforms.expressions import date_texts
-from shared.transforms.expressions.arguments import must_be, named, positional
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
 from shared.transforms.expressions.building import (
     Check,
     Fails,
-    computed,
-    not_none,
-    operand_text,
+    called,
+    lifted,
     uncompiled,
 )
 from shared.transforms.expressions.kinds import ANY, DATE, DATETIME, INT, STR, TIMEDELTA, Kind
 from shared.transforms.expressions.values import Call, Value
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 Function: TypeAlias = "Callable[[Call], Value]"
-Method: TypeAlias = "Callable[[Value, Call], Value]"
 
 _OUT_OF_RANGE = "OverflowError: date value out of range"
+_ONLY_ISO_DATES = sys.version_info < (3, 11)
+_WEEK_DATE = r"\A\d{4}(-W\d\d(-\d)?|W\d\d(\d)?)\z"
 
 
-def known(value: datetime.date | datetime.timedelta) -> Value:
-    """Give the value of a date, a date-time without time zone, or a timedelta."""
-    if isinstance(value, datetime.timedelta):
-        return Value(TIMEDELTA, why="a timedelta as a value", known=value)
-    is_time = isinstance(value, datetime.datetime)
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return Value(DATETIME, why="a date-time with a time zone", known=value)
-
-    def column() -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        text = value.isoformat(" ") if isinstance(value, datetime.datetime) else value.isoformat()
-        return F.lit(text).cast("timestamp_ntz" if is_time else "date")
-
-    return Value(DATETIME if is_time else DATE, column, known=value)
+def iso_date(text: Column) -> Column:
+    """Give `date.fromisoformat(text)`; null where Python raises."""
+    found = F.when(F.rlike(text, F.lit(r"\A\d{4}-\d\d-\d\d\z")), _date(text))
+    if _ONLY_ISO_DATES:
+        return found
+    digits = F.regexp_replace(text, r"\A(\d{4})(\d\d)(\d\d)\z", "$1-$2-$3")
+    found = found.when(F.rlike(text, F.lit(r"\A\d{8}\z")), _date(digits))
+    return found.when(F.rlike(text, F.lit(_WEEK_DATE)), _week_date(text))
 
 
-def _made(name: str, kind: Kind, make: Callable[..., Any]) -> Function:
+def _week_date(text: Column) -> Column:
+    """Give the date of an ISO week and day (Monday where none is given)."""
+    plain = F.translate(text, "-W", "")
+    year = F.substring(plain, 1, 4).try_cast("int")
+    week = F.substring(plain, 5, 2).try_cast("int")
+    day = F.coalesce(F.substring(plain, 7, 1).try_cast("int"), F.lit(1))
+    fourth = _date(F.concat(F.substring(plain, 1, 4), F.lit("-01-04")))
+    monday = F.date_sub(fourth, F.weekday(fourth))
+    # The year has a week 53 where its 28th of December is in one.
+    last = F.weekofyear(_date(F.concat(F.substring(plain, 1, 4), F.lit("-12-28"))))
+    found = F.date_add(monday, (week - 1) * 7 + day - 1)
+    right = (week >= 1) & (week <= last) & (day >= 1) & (day <= 7)  # noqa: PLR2004
+    in_range = (F.year(found) >= 1) & (F.year(found) <= 9999)  # noqa: PLR2004
+    return F.when(right & (year >= 1) & in_range, found)
+
+
+def _date(text: Column) -> Column:
+    """Give the date of `YYYY-MM-DD`; null where there is none, as in year 0."""
+    return F.when(~F.startswith(text, F.lit("0000")), text.try_cast("date"))
+
+
+def _from_iso(call: Call) -> Value:
+    def said(column: Column) -> Column:
+        return F.concat(F.lit("ValueError: Invalid isoformat string: '"), column, F.lit("'"))
+
+    checks: list[Check] = [(lambda text: iso_date(text).isNull(), said)]
+    return called(datetime.date.fromisoformat, iso_date, call, kind=DATE, checks=checks)
+
+
+def _made(name: str, kind: Kind) -> Function:
     """Give a constructor: computed beforehand where all is known, else left to the evaluator."""
-
-    def function(call: Call) -> Value:
-        values = [*call.args, *call.keywords.values()]
-        if not all(value.is_known for value in values):
-            return uncompiled(kind, f"{name}() of what is not known", *values)
-        keywords = {key: value.known for key, value in call.keywords.items()}
-        try:
-            return known(make(*(value.known for value in call.args), **keywords))
-        except Exception as error:
-            raise Fails(f"{type(error).__name__}: {error}", call.node) from None
-
-    return function
+    function = getattr(datetime, name)
+    return lambda call: called(function, None, call, kind=kind, why=f"datetime.{name}()")
 
 
-def _left(name: str, kind: Kind) -> Function:
+def left(name: str, kind: Kind) -> Function:
+    """Give a function that only the evaluator has."""
     return lambda call: uncompiled(kind, f"{name}()", *call.args, *call.keywords.values())
 
 
-def _date_from_iso(call: Call) -> Value:
-    (text,) = positional(call, "date.fromisoformat", 1, 1)
-    must_be(text, ("str",), "TypeError: fromisoformat: argument must be str")
-
-    def wrong(column: Column) -> Column:
-        return date_texts.iso_date(column).isNull()
-
-    checks: list[Check] = [
-        *not_none("TypeError: fromisoformat: argument must be str", text),
-        (wrong, lambda column: _said("ValueError: Invalid isoformat string: '", column, "'")),
-    ]
-    return computed(DATE, date_texts.iso_date, text, checks=checks)
-
-
-def _said(before: str, column: Column, after: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    return F.concat(F.lit(before), column, F.lit(after))
-
-
-def _strptime(call: Call) -> Value:
-    text, form = positional(call, "datetime.strptime", 2, 2)
-    for position, value in enumerate((text, form), 1):
-        said = f"TypeError: strptime() argument {position} must be str, not {{kind}}"
-        must_be(value, ("str",), said)
-    if not isinstance(form.known, str):
-        return uncompiled(DATETIME, "strptime() by a format that is not known", text, form)
-    found = date_texts.DIRECTIVE.findall(form.known)
-    pattern = date_texts.pattern_of(form.known, found)
-    if pattern is None:
-        return uncompiled(DATETIME, f"strptime() by the format '{form.known}'", text)
-
-    def make(column: Column) -> Column:
-        return date_texts.parsed(column, pattern, found)
-
-    def wrong(column: Column) -> Column:
-        return make(column).isNull()
-
-    none = "TypeError: strptime() argument 1 must be str, not None"
-    end = f"' does not match format '{form.known}'"
-    checks: list[Check] = [
-        *not_none(none, text),
-        (wrong, lambda column: _said("ValueError: time data '", column, end)),
-    ]
-    return computed(DATETIME, make, text, checks=checks)
-
-
-def _attribute(spark: str, name: str) -> Callable[[Value], Value]:
-    def make(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        if name == "microsecond":
-            return date_texts.microsecond(column)
-        part: Column = getattr(F, spark)(column)
-        return part.cast("bigint")
-
-    def attribute(value: Value) -> Value:
-        said = f"AttributeError: 'NoneType' object has no attribute '{name}'"
-        return computed(INT, make, value, checks=not_none(said, value))
-
-    return attribute
-
-
-ATTRIBUTES: Mapping[tuple[str, str], Callable[[Value], Value]] = {
-    **{
-        (kind, name): _attribute(name, name)
-        for kind in ("date", "datetime")
-        for name in ("year", "month", "day")
-    },
-    **{
-        ("datetime", name): _attribute(name, name)
-        for name in ("hour", "minute", "second", "microsecond")
-    },
+_CONSTRUCTORS = {
+    DATE: "today fromtimestamp fromordinal fromisocalendar",
+    DATETIME: """now utcnow today fromtimestamp utcfromtimestamp fromisoformat fromordinal
+    fromisocalendar combine""",
 }
-"""Attributes that are no methods, by kind and name."""
-
-
-def _method(kind: Kind, name: str, make: Callable[[Column], Column]) -> Method:
-    def method(value: Value, call: Call) -> Value:
-        if call.args or call.keywords:
-            return uncompiled(kind, f"{name}() with arguments", value, *call.args)
-        said = f"AttributeError: 'NoneType' object has no attribute '{name}'"
-        return computed(kind, make, value, checks=not_none(said, value))
-
-    return method
-
-
-def _iso_date(column: Column) -> Column:
-    return column.cast("string")
-
-
-def _weekday(first: int) -> Callable[[Column], Column]:
-    def make(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        return F.weekday(column).cast("bigint") + first
-
-    return make
-
-
-def _ordinal(column: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    return F.unix_date(column.cast("date")).cast("bigint") + datetime.date(1970, 1, 1).toordinal()
-
-
-def _strftime(value: Value, call: Call) -> Value:
-    (form,) = named(call, "strftime", ("format",), 1)
-    must_be(form, ("str",), "TypeError: strftime() argument 1 must be str, not {kind}")
-    text = form.known
-    if not isinstance(text, str):
-        return uncompiled(STR, "strftime() by a format that is not known", value, form)
-    if not date_texts.written(text):
-        return uncompiled(STR, f"strftime() by the format '{text}'", value)
-    pieces = re.split("(%.)", text, flags=re.DOTALL)
-
-    def make(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        written = (date_texts.directive(column, piece) for piece in pieces if piece)
-        return F.concat(F.lit(""), *written)
-
-    said = "AttributeError: 'NoneType' object has no attribute 'strftime'"
-    return computed(STR, make, value, checks=not_none(said, value))
-
-
-def _both(name: str, method: Method) -> dict[tuple[str, str], Method]:
-    return {("date", name): method, ("datetime", name): method}
-
-
-METHODS: Mapping[tuple[str, str], Method] = {
-    ("date", "isoformat"): _method(STR, "isoformat", _iso_date),
-    ("datetime", "isoformat"): _method(STR, "isoformat", date_texts.iso_text),
-    ("datetime", "date"): _method(DATE, "date", lambda column: column.cast("date")),
-    **_both("weekday", _method(INT, "weekday", _weekday(0))),
-    **_both("isoweekday", _method(INT, "isoweekday", _weekday(1))),
-    **_both("toordinal", _method(INT, "toordinal", _ordinal)),
-    **_both("strftime", _strftime),
-    ("date", "replace"): lambda value, call: uncompiled(
-        DATE, "replace() of a date", value, *call.args
-    ),
-    ("datetime", "replace"): lambda value, call: uncompiled(
-        DATETIME, "replace() of a date-time", value, *call.args
-    ),
-    ("datetime", "astimezone"): lambda value, call: uncompiled(
-        DATETIME, "astimezone()", value, *call.args
-    ),
-}
-"""Methods of dates and date-times that are compiled, or whose result's kind is known."""
-
 FUNCTIONS: Mapping[str, Function] = {
-    "datetime.date": _made("datetime.date", DATE, datetime.date),
-    "datetime.datetime": _made("datetime.datetime", DATETIME, datetime.datetime),
-    "datetime.timedelta": _made("datetime.timedelta", TIMEDELTA, datetime.timedelta),
-    "datetime.time": _left("datetime.time", ANY),
-    "datetime.date.fromisoformat": _date_from_iso,
-    "datetime.datetime.strptime": _strptime,
+    "datetime.date": _made("date", DATE),
+    "datetime.datetime": _made("datetime", DATETIME),
+    "datetime.timedelta": _made("timedelta", TIMEDELTA),
+    "datetime.time": left("datetime.time", ANY),
+    "datetime.date.fromisoformat": _from_iso,
+    "datetime.datetime.strptime": lambda call: called(
+        datetime.datetime.strptime, None, call, kind=DATETIME, why="strptime()"
+    ),
     **{
-        f"datetime.date.{name}": _left(f"datetime.date.{name}", DATE)
-        for name in ("today", "fromtimestamp", "fromordinal", "fromisocalendar")
-    },
-    **{
-        f"datetime.datetime.{name}": _left(f"datetime.datetime.{name}", DATETIME)
-        for name in (
-            "now",
-            "utcnow",
-            "today",
-            "fromtimestamp",
-            "utcfromtimestamp",
-            "fromisoformat",
-            "fromordinal",
-            "fromisocalendar",
-            "combine",
-        )
+        f"datetime.{kind.name}.{name}": left(f"datetime.{kind.name}.{name}", kind)
+        for kind, names in _CONSTRUCTORS.items()
+        for name in names.split()
     },
 }
 """Functions of the module `datetime`, by their dotted names."""
 
+_DATE_PARTS = ("year", "month", "day")
+_TIME_PARTS = ("hour", "minute", "second", "microsecond")
+ATTRIBUTES = frozenset(
+    {(kind, name) for kind in ("date", "datetime") for name in _DATE_PARTS}
+    | {("datetime", name) for name in _TIME_PARTS}
+)
+"""Attributes that are integers, by kind and name."""
 
-def binary(operator: str, left: Value, right: Value) -> Value:
-    """Give `left + right` or `left - right` where one of them is a date, date-time or timedelta.
+
+def attribute(value: Value, name: str) -> Value:
+    """Give an attribute that is an integer."""
+
+    def make(column: Column) -> Column:
+        part: Column = getattr(F, name)(column)
+        return part.cast("bigint")
+
+    why = "a date-time"
+    return lifted(lambda date: getattr(date, name), make, value, kind=INT, why=why)
+
+
+_METHODS: Mapping[str, Kind] = {
+    **dict.fromkeys(("weekday", "isoweekday", "toordinal"), INT),
+    **dict.fromkeys(("isoformat", "strftime"), STR),
+    **{"date": DATE, "astimezone": DATETIME},
+}
+
+
+def method(owner: Value, name: str, call: Call) -> Value:
+    """Give the result of a method of a date or date-time, or of one that only the evaluator has.
+
+    Raises:
+        Fails: It raises for all arguments of these kinds.
+    """
+    kinds = {**_METHODS, "replace": owner.kind.not_none()}
+    if owner.kind.name not in {"date", "datetime"} or name not in kinds:
+        given = (owner, *call.args, *call.keywords.values())
+        return uncompiled(ANY, f".{name}() of {owner.kind.name}", *given)
+    iso = name == "isoformat" and owner.kind.name == "date"
+
+    def python(one: Any, *args: Any, **keywords: Any) -> Any:
+        return getattr(one, name)(*args, **keywords)
+
+    make = (lambda date: date.cast("string")) if iso and not (call.args or call.keywords) else None
+    return called(python, make, call, owner, kind=kinds[name], why=f"{name}() of a date")
+
+
+def binary(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    """Give `left symbol right` where one of them is a date, date-time or timedelta.
 
     Raises:
         Fails: Python has no such operation.
     """
-    names = (left.kind.name, right.kind.name)
-    kind = _RESULTS.get((operator, *names))
-    if kind is None:
-        if "any" in names:
-            return uncompiled(ANY, "", left, right)
-        raise Fails(operand_text(operator, left.kind, right.kind))
-    if operator == "+" and names[0] == "timedelta":
-        left, right = right, left
-    if left.kind.name in {"date", "datetime"} and isinstance(right.known, datetime.timedelta):
-        return _shifted(operator, left, right.known)
-    return uncompiled(kind, "arithmetic of dates", left, right)
+    if left.kind.name == "date" and isinstance(right.known, datetime.timedelta):
+        # Only the whole days count.
+        days = right.known.days if symbol == "+" else -right.known.days
+        return _shifted(lambda one: function(one, right.known), left, days)
+    if right.kind.name == "date" and isinstance(left.known, datetime.timedelta):
+        return _shifted(lambda one: function(left.known, one), right, left.known.days)
+    kind = None if symbol in {"+", "-"} else ANY
+    return lifted(function, None, left, right, kind=kind, why="arithmetic of dates")
 
 
-_RESULTS = {
-    **{("+", moment.name, "timedelta"): moment for moment in (DATE, DATETIME)},
-    **{("+", "timedelta", moment.name): moment for moment in (DATE, DATETIME)},
-    **{("-", moment.name, "timedelta"): moment for moment in (DATE, DATETIME)},
-    **{("-", moment.name, moment.name): TIMEDELTA for moment in (DATE, DATETIME)},
-    **{(sign, "timedelta", "timedelta"): TIMEDELTA for sign in "+-"},
-}
-
-
-def _shifted(operator: str, moment: Value, delta: datetime.timedelta) -> Value:
-    is_time = moment.kind.name == "datetime"
-    least, most = datetime.datetime.min, datetime.datetime.max
-    # Of a date, only the whole days count.
-    step = delta if is_time else datetime.timedelta(days=delta.days)
-    step = step if operator == "+" else -step
-    zero = datetime.timedelta(0)
-    try:
-        bound = most - step if step >= zero else least - step
-    except OverflowError:
-        raise Fails(_OUT_OF_RANGE) from None
+def _shifted(function: Callable[..., Any], date: Value, days: int) -> Value:
+    first, last = datetime.date.min, datetime.date.max
+    if abs(days) > (last - first).days:
+        raise Fails(_OUT_OF_RANGE)
+    bound = last - datetime.timedelta(days) if days >= 0 else first - datetime.timedelta(days)
 
     def outside(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        limit = F.lit(bound.isoformat(" ")).cast("timestamp_ntz")
-        at = column.cast("timestamp_ntz")
-        return at > limit if step >= zero else at < limit
+        limit = F.lit(bound.isoformat()).cast("date")
+        return column > limit if days >= 0 else column < limit
 
     def make(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+        return F.date_add(F.when(~outside(column), column), F.lit(days))
 
-        fits = F.when(~outside(column), column)
-        if not is_time:
-            return F.date_add(fits, F.lit(step.days))
-        micros = F.lit(step // datetime.timedelta(microseconds=1)).cast("bigint")
-        return F.timestamp_add("MICROSECOND", micros, fits)
-
-    none = operand_text(operator, Kind("none"), TIMEDELTA)
-    checks: list[Check] = [*not_none(none, moment), (outside, _OUT_OF_RANGE)]
-    return computed(moment.kind.not_none(), make, moment, checks=checks)
+    return lifted(function, make, date, kind=DATE, checks=[(outside, _OUT_OF_RANGE)])

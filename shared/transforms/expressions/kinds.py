@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+from pyspark.sql import types as T  # noqa: N812
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,11 @@ ANY = Kind("any", nullable=True)
 NUMBERS = frozenset({"bool", "int", "float", "decimal"})
 
 
-def kind_of(data_type: DataType, *, nullable: bool = True) -> Kind:
+def kind_of(data_type: T.DataType, *, nullable: bool = True) -> Kind:
     """The kind that a column has as part of a JSON record.
 
     Dates, times, intervals and binary are the text that they are in a RECORD message.
     """
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(data_type, T.StructType):
         fields = tuple(
             (field.name, kind_of(field.dataType, nullable=field.nullable)) for field in data_type
@@ -79,9 +75,7 @@ def kind_of(data_type: DataType, *, nullable: bool = True) -> Kind:
     return replace(_scalar(data_type), nullable=nullable)
 
 
-def _scalar(data_type: DataType) -> Kind:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
+def _scalar(data_type: T.DataType) -> Kind:
     if isinstance(data_type, T.BooleanType):
         return BOOL
     if isinstance(data_type, T.DecimalType):
@@ -91,14 +85,12 @@ def _scalar(data_type: DataType) -> Kind:
     return FLOAT if isinstance(data_type, T.FractionalType) else STR
 
 
-def data_type_of(kind: Kind) -> DataType:
+def data_type_of(kind: Kind) -> T.DataType:
     """The type of a column that holds results of a kind.
 
     Dates and times are stored as such; what only the record tells is a VARIANT.
     """
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
-    plain: dict[str, DataType] = {
+    plain: dict[str, T.DataType] = {
         "none": T.StringType(),
         "bool": T.BooleanType(),
         "int": T.LongType(),

@@ -1,106 +1,92 @@
 """Arithmetic as Python does it, of bigint and double columns.
 
 What of it Python does with more than 64 bits is an error of the record; what Spark would round
-otherwise is not compiled.
+otherwise, and what few maps have (powers, bits), is not compiled.
 """
 
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
 
 from shared.transforms.expressions.building import (
     INT_MIN,
     Check,
-    Fails,
     Make,
-    computed,
+    lifted,
     literal,
-    not_none,
-    operand_checks,
-    operand_text,
     settled,
-    type_name,
     uncompiled,
 )
-from shared.transforms.expressions.divisions import (
-    floor_quotient,
-    floored,
-    modulo,
-    remainder,
-    true_quotient,
-)
-from shared.transforms.expressions.kinds import ANY, BOOL, DECIMAL, FLOAT, INT, NONE, Kind
+from shared.transforms.expressions.kinds import ANY, FLOAT, INT
 from shared.transforms.expressions.values import Value
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 MAX_POWER = 4_000_000
 """Of a base or an exponent: what simpleeval allows."""
 EXACT = 2**53
 """Up to here every integer is a double."""
 
-_LARGEST_POWER = 4
-_OVERFLOW = "OverflowError: an integer of more than 64 bits"
-_BITS = frozenset({"&", "|", "^", "<<", ">>"})
-_SYMBOLS = {"**": "** or pow()"}
+OVERFLOW = "OverflowError: an integer of more than 64 bits"
+_DIGITS = 18
+_GROUPS = 4
 
 
-def arithmetic(symbol: str, left: Value, right: Value) -> Value:
+def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
     """Give `left symbol right` of two numbers.
+
+    Args:
+        symbol: The operator.
+        function: What it does in Python.
+        left: A number.
+        right: A number.
 
     Raises:
         Fails: No such numbers can be operands of it.
     """
+    if left.mixed or right.mixed:
+        return _mixed(symbol, function, left, right)
     names = {left.kind.name, right.kind.name}
-    if "decimal" in names:
-        return _decimals(symbol, left, right)
-    if "float" in names:
-        return _floats(symbol, left, right)
-    return _integers(symbol, left, right)
+    if symbol == "**" and "decimal" not in names and (not right.is_known or "float" in names):
+        kind = FLOAT if "float" in names else ANY
+        return lifted(function, None, left, right, kind=kind, why="a power that is not known")
+    table = _FLOATS if "float" in names else _INTEGERS
+    make = None if "decimal" in names else table.get(symbol)
+    checks: list[Check] = []
+    if symbol in {"/", "//", "%"} and not right.is_known:
+        zero = "float division by zero" if "float" in names else "division by zero"
+        checks.append((lambda _, b: b.cast("double") == 0.0, f"ZeroDivisionError: {zero}"))
+    if make is not None and table is _INTEGERS and symbol in {"+", "-", "*"}:
+        checks.append((lambda a, b: make(a, b).isNull(), OVERFLOW))
+    if symbol == "//" and (not right.is_known or right.known == -1):
+        checks.append((lambda a, b: (_long(a) == literal(INT_MIN)) & (_long(b) == -1), OVERFLOW))
+    why = f"arithmetic ({symbol}) of {left.kind.not_none()} and {right.kind.not_none()}"
+    return lifted(function, make, left, right, checks=checks, why=why)
 
 
-def _refused(symbol: str, left: Value, right: Value) -> Fails:
-    return Fails(operand_text(_SYMBOLS.get(symbol, symbol), left.kind, right.kind))
+def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    """Compute with what may be a small integer instead of a float, where that is exact."""
+    sizes = [_size(value) for value in (left, right)]
+    bound = sizes[0] * sizes[1] if symbol == "*" else sizes[0] + sizes[1]
+    if symbol in {"+", "-", "*", "/"} and bound <= EXACT:
+        plain = [replace(value, mixed=0) for value in (left, right)]
+        whole = symbol != "/" and all(sizes)
+        return replace(arithmetic(symbol, function, *plain), mixed=max(bound, 1) if whole else 0)
+    left_out = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
+    return replace(left_out, mixed=-1)
 
 
-def _decimals(symbol: str, left: Value, right: Value) -> Value:
-    if symbol in _BITS or "float" in {left.kind.name, right.kind.name}:
-        raise _refused(symbol, left, right)
-    return uncompiled(DECIMAL, "arithmetic of decimals", left, right)
-
-
-def _integers(symbol: str, left: Value, right: Value) -> Value:
-    if symbol in _SPECIAL:
-        return _SPECIAL[symbol](symbol, left, right)
-    checks = operand_checks(symbol, left, right)
-    if symbol in {"+", "-", "*"}:
-        make = _of_longs(_wide(symbol))
-        checks.append((lambda a, b: make(a, b).isNull(), _OVERFLOW))
-        return computed(INT, make, left, right, checks=checks)
-    checks += _no_zero(right, "division by zero")
-    if symbol == "/":
-        return computed(FLOAT, _of_longs(true_quotient), left, right, checks=checks)
-    if symbol == "%":
-        return computed(INT, _of_longs(remainder), left, right, checks=checks)
-    if not right.is_known or right.known == -1:
-        checks.append((lambda a, b: (_long(a) == literal(INT_MIN)) & (_long(b) == -1), _OVERFLOW))
-    return computed(INT, _of_longs(floor_quotient), left, right, checks=checks)
-
-
-def _shift(symbol: str, left: Value, right: Value) -> Value:
-    return uncompiled(INT, f"a shift of bits ({symbol})", left, right)
-
-
-def _no_zero(right: Value, said: str) -> list[Check]:
-    if right.is_known and right.known:
-        return []
-    if right.is_known:
-        raise Fails(f"ZeroDivisionError: {said}")
-    return [(lambda a, b: b.cast("double") == 0.0, f"ZeroDivisionError: {said}")]  # noqa: ARG005
+def _size(value: Value) -> int:
+    """Give how large an integer it may be: 0 if it is none, more than `EXACT` if it is any."""
+    if value.mixed:
+        return value.mixed if value.mixed > 0 else EXACT + 1
+    if value.kind.name == "float":
+        return 0
+    return max(abs(value.known), 1) if isinstance(value.known, int) else EXACT + 1
 
 
 def _long(column: Column) -> Column:
@@ -119,149 +105,92 @@ def _of_doubles(make: Make) -> Make:
     return lambda a, b: make(_double(a), _double(b))
 
 
-def _wide(symbol: str) -> Make:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+def _true_quotient(a: Column, b: Column) -> Column:
+    """Give a / b of two bigint as the nearest double.
 
-    return {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[symbol]
-
-
-def _bits(symbol: str, left: Value, right: Value) -> Value:
-    logical = left.kind.name == right.kind.name == "bool"
-    kind = BOOL if logical else INT
-
-    def make(a: Column, b: Column) -> Column:
-        a, b = _long(a), _long(b)
-        both = {"&": a.bitwiseAND, "|": a.bitwiseOR, "^": a.bitwiseXOR}[symbol](b)
-        return both != 0 if logical else both
-
-    return computed(kind, make, left, right, checks=operand_checks(symbol, left, right))
+    Doubles do it where both are exact in one; else the quotient's digits do, by long division.
+    """
+    small = a.between(-EXACT, EXACT) & b.between(-EXACT, EXACT)
+    divided = F.try_divide(a.cast("double"), b.cast("double"))
+    by_one = F.when(b == 1, a.cast("double")).when(b == -1, F.negate(a.cast("double")))
+    return F.when(small, divided).otherwise(F.coalesce(by_one, _long_division(a, b)))
 
 
-def _power(symbol: str, left: Value, right: Value) -> Value:
-    exponent = right.known
-    if not right.is_known or not isinstance(exponent, int):
-        return uncompiled(ANY, "a power whose exponent is not known", left, right)
-    if exponent < 0:
-        return uncompiled(FLOAT, "a negative power", left, right)
-    if exponent > _LARGEST_POWER:
-        return uncompiled(INT, f"a power above {_LARGEST_POWER}", left, right)
+def _long_division(a: Column, b: Column) -> Column:
+    """Give the quotient by its decimal digits, and one more that tells whether more follow.
 
-    def make(a: Column, _: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    A double, and what lies half way between two, has at most 72 of them behind the point here.
+    """
 
-        power = literal(1)
-        for _times in range(exponent):
-            power = F.try_multiply(power, _long(a))
-        return power
+    def digits(dividend: Column, by: Column) -> Column:
+        return F.call_function("div", dividend, by).cast("string")
 
-    def large(a: Column, _: Column) -> Column:
-        return ~_long(a).between(-MAX_POWER, MAX_POWER)
-
-    checks = operand_checks(_SYMBOLS[symbol], left, right)
-    checks.append((large, f"NumberTooHigh: the base of a power is above {MAX_POWER}"))
-    checks.append((lambda a, b: make(a, b).isNull(), _OVERFLOW))
-    return computed(INT, make, left, right, checks=checks)
+    wide = "decimal(20,0)"
+    # 1 is no divisor here: the quotient would not always be a bigint.
+    divisor = F.nullif(F.nullif(F.abs(b.cast(wide)), F.lit(0).cast(wide)), F.lit(1).cast(wide))
+    dividend = F.abs(a.cast(wide))
+    parts = [F.when((a < 0) != (b < 0), "-").otherwise(""), digits(dividend, divisor), F.lit(".")]
+    rest = dividend % divisor
+    for _ in range(_GROUPS):
+        shifted = rest.cast(wide) * F.lit(10**_DIGITS).cast("decimal(19,0)")
+        parts.append(F.lpad(digits(shifted, divisor), _DIGITS, "0"))
+        rest = shifted % divisor
+    parts.append(F.when(rest != 0, "1").otherwise("0"))
+    return F.concat(*parts).cast("double")
 
 
-_SPECIAL: Mapping[str, Callable[[str, Value, Value], Value]] = {
-    "**": _power,
-    **dict.fromkeys(("<<", ">>"), _shift),
-    **dict.fromkeys(("&", "|", "^"), _bits),
+def _remainder(a: Column, b: Column) -> Column:
+    rest = a % F.nullif(b, F.lit(0).cast("bigint"))
+    return F.when(_off(rest, b), rest + b).otherwise(rest)
+
+
+def _floor_quotient(a: Column, b: Column) -> Column:
+    """Give a // b of two bigint; null where it has more bits, or b is 0."""
+    lowest = F.lit(INT_MIN).cast("bigint")
+    outside = (b == 0) | ((a == lowest) & (b == -1))
+    divisor = F.when(outside, None).otherwise(b)
+    quotient = F.call_function("div", a, divisor)
+    return F.when(_off(a % divisor, b), quotient - 1).otherwise(quotient)
+
+
+def _off(rest: Column, b: Column) -> Column:
+    """Whether a remainder has the sign of the dividend where Python's has the divisor's."""
+    return (rest != 0) & ((rest < 0) != (b < 0))
+
+
+_INTEGERS: Mapping[str, Make] = {
+    "+": _of_longs(F.try_add),
+    "-": _of_longs(F.try_subtract),
+    "*": _of_longs(F.try_multiply),
+    "/": _of_longs(_true_quotient),
+    "//": _of_longs(_floor_quotient),
+    "%": _of_longs(_remainder),
 }
-
-
-def _floats(symbol: str, left: Value, right: Value) -> Value:
-    if symbol in _BITS:
-        raise _refused(symbol, left, right)
-    if symbol == "**":
-        return uncompiled(FLOAT, "a power of floats", left, right)
-    checks = operand_checks(symbol, left, right)
-    if symbol in {"/", "//", "%"}:
-        checks += _no_zero(right, "float division by zero")
-    value = computed(FLOAT, _of_doubles(_FLOATS[symbol]), left, right, checks=checks)
-    return _mixed(symbol, left, right, value)
-
-
-def _divided(a: Column, b: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    return F.try_divide(a, b)
-
-
 _FLOATS: Mapping[str, Make] = {
-    "+": python.add,
-    "-": python.sub,
-    "*": python.mul,
-    "/": _divided,
-    "//": floored,
-    "%": modulo,
+    "+": _of_doubles(python.add),
+    "-": _of_doubles(python.sub),
+    "*": _of_doubles(python.mul),
+    "/": _of_doubles(F.try_divide),
 }
 
 
-def _mixed(symbol: str, left: Value, right: Value, value: Value) -> Value:
-    """Take care of operands that may be integers: then Python does it with integers."""
-    sizes = [_size(operand) for operand in (left, right)]
-    if not any(operand.mixed for operand in (left, right)) or 0 in sizes:
-        return value
-    one, other = sizes
-    size = EXACT + 1
-    if one is not None and other is not None:
-        size = one * other if symbol == "*" else one + other
-    mixed = 0 if symbol == "/" else max(size, 1)
-    if size > EXACT or value.column is None:
-        left_out = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
-        return replace(left_out, mixed=-min(mixed, 1))
-    return replace(value, mixed=mixed)
-
-
-def _size(operand: Value) -> int | None:
-    """Give how large an integer it may be: 0 if it is none, None if any."""
-    if operand.mixed:
-        return operand.mixed if operand.mixed > 0 else None
-    if operand.kind.name == "float":
-        return 0
-    return max(abs(operand.known), 1) if operand.is_known and operand.known is not None else None
-
-
-def unary(symbol: str, value: Value) -> Value:
+def unary(symbol: str, function: Callable[..., Any], value: Value) -> Value:
     """Give `-value`, `+value` or `~value`.
 
     Raises:
         Fails: It is no number that this can be done with.
     """
-    value = settled(value) if symbol == "~" else value
-    name = value.kind.name
-    said = f"TypeError: bad operand type for unary {symbol}: "
-    if name == "any":
-        return uncompiled(ANY, "a number of unknown type", value)
-    if name == "timedelta" and symbol != "~":
-        return uncompiled(value.kind.not_none(), "arithmetic of dates and times", value)
-    if name not in _UNARY[symbol]:
-        raise Fails(f"{said}'{type_name(value.kind)}'")
-    checks = not_none(f"{said}'{type_name(NONE)}'", value)
-    if name == "decimal":
-        return uncompiled(DECIMAL, "arithmetic of decimals", value)
-    kind = FLOAT if name == "float" else INT
-    if symbol == "-" and kind is INT:
-        checks.append((lambda a: _long(a) == literal(INT_MIN), _OVERFLOW))
-    return replace(computed(kind, _unary(symbol, kind), value, checks=checks), mixed=value.mixed)
-
-
-_UNARY: Mapping[str, Sequence[str]] = {
-    "-": ("bool", "int", "float", "decimal"),
-    "+": ("bool", "int", "float", "decimal"),
-    "~": ("bool", "int"),
-}
-
-
-def _unary(symbol: str, kind: Kind) -> Callable[[Any], Column]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    cast = _long if kind is INT else _double
-    if symbol == "+":
-        return cast
-    if symbol == "~":
-        return lambda a: F.bitwise_not(_long(a))
-    if kind is INT:
-        return lambda a: F.try_subtract(literal(0), _long(a))
-    return lambda a: F.negate(_double(a))
+    mixed = 0 if symbol == "~" else value.mixed
+    plain = settled(value) if symbol == "~" else replace(value, mixed=0)
+    checks: list[Check] = []
+    make: Make | None = None
+    whole = plain.kind.name in {"int", "bool"}
+    if symbol == "-" and whole:
+        checks.append((lambda a: _long(a) == literal(INT_MIN), OVERFLOW))
+        make = lambda a: F.try_subtract(literal(0), _long(a))  # noqa: E731
+    elif symbol != "~" and (whole or plain.kind.name == "float"):
+        cast = _long if whole else _double
+        make = (lambda a: F.negate(cast(a))) if symbol == "-" else cast
+    kind = INT if whole else None
+    why = f"'{symbol}' of {plain.kind.not_none()}"
+    return replace(lifted(function, make, plain, kind=kind, checks=checks, why=why), mixed=mixed)

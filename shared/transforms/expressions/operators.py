@@ -9,20 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import simpleeval
+from pyspark.sql import functions as F  # noqa: N812
 
-from shared.transforms.expressions import (
-    comparisons,
-    dates,
-    members,
-    numbers,
-    records,
-    texts,
-)
+from shared.transforms.expressions import comparisons, dates, numbers, records, texts
 from shared.transforms.expressions.building import (
     Fails,
     constant,
+    folded,
     joined,
-    operand_text,
+    lifted,
     settled,
     type_name,
     uncompiled,
@@ -32,57 +27,20 @@ from shared.transforms.expressions.syntax import nearest
 from shared.transforms.expressions.values import Value
 
 _SYMBOLS: Mapping[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.BitAnd: "&",
-    ast.USub: "-",
-    ast.UAdd: "+",
-    ast.Invert: "~",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
+    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%"},
+    **{ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>"},
+    **{ast.BitOr: "|", ast.BitXor: "^", ast.BitAnd: "&"},
+    **{ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"},
+    **{ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="},
 }
 TYPES: Mapping[str, type] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "decimal": decimal.Decimal,
-    "str": str,
-    "list": list,
-    "dict": dict,
-    "date": datetime.date,
-    "datetime": datetime.datetime,
+    **{"bool": bool, "int": int, "float": float, "decimal": decimal.Decimal, "str": str},
+    **{"list": list, "dict": dict, "date": datetime.date, "datetime": datetime.datetime},
     "timedelta": datetime.timedelta,
 }
-_DATES = frozenset({"date", "datetime", "timedelta"})
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
 _PLAIN_NUMBERS = NUMBERS - {"decimal"}
-_INTEGERS = frozenset({"int", "bool"})
 _MOST_BITS = 4096
-
-
-def folded(make: Callable[..., Any], *operands: Value) -> Value:
-    """Compute at once what is the same for every record.
-
-    Raises:
-        Fails: Python raises for these operands.
-    """
-    try:
-        result = make(*(operand.known for operand in operands))
-    except Exception as error:
-        raise Fails(f"{type(error).__name__}: {error}") from None
-    moment = isinstance(result, (datetime.date, datetime.timedelta))
-    return dates.known(result) if moment else constant(result)
 
 
 def binary(op: ast.operator, left: Value, right: Value) -> Value:
@@ -91,26 +49,29 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
     Raises:
         Fails: Python raises for all operands of these kinds.
     """
-    symbol = _SYMBOLS[type(op)]
-    if symbol not in _ARITHMETIC or not {left.kind.name, right.kind.name} <= _PLAIN_NUMBERS:
+    symbol, function = _SYMBOLS[type(op)], simpleeval.DEFAULT_OPERATORS[type(op)]
+    numeric = {left.kind.name, right.kind.name} <= _PLAIN_NUMBERS
+    if symbol not in _ARITHMETIC or not numeric:
         left, right = settled(left), settled(right)
     one, other = left.kind, right.kind
-    names = (one.name, other.name)
     if left.is_known and right.is_known and not _huge(symbol, left.known, right.known):
-        return folded(simpleeval.DEFAULT_OPERATORS[type(op)], left, right)
+        return folded(function, left, right)
     if symbol == "%" and one.name == "str":
         return uncompiled(STR, "a format by '%'", left, right)
-    if "none" in names:
-        raise Fails(operand_text(symbol, one, other))
-    if "any" in names:
-        kind = STR if symbol == "+" and "str" in names else ANY
-        return uncompiled(kind, f"'{symbol}' of a value of unknown type", left, right)
-    if names[0] in NUMBERS and names[1] in NUMBERS:
-        return numbers.arithmetic(symbol, left, right)
-    made = _of_others(symbol, left, right)
-    if made is None:
-        raise Fails(operand_text(symbol, one, other))
-    return made
+    if {one.name, other.name} <= NUMBERS:
+        return numbers.arithmetic(symbol, function, left, right)
+    if "str" in {one.name, other.name} and symbol in {"+", "*"}:
+        make = F.concat if one.name == other.name and symbol == "+" else None
+        kind = STR if symbol == "+" or "any" not in {one.name, other.name} else ANY
+        return lifted(function, make, left, right, kind=kind, why=f"'{symbol}' of a text")
+    if one.name in _DATES or other.name in _DATES:
+        return dates.binary(symbol, function, left, right)
+    why = f"'{symbol}' of {one} and {other}"
+    made = _of_containers(symbol, one, other)
+    return lifted(function, None, left, right, kind=made, why=why)
+
+
+_DATES = frozenset({"date", "datetime", "timedelta"})
 
 
 def _huge(symbol: str, one: Any, other: Any) -> bool:
@@ -125,45 +86,15 @@ def _huge(symbol: str, one: Any, other: Any) -> bool:
     return symbol == "<<" and other > _MOST_BITS
 
 
-def _of_others(symbol: str, left: Value, right: Value) -> Value | None:
-    """Give the result for operands that are not both numbers; None where they have none."""
-    one, other = left.kind.name, right.kind.name
-    if _DATES & {one, other}:
-        return _of_dates(symbol, left, right)
-    if symbol == "*" and {one, other} & _INTEGERS:
-        return _repeated(left, right, left if other in _INTEGERS else right)
-    if one != other:
-        return None
-    if (symbol, one) == ("+", "str"):
-        return texts.add(left, right)
-    if (symbol, one) == ("+", "list"):
-        kind = Kind("list", item=_item(left.kind, right.kind))
-        return uncompiled(kind, "a concatenation of lists", left, right)
-    unites = (symbol, one) == ("|", "dict")
-    return uncompiled(Kind("dict"), "a union of dicts", left, right) if unites else None
-
-
-def _repeated(left: Value, right: Value, several: Value) -> Value | None:
-    if several.kind.name == "str":
-        return texts.times(left, right)
-    kind = Kind("list", item=several.kind.item)
-    repeats = several.kind.name == "list"
-    return uncompiled(kind, "a list repeated", left, right) if repeats else None
-
-
-def _item(one: Kind, other: Kind) -> Kind | None:
-    if one.item is None or other.item is None:
-        return None
-    item = joined(one.item, other.item)
-    return None if item.name == "any" else item
-
-
-def _of_dates(symbol: str, left: Value, right: Value) -> Value | None:
-    if symbol in {"+", "-"}:
-        return dates.binary(symbol, left, right)
-    if "timedelta" in {left.kind.name, right.kind.name} and symbol in {"*", "/", "//", "%"}:
-        return uncompiled(ANY, "arithmetic of dates and times", left, right)
-    return None
+def _of_containers(symbol: str, one: Kind, other: Kind) -> Kind | None:
+    """Give the kind of what is made of lists or dicts."""
+    if one.name == other.name == "list":
+        item = joined(one.item, other.item) if one.item and other.item else None
+        return Kind("list", item=None if item and item.name == "any" else item)
+    several = next((kind for kind in (one, other) if kind.name == "list"), None)
+    if several is not None and symbol == "*" and "any" not in {one.name, other.name}:
+        return Kind("list", item=several.item)
+    return Kind("dict") if one.name == other.name == "dict" else None
 
 
 def unary(op: ast.unaryop, value: Value) -> Value:
@@ -172,16 +103,17 @@ def unary(op: ast.unaryop, value: Value) -> Value:
     Raises:
         Fails: There is no such operation.
     """
+    function: Callable[..., Any] = simpleeval.DEFAULT_OPERATORS[type(op)]
     if value.is_known:
-        return folded(simpleeval.DEFAULT_OPERATORS[type(op)], value)
-    return numbers.unary(_SYMBOLS[type(op)], value)
+        return folded(function, value)
+    return numbers.unary(_SYMBOLS[type(op)], function, value)
 
 
 def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
     """Give a comparison, other than `in`.
 
     Raises:
-        Fails: Python raises for all operands of these kinds.
+        Fails: There is no order between such values.
     """
     if isinstance(op, (ast.Is, ast.IsNot)):
         found = comparisons.identical(left, right)
@@ -192,19 +124,6 @@ def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
         found = comparisons.equal(left, right)
         return _not(found) if isinstance(op, ast.NotEq) else found
     return comparisons.ordered(_SYMBOLS[type(op)], left, right)
-
-
-def contained(value: Value, container: Value) -> Value:
-    """Give `value in container`.
-
-    Raises:
-        Fails: Nothing is in such a container, or no such value.
-    """
-    if value.is_known and container.is_known:
-        return folded(lambda one, whole: one in whole, value, container)
-    if container.kind.name == "str":
-        return texts.contains(value, container)
-    return members.contained(value, container)
 
 
 def _not(value: Value) -> Value:
@@ -266,14 +185,14 @@ def sliced(container: Value, ends: Sequence[Value | None]) -> Value:
     Raises:
         Fails: It cannot be sliced.
     """
-    container, ends = settled(container), [end and settled(end) for end in ends]
-    operands = [container, *(end for end in ends if end is not None)]
+    container = settled(container)
+    bounds = [constant(None) if end is None else settled(end) for end in ends]
+    operands = [container, *bounds]
     if all(operand.is_known for operand in operands):
-        known = [None if end is None else end.known for end in ends]
-        return folded(lambda *_: container.known[slice(*known)], *operands)
+        return folded(lambda whole, *known: whole[slice(*known)], *operands)
     name = container.kind.name
     if name == "str":
-        return texts.sliced(container, *ends)
+        return texts.sliced(container, bounds)
     if name not in {"list", "any"}:
         raise Fails(f"TypeError: '{type_name(container.kind)}' object cannot be sliced")
     return uncompiled(container.kind.not_none(), "a slice of a list", *operands)
@@ -292,7 +211,7 @@ def attribute(value: Value, name: str) -> Value:
     if kind.name == "none":
         raise Fails(f"AttributeError: 'NoneType' object has no attribute '{name}'")
     if (kind.name, name) in dates.ATTRIBUTES:
-        return dates.ATTRIBUTES[kind.name, name](value)
+        return dates.attribute(value, name)
     if hasattr(TYPES[kind.name], name):
         if callable(getattr(TYPES[kind.name], name)):
             raise Fails(f"'{name}' is a method of {type_name(kind)}: call it")

@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime
 import decimal
 import hashlib
+import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -215,12 +216,6 @@ FUNCTIONS: dict[str, Callable[..., str | None]] = {
 }
 """These functions in Python, by name."""
 
-_OPTIONS: dict[str, tuple[tuple[str, Any], ...]] = {
-    "hash_value": (("salt", None), ("algorithm", "sha256")),
-    "mask": (("keep_last", 4), ("char", "*")),
-    "redact": (("pattern", None), ("replacement", REDACTED)),
-    "truncate": (("length", None),),
-}
 _CHECKS: dict[str, Callable[..., None]] = {
     "hash_value": check_hash,
     "mask": check_mask,
@@ -230,16 +225,26 @@ _CHECKS: dict[str, Callable[..., None]] = {
 
 
 def _compiler(name: str) -> Callable[[Call], Value]:
+    signature = inspect.signature(FUNCTIONS[name])
+
     def compiled(call: Call) -> Value:
         from shared.transforms.expressions import building  # noqa: PLC0415
         from shared.transforms.expressions.kinds import STR  # noqa: PLC0415
 
-        given = _arguments(name, call)
-        value, options = given[0], given[1:]
+        keywords = dict(call.keywords)
+        if name == "hash_value" and len(call.args) < 2 and call.names is not None:  # noqa: PLR2004
+            keywords.setdefault("salt", building.constant(call.names.config.get(SALT)))
+        try:
+            bound = signature.bind(*call.args, **keywords)
+        except TypeError as error:
+            raise building.Fails(f"TypeError: {name}() {error}", call.node) from None
+        value, *given = bound.arguments.values()
         kind = STR.or_none() if value.kind.nullable else STR
-        known = [option.known for option in options if option.is_known]
-        if len(known) < len(options):
+        if not all(option.is_known for option in given):
             return building.uncompiled(kind, f"{name}() with an option that records differ in")
+        bound.apply_defaults()
+        options = list(bound.arguments.values())[1:]
+        known = [getattr(option, "known", option) for option in options]
         try:
             _CHECKS[name](*known)
         except (TypeError, ValueError) as error:
@@ -250,25 +255,6 @@ def _compiler(name: str) -> Callable[[Call], Value]:
         return building.computed(kind, lambda column: made(column.cast("string")), value)
 
     return compiled
-
-
-def _arguments(name: str, call: Call) -> list[Value]:
-    """Give the value and the options of a call, in order; defaults for those left out."""
-    from shared.transforms.expressions.building import Fails, constant  # noqa: PLC0415
-
-    names = ["value", *(option for option, _ in _OPTIONS[name])]
-    given: Mapping[str, Value] = dict(zip(names, call.args, strict=False))
-    twice = [key for key in call.keywords if key in given or key not in names]
-    if len(call.args) > len(names) or twice:
-        extra = f"got an unexpected argument '{twice[0]}'" if twice else "got too many arguments"
-        raise Fails(f"TypeError: {name}() {extra}", call.node)
-    given = {**given, **call.keywords}
-    if "value" not in given or (name == "truncate" and "length" not in given):
-        raise Fails(f"TypeError: {name}() takes ({', '.join(names)})", call.node)
-    defaults = {option: constant(default) for option, default in _OPTIONS[name]}
-    if name == "hash_value" and call.names is not None:
-        defaults["salt"] = constant(call.names.config.get(SALT))
-    return [{**defaults, **given}[key] for key in names]
 
 
 def _hashed(salt: str, algorithm: str) -> Callable[[Column], Column]:

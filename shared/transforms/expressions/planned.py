@@ -106,15 +106,7 @@ class Compiled:
 
     def value(self, result: DataType) -> Column:
         """Make the column of values, of this type."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-        from pyspark.sql.types import TimestampType  # noqa: PLC0415
-
-        column = self.column()
-        if isinstance(result, TimestampType):
-            # Times without a zone are UTC, whatever the session's zone is.
-            column = F.concat(column.cast("timestamp_ntz").cast("string"), F.lit("Z"))
-            return column.try_cast(result)
-        return column.cast(result)
+        return self.column().cast(result)
 
     def error(self) -> Column | None:
         """Make the column of errors."""

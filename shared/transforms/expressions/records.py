@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 from shared.transforms.expressions.building import (
     Check,
     Fails,
     computed,
     joined,
+    lifted,
     not_none,
-    type_name,
     uncompiled,
 )
 from shared.transforms.expressions.kinds import NONE, Kind, kind_of
-from shared.transforms.expressions.values import Value
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructField, StructType
-
-    from shared.transforms.expressions.values import Thunk
+from shared.transforms.expressions.values import Thunk, Value
 
 PATH = "path"
 """In a column's metadata: the names that lead to it, where it is a field inside another column."""
@@ -29,14 +26,14 @@ PATH = "path"
 _VARIANT = "a variant"
 
 
-def named(field: StructField) -> Column:
+def named(field: T.StructField) -> Column:
     """Give the column, or the field inside one, that a record has under a name."""
     from shared.transforms.transform import at_path  # noqa: PLC0415
 
     return at_path(field.metadata.get(PATH, (field.name,)))
 
 
-def column(name: str, struct: StructType) -> Value:
+def column(name: str, struct: T.StructType) -> Value:
     """Give a column of the record."""
 
     def raw() -> Column:
@@ -45,7 +42,7 @@ def column(name: str, struct: StructType) -> Value:
     return _value(raw, struct[name].dataType, (name,), nullable=struct[name].nullable)
 
 
-def whole(struct: StructType) -> Value:
+def whole(struct: T.StructType) -> Value:
     """Give the record itself, as a dict."""
     parts = [column(field.name, struct) for field in struct.fields]
     value = mapping(struct.names, parts)
@@ -59,8 +56,6 @@ def mapping(keys: Sequence[str], parts: Sequence[Value]) -> Value:
         return uncompiled(kind, "a dict without keys, or whose keys differ only in case", *parts)
 
     def make(*columns: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         return F.struct(*(part.alias(key) for key, part in zip(keys, columns, strict=True)))
 
     return computed(kind, make, *parts)
@@ -76,8 +71,6 @@ def listed(parts: Sequence[Value]) -> Value:
         return uncompiled(kind, "a list of values of different types", *parts)
 
     def make(*columns: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         return F.array(*columns)
 
     return computed(kind, make, *parts)
@@ -85,7 +78,7 @@ def listed(parts: Sequence[Value]) -> Value:
 
 def _value(
     raw: Thunk,
-    data_type: DataType,
+    data_type: T.DataType,
     source: tuple[str, ...],
     error: Thunk | None = None,
     *,
@@ -99,10 +92,8 @@ def _value(
     return Value(kind, view, error, source=source, raw=raw, data_type=data_type)
 
 
-def _viewable(data_type: DataType) -> bool:
+def _viewable(data_type: T.DataType) -> bool:
     """Whether a type has a column that holds what JSON has."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(data_type, T.StructType):
         names = {name.lower() for name in data_type.names}
         known = len(names) == len(data_type.names) > 0
@@ -114,22 +105,17 @@ def _viewable(data_type: DataType) -> bool:
     return not isinstance(data_type, T.VariantType)
 
 
-def _is_text(data_type: DataType) -> bool:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
+def _is_text(data_type: T.DataType) -> bool:
     return isinstance(data_type, (T.StringType, T.CharType, T.VarcharType))
 
 
-def viewed(raw: Column, data_type: DataType) -> Column:
+def viewed(raw: Column, data_type: T.DataType) -> Column:
     """Turn a column into what the JSON of a record has: text of dates, bigint, double.
 
     Args:
         raw: The column as Spark has read it.
         data_type: Its type.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if not _turned(data_type):
         return raw
     if isinstance(data_type, T.StructType):
@@ -142,10 +128,8 @@ def viewed(raw: Column, data_type: DataType) -> Column:
     return _scalar(raw, data_type)
 
 
-def _turned(data_type: DataType) -> bool:
+def _turned(data_type: T.DataType) -> bool:
     """Whether a type has to be turned at some depth."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(data_type, T.StructType):
         return any(_turned(field.dataType) for field in data_type)
     if isinstance(data_type, T.ArrayType):
@@ -156,9 +140,7 @@ def _turned(data_type: DataType) -> bool:
     return data_type != T.StringType() and not isinstance(data_type, plain)
 
 
-def _scalar(raw: Column, data_type: DataType) -> Column:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
+def _scalar(raw: Column, data_type: T.DataType) -> Column:
     from shared.singer_columns import plain_text, scalar_text  # noqa: PLC0415
 
     if isinstance(data_type, T.IntegralType):
@@ -182,7 +164,8 @@ def field(container: Value, key: str) -> Value:
     fields = dict(container.kind.fields)
     checks = not_none("TypeError: 'NoneType' object is not subscriptable", container)
     if not fields:
-        return _entry(container, key, checks)
+        kind = (container.kind.values or Kind("any")).or_none()
+        return uncompiled(kind, "a key of a dict with any keys", container)
     if key not in fields:
         raise Fails(f"KeyError: '{key}'")
     if container.raw is not None and container.data_type is not None:
@@ -194,57 +177,27 @@ def field(container: Value, key: str) -> Value:
     return computed(kind, lambda inside: inside.getField(key), container, checks=checks)
 
 
-def _entry(container: Value, key: str, checks: list[Check]) -> Value:
-    kind = (container.kind.values or Kind("any")).or_none()
-    if container.kind.values is None:
-        return uncompiled(kind, "a dict whose keys are not known", container)
-    absent: Check = (lambda whole: ~_has(whole, key), f"KeyError: {key!r}")
-
-    def make(whole: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        return F.try_element_at(whole, F.lit(key))
-
-    return computed(kind, make, container, checks=[*checks, absent])
-
-
-def _has(whole: Column, key: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    return F.map_contains_key(whole, key)
-
-
 def item(container: Value, index: Value) -> Value:
     """Give `container[index]` of a list.
 
     Raises:
         Fails: The index is no integer.
     """
-    if index.kind.name not in {"int", "bool"}:
-        name = type_name(index.kind)
-        raise Fails(f"TypeError: list indices must be integers or slices, not {name}")
     kind = (container.kind.item or Kind("any")).or_none()
-    if container.kind.item is None:
-        return uncompiled(kind, "a list of values of different types", container, index)
-    refused = "TypeError: list indices must be integers or slices, not NoneType"
-    checks = [
-        *not_none("TypeError: 'NoneType' object is not subscriptable", container),
-        *((lambda _, at: at.isNull(), refused) for _ in range(index.kind.nullable)),
-        (_outside, "IndexError: list index out of range"),
-    ]
-    return computed(kind, _at, container, index, checks=checks)
+    make = _at if container.kind.item is not None else None
+    checks: list[Check] = [(_outside, "IndexError: list index out of range")]
+    why = "a list of values of different types"
+    return lifted(
+        lambda one, at: one[at], make, container, index, kind=kind, checks=checks, why=why
+    )
 
 
 def _outside(whole: Column, index: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     size, at = F.size(whole), index.cast("bigint")
     return (at >= size) | (at < -size)
 
 
 def _at(whole: Column, index: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     at, size = index.cast("bigint"), F.size(whole).cast("bigint")
     place = F.when(_outside(whole, index), None).when(at < 0, at + size).otherwise(at)
     return F.get(whole, place.cast("int"))

@@ -1,231 +1,93 @@
-"""Operators on text, and f-strings: Python's results, where Spark can give them exactly."""
+"""Text: operators, f-strings and the methods that many maps have, as Python has them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
 
 from shared.transforms.expressions.building import (
-    Check,
-    Fails,
+    Make,
+    called,
     computed,
     constant,
-    not_none,
-    operand_checks,
-    type_name,
+    lifted,
     uncompiled,
-    why_of,
 )
-from shared.transforms.expressions.kinds import BOOL, STR
-from shared.transforms.expressions.values import Value
+from shared.transforms.expressions.kinds import BOOL, INT, STR, Kind
+from shared.transforms.expressions.values import Call, Value
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+Part: TypeAlias = "str | tuple[Value, bool]"
+"""Text of an f-string, or a value and whether it has a format."""
 
-Part: TypeAlias = "str | tuple[Value, int, str | None]"
-"""Text of an f-string, or a value with its conversion, which changes nothing as in the SDK, and
-its format spec."""
+WHITESPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
+"""What `str.strip` takes away."""
+NUMBER_SPACE = "\t\n\x0b\x0c\r " + "".join(char for char in WHITESPACE if not char.isascii())
+"""What `int` and `float` allow around a number."""
 
-LONGEST = 100_000
-"""What simpleeval makes at most by repeating a text."""
-
-_TOO_LONG = "IterableTooLong: Sorry, I will not evaluate something that long."
-_SPEC = re.compile(
-    r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<sign>[-+ ])?(?P<zero>0)?(?P<width>[0-9]{1,3})?"
-    r"(?P<group>[,_])?(?:\.(?P<precision>[0-9]{1,3}))?(?P<type>[ds])?",
-    re.DOTALL,
-)
-_BETWEEN_THOUSANDS = r"(?<=\d)(?=(\d{3})+$)"
-
-
-def add(left: Value, right: Value) -> Value:
-    """Give `left + right` of two texts."""
-
-    def make(a: Column, b: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        return F.concat(a, b)
-
-    return computed(STR, make, left, right, checks=operand_checks("+", left, right))
-
-
-def times(left: Value, right: Value) -> Value:
-    """Give `left * right` of a text and an integer, in either order."""
-    reverse = left.kind.name != "str"
-
-    def ordered(a: Column, b: Column) -> tuple[Column, Column]:
-        text, count = (b, a) if reverse else (a, b)
-        return text, count.cast("bigint")
-
-    def too_long(a: Column, b: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        text, count = ordered(a, b)
-        return F.char_length(text).cast("double") * count.cast("double") > LONGEST
-
-    def make(a: Column, b: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        text, count = ordered(a, b)
-        bounded = F.least(F.greatest(count, F.lit(0)), F.lit(LONGEST)).cast("int")
-        return F.repeat(F.when(~too_long(a, b), text), bounded)
-
-    checks = [*operand_checks("*", left, right), (too_long, _TOO_LONG)]
-    return computed(STR, make, left, right, checks=checks)
-
-
-def contains(part: Value, whole: Value) -> Value:
-    """Give `part in whole` of a text."""
-    if part.kind.name not in {"str", "any"}:
-        kind = type_name(part.kind)
-        raise Fails(f"TypeError: 'in <string>' requires string as left operand, not {kind}")
-
-    def make(a: Column, b: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        return F.contains(b, a)
-
-    return computed(BOOL, make, part, whole, checks=_none_in(part, whole))
-
-
-def _none_in(part: Value, whole: Value) -> list[Check]:
-    checks: list[Check] = []
-    if whole.kind.nullable:
-        text = "TypeError: argument of type 'NoneType' is not iterable"
-        checks.append((lambda _, b: b.isNull(), text))
-    if part.kind.nullable:
-        text = "TypeError: 'in <string>' requires string as left operand, not NoneType"
-        checks.append((lambda a, _: a.isNull(), text))
-    return checks
+_ALL = range(0x110000)
+_REGEX_SIGNS = frozenset(r"\^$.|?*+()[]{}-&~#")
 
 
 def index(text: Value, position: Value) -> Value:
-    """Give `text[position]`."""
-    if position.kind.name not in {"int", "bool"}:
-        if position.kind.name == "any":
-            return uncompiled(STR, "", text, position)
-        kind = type_name(position.kind)
-        raise Fails(f"TypeError: string indices must be integers, not '{kind}'")
+    """Give `text[position]`.
 
-    def make(column: Column, at: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    Raises:
+        Fails: The position is no integer.
+    """
+    at: Any = position.known
 
-        if isinstance(position.known, int) and position.known >= 0:
-            return F.substr(column, _int(position.known + 1), F.lit(1))
-        length = _length(column)
-        number = at.cast("bigint")
-        from_start = F.when(number < 0, number + length).otherwise(F.least(number, length))
-        return F.substr(column, (F.greatest(from_start, F.lit(0)) + 1).cast("int"), F.lit(1))
+    def outside(column: Column, _: Column) -> Column:
+        short: Column = F.char_length(column) < (at + 1 if at >= 0 else -at)
+        return short
 
-    def outside(column: Column, at: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        length, number = F.char_length(column).cast("bigint"), at.cast("bigint")
-        return (number >= length) | (number < -length)
-
-    checks = [
-        *_none_at(text, position),
-        (outside, "IndexError: string index out of range"),
-    ]
-    return computed(STR, make, text, position, checks=checks)
+    known = isinstance(at, int) and abs(at) < _FAR
+    return lifted(
+        lambda one, key: one[key],
+        (lambda column, _: _between(column, at, at + 1 or None)) if known else None,
+        *(text, position),
+        kind=STR,
+        checks=[(outside, "IndexError: string index out of range")] if known else (),
+        why="an index that is not known",
+    )
 
 
-def _none_at(text: Value, position: Value) -> list[Check]:
-    checks: list[Check] = []
-    if text.kind.nullable:
-        checks.append(
-            (lambda a, _: a.isNull(), "TypeError: 'NoneType' object is not subscriptable")
-        )
-    if position.kind.nullable:
-        said = "TypeError: string indices must be integers, not 'NoneType'"
-        checks.append((lambda _, b: b.isNull(), said))
-    return checks
+_FAR = 2**30
 
 
-def sliced(text: Value, lower: Value | None, upper: Value | None, step: Value | None) -> Value:
-    """Give `text[lower:upper:step]`; with a step other than 1, only `[::-1]` is compiled."""
-    low, high = lower or constant(None), upper or constant(None)
-    by = step or constant(None)
-    for bound in (low, high, by):
-        if bound.kind.name not in {"int", "bool", "none", "any"}:
-            raise Fails(
-                "TypeError: slice indices must be integers or None or have an __index__ method"
-            )
-    none = "TypeError: 'NoneType' object is not subscriptable"
-    checks: list[Check] = []
-    if text.kind.nullable:
-        checks.append((lambda *columns: columns[0].isNull(), none))
-    if by.is_known and by.known == 0 and by.known is not None:
-        raise Fails("ValueError: slice step cannot be zero")
-    if by.is_known and by.known == -1 and low.known is None and high.known is None:
+def sliced(text: Value, ends: Sequence[Value]) -> Value:
+    """Give `text[lower:upper:step]`; compiled for bounds that are known, without a step.
 
-        def reversed_text(column: Column) -> Column:
-            from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-            return F.reverse(column)
-
-        return computed(STR, reversed_text, text, checks=checks)
-    if not (by.is_known and by.known in {None, 1}):
-        return uncompiled(STR, "slices with a step", text, low, high)
-
-    def make(column: Column, a: Column, b: Column) -> Column:
-        return _between(column, _bound(low, a), _bound(high, b))
-
-    return computed(STR, make, text, low, high, checks=checks)
+    Raises:
+        Fails: A bound is no integer, or the step is 0.
+    """
+    known = [end.known for end in ends]
+    plain = all(end is None or (isinstance(end, int) and abs(end) < _FAR) for end in known)
+    able = plain and known[2] in (None, 1)
+    return lifted(
+        lambda one, *bounds: one[slice(*bounds)],
+        (lambda column, *_: _between(column, known[0], known[1])) if able else None,
+        *(text, *ends),
+        kind=STR,
+        always=(ValueError,),
+        why="a slice with a step, or with bounds that are not known",
+    )
 
 
-_Bound: TypeAlias = "int | Column | None"
-
-
-def _bound(value: Value, column: Column) -> _Bound:
-    """Give a bound as far as it is known."""
-    if value.kind.name == "none":
-        return None
-    return int(value.known) if value.is_known else column.cast("bigint")
-
-
-def _between(text: Column, low: _Bound, high: _Bound) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    if (low is None or isinstance(low, int)) and (low or 0) >= 0:
-        start = low or 0
-        if high is None:
-            return F.substr(text, _int(start + 1))
-        if isinstance(high, int) and high >= 0:
-            return F.substr(text, _int(start + 1), _int(max(high - start, 0)))
-    length = _length(text)
-    first = _place(low, length, F.lit(0).cast("bigint"))
-    last = _place(high, length, length)
-    count = F.greatest(last - first, F.lit(0))
-    return F.substr(text, (first + 1).cast("int"), count.cast("int"))
-
-
-def _length(text: Column) -> Column:
-    """Give the length of a text; 0 where it is null, so that all bounds are small."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    return F.coalesce(F.char_length(text), F.lit(0)).cast("bigint")
-
-
-def _place(bound: _Bound, length: Column, default: Column) -> Column:
-    """Give a bound counted from the start, within the text."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    if bound is None:
-        return default
-    zero = F.lit(0).cast("bigint")
-    if isinstance(bound, int):
-        far = F.lit(max(min(bound, 2**62), -(2**62))).cast("bigint")
-        return F.greatest(far + length, zero) if bound < 0 else F.least(far, length)
-    from_end = F.when(bound < 0, F.greatest(bound + length, zero))
-    return F.when(bound.isNull(), default).otherwise(F.coalesce(from_end, F.least(bound, length)))
-
-
-def _int(number: int) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    return F.lit(min(number, 2**31 - 1)).cast("int")
+def _between(text: Column, low: int | None, high: int | None) -> Column:
+    """Give the characters from one place to another; below 0 they count from the end."""
+    low = low or 0
+    if low >= 0 and (high is None or high >= 0):
+        rest = [] if high is None else [F.lit(max(high - low, 0))]
+        return F.substr(text, F.lit(low + 1), *rest)
+    length = F.char_length(text)
+    first = F.lit(low) if low >= 0 else F.greatest(length + low, F.lit(0))
+    last = length if high is None else F.lit(high) if high >= 0 else length + high
+    return F.substr(text, first + 1, F.greatest(last - first, F.lit(0)))
 
 
 def text_of(value: Value) -> Value:
@@ -239,8 +101,6 @@ def text_of(value: Value) -> Value:
         return computed(STR, lambda column: column, value)
 
     def make(column: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         text = column.cast("string")
         if name == "bool":
             text = F.when(column, F.lit("True")).when(~column, F.lit("False"))
@@ -251,76 +111,197 @@ def text_of(value: Value) -> Value:
 
 def formatted(parts: Sequence[Part]) -> Value:
     """Give the text of an f-string."""
-    values = [
-        constant(part) if isinstance(part, str) else _formatted(part[0], part[2]) for part in parts
-    ]
+    values = [constant(part) if isinstance(part, str) else _formatted(*part) for part in parts]
     if all(value.is_known for value in values):
         return constant("".join(value.known for value in values))
-    if why_of(*values):
-        return uncompiled(STR, "", *values)
-
-    def make(*columns: Column) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        return F.concat(*columns)
-
-    return computed(STR, make, *values)
+    return computed(STR, F.concat, *values)
 
 
-def _formatted(value: Value, spec: str | None) -> Value:
-    if not spec:
-        return text_of(value)
-    parsed = _SPEC.fullmatch(spec)
-    name = value.kind.name
-    takes = {"int": _int_spec, "str": _text_spec}.get(name)
-    if parsed is None or takes is None or not takes(parsed):
-        return uncompiled(STR, f"the format '{spec}' of {value.kind.not_none()}", value)
-    text = "TypeError: unsupported format string passed to NoneType.__format__"
-    render = _number_as if name == "int" else _text_as
-    return computed(STR, lambda column: render(column, parsed), value, checks=not_none(text, value))
+def _formatted(value: Value, has_format: bool) -> Value:
+    if has_format:
+        return uncompiled(STR, f"a format of {value.kind.not_none()}", value)
+    return text_of(value)
 
 
-def _int_spec(spec: re.Match[str]) -> bool:
-    """Say whether an integer is formatted so."""
-    zero_with_more = spec["zero"] and (spec["group"] or spec["align"])
-    return spec["type"] != "s" and spec["precision"] is None and not zero_with_more
+_KINDS: Mapping[Kind, str] = {
+    STR: """lower upper capitalize strip lstrip rstrip replace removeprefix removesuffix join ljust
+    rjust center zfill""",
+    BOOL: "startswith endswith isascii isdigit isdecimal isnumeric isspace isalpha isalnum",
+    INT: "find rfind index rindex count",
+    Kind("list", item=STR): "split",
+}
+METHODS: Mapping[str, Kind] = {
+    name: kind for kind, names in _KINDS.items() for name in names.split()
+}
+"""Methods whose result's kind is known, by name."""
 
 
-def _text_spec(spec: re.Match[str]) -> bool:
-    """Say whether a text is formatted so."""
-    return spec["type"] != "d" and not (spec["sign"] or spec["zero"] or spec["group"])
+def method(text: Value, name: str, call: Call) -> Value:
+    """Give the result of one of `METHODS`.
+
+    Raises:
+        Fails: It raises for all arguments of these kinds.
+    """
+    given = (*call.args, *call.keywords.values())
+    find = _MAKERS.get(name)
+    make = find(name, call.args) if find and len(call.args) == len(given) else None
+    if name == "split":
+        make = _splitting(call)
+
+    def python(one: str, *args: object, **keywords: object) -> object:
+        return getattr(one, name)(*args, **keywords)
+
+    always = (ValueError,) if name == "split" else ()
+    why = f"str.{name}()" + (" with such arguments" if find or name == "split" else "")
+    return called(python, make, call, text, kind=METHODS[name], why=why, always=always)
 
 
-def _number_as(number: Column, spec: re.Match[str]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    plus = {"+": "+", " ": " "}.get(spec["sign"], "")
-    sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(plus))
-    digits = F.translate(number.cast("string"), "-", "")
-    if spec["group"]:
-        digits = F.regexp_replace(digits, _BETWEEN_THOUSANDS, spec["group"])
-    width = int(spec["width"] or 0)
-    if spec["zero"]:
-        missing = F.lit(width) - F.char_length(digits) - F.char_length(sign)
-        digits = F.concat(F.repeat(F.lit("0"), missing), digits)
-    return padded(F.concat(sign, digits), width, spec["fill"] or " ", spec["align"] or ">")
+def _case(name: str, args: Sequence[Value]) -> Make | None:
+    return None if args else {"lower": lower, "upper": upper}[name]
 
 
-def _text_as(text: Column, spec: re.Match[str]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+def _strip(name: str, args: Sequence[Value]) -> Make | None:
+    def make(text: Column, chars: Column | None = None) -> Column:
+        space = F.lit(WHITESPACE)
+        taken = space if chars is None else F.coalesce(chars, space)
+        found: Column = getattr(F, "btrim" if name == "strip" else name.replace("strip", "trim"))(
+            text, taken
+        )
+        return found
 
-    shown = text if spec["precision"] is None else F.substring(text, 1, int(spec["precision"]))
-    return padded(shown, int(spec["width"] or 0), spec["fill"] or " ", spec["align"] or "<")
+    return make if len(args) <= 1 else None
 
 
-def padded(text: Column, width: int, fill: str, align: str) -> Column:
-    """Fill a text up to a width: `<` at its end, `>` at its start, `^` on both sides."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+def _edge(name: str, args: Sequence[Value]) -> Make | None:
+    make = F.startswith if name == "startswith" else F.endswith
+    return make if [part.kind.name for part in args] == ["str"] else None
 
-    if width == 0:
-        return text
-    missing = F.greatest(F.lit(width) - F.char_length(text), F.lit(0))
-    before = {"<": F.lit(0), ">": missing}.get(align, F.floor(missing / 2).cast("int"))
-    after = missing - before
-    filling = F.lit(fill)
-    return F.concat(F.repeat(filling, before), text, F.repeat(filling, after))
+
+def _replace(_: str, args: Sequence[Value]) -> Make | None:
+    return F.replace if len(args) == 2 and args[0].is_known and args[0].known else None  # noqa: PLR2004
+
+
+_MAKERS: Mapping[str, Callable[[str, Sequence[Value]], Make | None]] = {
+    **dict.fromkeys(("lower", "upper"), _case),
+    **dict.fromkeys(("strip", "lstrip", "rstrip"), _strip),
+    **dict.fromkeys(("startswith", "endswith"), _edge),
+    "replace": _replace,
+}
+
+
+def _splitting(call: Call) -> Make | None:
+    given = dict(zip(("sep", "maxsplit"), call.args, strict=False)) | dict(call.keywords)
+    separator = given.get("sep", constant(None)).known
+    most = given.get("maxsplit", constant(-1)).known
+    if not isinstance(most, int) or not isinstance(separator, (str, type(None))):
+        return None
+    if separator is None and most >= 0:
+        return None
+    pieces = -1 if most < 0 else min(most, _FAR) + 1
+
+    def make(column: Column, *_: Column) -> Column:
+        if separator is not None:
+            quoted = "".join("\\" + char if char in _REGEX_SIGNS else char for char in separator)
+            return F.split(column, quoted, pieces)
+        words = F.btrim(column, F.lit(WHITESPACE))
+        parts = F.split(words, f"[{WHITESPACE}]+", -1)
+        return F.when(words == "", F.array().cast("array<string>")).otherwise(parts)
+
+    return make
+
+
+# Spark maps case by ICU, whose Unicode is newer than that of Python before 3.14: the letters that
+# Python does not know are left as they are, as Python leaves them.
+_SPARKS_UNICODE = (16, 0)
+_NEWER_LETTERS = (
+    *((0x1C89, 0x1C8A), (0x2C2F, 0x2C2F), (0x2C5F, 0x2C5F), (0xA7C0, 0xA7C1), (0xA7CB, 0xA7DC)),
+    *((0x10570, 0x105BC), (0x10D50, 0x10D85)),
+)
+"""Letters with another case that came after Unicode 13, the version of the oldest Python here."""
+_NEWLY_CASED = (0x19B, 0x264)
+"""Letters that had no capital before Unicode 16."""
+_SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
+
+
+def upper(text: Column) -> Column:
+    """Give `str.upper` of a text."""
+    newer = _newer(_NEWLY_CASED)
+    if not newer:
+        return F.upper(text)
+    return F.when(_is_ascii(text), F.upper(text)).otherwise(_around(text, newer, F.upper))
+
+
+def lower(text: Column) -> Column:
+    """Give `str.lower` of a text.
+
+    Whether a capital sigma ends a word depends on the characters around it, so that all those
+    which Python does not know matter.
+    """
+    newer = _newer()
+    if not newer:
+        return F.lower(text)
+    with_sigma = _around(text, _unassigned(), F.lower)
+    return (
+        F.when(_is_ascii(text), F.lower(text))
+        .when(F.contains(text, F.lit(_SIGMA)), with_sigma)
+        .otherwise(_around(text, newer, F.lower))
+    )
+
+
+def _is_ascii(text: Column) -> Column:
+    return F.octet_length(text) == F.char_length(text)
+
+
+@cache
+def _newer(more: tuple[int, ...] = ()) -> str:
+    """Give the class of the letters whose case Spark knows and Python does not."""
+    if tuple(map(int, unicodedata.unidata_version.split(".")[:2])) >= _SPARKS_UNICODE:
+        return ""
+    codes = (code for first, last in _NEWER_LETTERS for code in range(first, last + 1))
+    return _ranges((*more, *filter(_is_unassigned, codes)))
+
+
+@cache
+def _unassigned() -> str:
+    return _ranges(filter(_is_unassigned, _ALL))
+
+
+def _is_unassigned(code: int) -> bool:
+    return unicodedata.category(chr(code)) == "Cn"
+
+
+def _ranges(codes: Iterable[int]) -> str:
+    """Give the inside of a regular expression's class of characters."""
+    found: list[list[int]] = []
+    for code in codes:
+        if found and found[-1][1] == code - 1:
+            found[-1][1] = code
+        else:
+            found.append([code, code])
+    return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in found)
+
+
+def _around(text: Column, left: str, turn: Callable[[Column], Column]) -> Column:
+    """Turn what is between the characters of a class, which stay as they are."""
+    pieces = F.regexp_extract_all(text, F.lit(f"[{left}]+|[^{left}]+"), F.lit(0))
+    stays = F.lit(rf"\A[{left}]")
+    return F.array_join(
+        F.transform(
+            pieces, lambda piece: F.when(F.rlike(piece, stays), piece).otherwise(turn(piece))
+        ),
+        "",
+    )
+
+
+def number_text(text: Column) -> Column:
+    """Give what `int` and `float` read: ASCII digits without space around them."""
+    digits = _decimals()
+    turned = F.translate(text, digits, "".join(str(unicodedata.decimal(d)) for d in digits))
+    plain = F.when(_is_ascii(text), text).otherwise(turned)
+    return F.btrim(plain, F.lit(NUMBER_SPACE))
+
+
+@cache
+def _decimals() -> str:
+    """Give the decimal digits of all scripts but ASCII's."""
+    return "".join(chr(code) for code in _ALL[128:] if chr(code).isdecimal())

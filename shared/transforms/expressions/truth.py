@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
 
 from shared.transforms.expressions.building import (
     computed,
@@ -15,12 +17,7 @@ from shared.transforms.expressions.building import (
 )
 from shared.transforms.expressions.kinds import BOOL, FLOAT, Kind
 from shared.transforms.expressions.numbers import EXACT
-from shared.transforms.expressions.values import Value
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from shared.transforms.expressions.values import Thunk
+from shared.transforms.expressions.values import Thunk, Value
 
 _NUMBERS = frozenset({"int", "float", "decimal"})
 _ALWAYS = frozenset({"date", "datetime"})
@@ -38,8 +35,6 @@ def truth(value: Value) -> Value:
 
 
 def _truth(column: Column, kind: Kind) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if kind.name == "none":
         return F.lit(False)
     if kind.name in _ALWAYS or (kind.name == "dict" and kind.fields):
@@ -81,8 +76,6 @@ def chosen(test: Value, body: Value, otherwise: Value) -> Value:
         return replace(uncompiled(kind, "", asked, *pair), mixed=-min(abs(mixed), 1))
 
     def make() -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         return F.when(column(), _as(first(), body, kind)).otherwise(_as(second(), otherwise, kind))
 
     return Value(kind, make, first_error(asked.error, _branches(column, *pair)), mixed=mixed)
@@ -106,8 +99,6 @@ def _branches(test: Thunk, body: Value, otherwise: Value) -> Thunk | None:
         return None
 
     def error() -> Column:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         if first is None:
             return F.when(~test(), second()) if second is not None else F.lit(None)
         found = F.when(test(), first())

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql.types import DataType, StructType
 
 from shared.transforms.expressions.kinds import Kind
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
-
-    Thunk = Callable[[], Column]
+Thunk: TypeAlias = Callable[[], Column]
 
 
 class _Unknown:
