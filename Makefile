@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml
 
 # Java's class archive halves the start of Spark; without it everything works, only slower.
 $(ARCHIVE_STAMP): $(STAMP)
-	@$(BIN)/python -m shared.class_archive || true
+	@$(BIN)/python -m shared.spark.class_archive || true
 	@touch $@
 
 demo: install
@@ -46,7 +46,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings_docs --check
+	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings.docs --check
 
 soak: install
 	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)

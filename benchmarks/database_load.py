@@ -34,8 +34,8 @@ import pyarrow.parquet
 
 from benchmarks.processes import ROOT, Measured, describe, interleaved, run_piped
 from benchmarks.processes import module as python_module
-from shared.class_archive import SWITCH
-from shared.jdbc_drivers import DRIVERS
+from shared.spark.class_archive import SWITCH
+from shared.spark.jdbc_drivers import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -174,8 +174,8 @@ def _type(kind: Any) -> str:
 
 def watched(arguments: Sequence[str]) -> int:
     """Run target-spark; record when Spark was ready and when it wrote its last STATE."""
-    from shared.spark_session import SessionStarter  # noqa: PLC0415
-    from shared.stdout import MessageOutput  # noqa: PLC0415
+    from shared.singer.stdout import MessageOutput  # noqa: PLC0415
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
     from target_spark.cli import main as target_main  # noqa: PLC0415
 
     times: dict[str, float] = {}
@@ -299,7 +299,7 @@ def main() -> None:
         given.make(chosen.rows, chosen.columns)
 
         os.environ.setdefault(SWITCH, str(folder / "classes"))
-        subprocess.run(python_module("shared.class_archive"), cwd=ROOT, check=False)
+        subprocess.run(python_module("shared.spark.class_archive"), cwd=ROOT, check=False)
         checked = partial(partial, loaded, given, chosen.rows)
         cases: dict[str, Callable[[], Measured]] = {
             "target-spark, RECORD": checked(partial(target, messages="records")),

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 
 from benchmarks.processes import ROOT, Measured, describe, interleaved, median_seconds, run_piped
 from benchmarks.processes import module as python_module
-from shared.jdbc_drivers import DRIVERS
+from shared.spark.jdbc_drivers import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests"))
 

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.encodings import Encoding
-from shared.json_schema import spark_to_json_schema
-from shared.spark_session import start_session
-from shared.spark_settings import SparkSettings
-from tap_spark.sources.rows import generated_frame
+from shared.formats.encodings import Encoding
+from shared.spark.session import start_session
+from shared.spark.spark_settings import SparkSettings
+from shared.types.json_schema import spark_to_json_schema
+from tap_spark.sources.generated_rows import generated_frame
 from target_spark.config import target_config
-from target_spark.loader import Loader
-from target_spark.plans import Batch, InputFile, StreamSchema
+from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.load.loader import Loader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

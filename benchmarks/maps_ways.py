@@ -26,13 +26,13 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.maps_path import SETTINGS, make_rows
-from shared.json_schema import spark_to_json_schema
-from shared.spark_session import start_session
-from shared.spark_settings import SparkSettings
-from shared.transforms.expressions import columns
-from shared.transforms.expressions.building import uncompiled
-from shared.transforms.settings import transform_settings
-from shared.transforms.stream_maps import outputs
+from shared.maps.expressions import columns
+from shared.maps.expressions.building import uncompiled
+from shared.maps.map_settings import transform_settings
+from shared.maps.stream_maps import outputs
+from shared.spark.session import start_session
+from shared.spark.spark_settings import SparkSettings
+from shared.types.json_schema import spark_to_json_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -37,8 +37,8 @@ if os.environ.get("STOCK"):
         gateway.proc.stdin.close()
         gateway.proc.wait()
 else:
-    from shared.spark_session import SessionStarter
-    from shared.spark_settings import SparkSettings
+    from shared.spark.session import SessionStarter
+    from shared.spark.spark_settings import SparkSettings
     starter = SessionStarter(SparkSettings(master="local[2]", conf=conf))
     starter.start()
     spark = starter.get()
@@ -75,7 +75,7 @@ def one_round(variant: dict[str, str]) -> list[float]:
 
 def main(rounds: int) -> None:
     """Print one line per variant."""
-    subprocess.run([sys.executable, "-m", "shared.class_archive"], cwd=ROOT, check=False)
+    subprocess.run([sys.executable, "-m", "shared.spark.class_archive"], cwd=ROOT, check=False)
     results: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
     for _ in range(rounds):
         for name, variant in VARIANTS.items():

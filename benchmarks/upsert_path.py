@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.processes import Measured, describe, interleaved, median_seconds, run_piped
 from benchmarks.processes import module as python_module
-from shared.spark_packages import LAKES
+from shared.spark.packages import LAKES
 
 PROPERTIES = {
     "id": {"type": "integer"},

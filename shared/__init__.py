@@ -1,1 +1,4 @@
-"""Common parts of tap-spark and target-spark: messages, settings, types, encodings, Spark."""
+"""What tap-spark and target-spark have in common: settings, messages, types, files, Spark, maps.
+
+Imports neither program; both programs import it.
+"""

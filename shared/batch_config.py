@@ -16,16 +16,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from shared.batch_reading import Reading, read_document
-from shared.batch_rules import (
+from shared.settings.batch.reading import Reading, read_document
+from shared.settings.batch.rules import (
     compression,
     cost_warnings,
     effect_warnings,
     needs_order,
     rule_problems,
 )
-from shared.batch_schema import json_schema, settings_properties
-from shared.batch_types import (
+from shared.settings.batch.schema import json_schema, settings_properties
+from shared.settings.batch.types import (
     BATCH,
     BATCH_CONFIG,
     BLOCKS,
@@ -47,9 +47,9 @@ from shared.batch_types import (
     Validated,
     split_prefix,
 )
-from shared.settings import json_object
-from shared.settings_check import INVALID, Json, Problem, Rule, place, redacted
-from shared.settings_kinds import Side
+from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
+from shared.settings.kinds import Side
+from shared.settings.loading import json_object
 
 __all__ = [
     "DOTTED_KEYS",

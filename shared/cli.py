@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import click
 
-from shared.about import ABOUT_FORMATS, Program, version
 from shared.errors import (
     DISK_FULL,
     ClosedPipeError,
@@ -24,9 +23,10 @@ from shared.errors import (
     TerminatedRunError,
     Where,
 )
-from shared.logs import is_debug, setup_logging
-from shared.settings import load_settings
-from shared.settings_check import InvalidSettingsError
+from shared.settings.about import ABOUT_FORMATS, Program, version
+from shared.settings.checking import InvalidSettingsError
+from shared.settings.loading import load_settings
+from shared.singer.logs import is_debug, setup_logging
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Generic, Protocol, TypeVar
 
-from shared.settings_check import InvalidSettingsError
+from shared.settings.checking import InvalidSettingsError
 
 _logger = logging.getLogger(__name__)
 

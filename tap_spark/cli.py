@@ -57,15 +57,15 @@ def command(
 def _run(
     config: TapConfig, *, discover: bool, catalog: str | None, state: str | None, test: str | None
 ) -> None:
-    from shared.stdout import claim_stdout  # noqa: PLC0415
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     output = claim_stdout()
     if discover:
         output.write(json.dumps(_discover(config), indent=2).encode() + b"\n")
         return
-    from tap_spark.catalog import load_catalog  # noqa: PLC0415
-    from tap_spark.replication import load_state  # noqa: PLC0415
-    from tap_spark.sync import run_sync, run_test  # noqa: PLC0415
+    from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
+    from tap_spark.planning.replication import load_state  # noqa: PLC0415
+    from tap_spark.sync.sync import run_sync, run_test  # noqa: PLC0415
 
     chosen = None if catalog is None else load_catalog(catalog)
     if test is not None:
@@ -75,7 +75,7 @@ def _run(
 
 
 def _discover(config: TapConfig) -> dict[str, Any]:
-    from tap_spark.discovery import discover  # noqa: PLC0415
+    from tap_spark.planning.discovery import discover  # noqa: PLC0415
 
     return discover(config)
 

@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.about import Program
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
-from shared.batch_types import BatchConfig
-from shared.encoding_registry import check_encodings
-from shared.settings_check import Problem, complete_settings, read
-from shared.settings_kinds import TEXT, at_least, schema_of, setting
-from shared.spark_packages import LAKES, Need, with_needs
-from shared.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
-from shared.transforms.settings import PROPERTIES as TRANSFORMS
-from shared.transforms.settings import (
+from shared.formats.encoding_registry import check_encodings
+from shared.maps.map_settings import PROPERTIES as TRANSFORMS
+from shared.maps.map_settings import (
     TransformSettings,
     transform_problems,
     transform_settings,
 )
+from shared.settings.about import Program
+from shared.settings.batch.types import BatchConfig
+from shared.settings.checking import Problem, complete_settings, read
+from shared.settings.kinds import TEXT, at_least, schema_of, setting
+from shared.spark.packages import LAKES, Need, with_needs
+from shared.spark.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
 from tap_spark.connection_config import (
     CONNECTION_SCHEMA,
     ConnectionConfig,
     connection_config,
     connection_problems,
 )
-from tap_spark.sources.registry import check_sources, source_format
+from tap_spark.sources.source_registry import check_sources, source_format
 from tap_spark.stream_config import StreamConfig
 from tap_spark.stream_rules import stream_problems
-from tap_spark.stream_settings import STREAM_SCHEMA, stream_config
+from tap_spark.stream_schema import STREAM_SCHEMA, stream_config
 
 MIB = 1024 * 1024
 
@@ -126,7 +126,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     """Check settings and turn them into their typed form.
 
     Args:
-        settings: As `shared.settings.load_settings` gives them, or written by hand.
+        settings: As `shared.settings.loading.load_settings` gives them, or written by hand.
 
     Raises:
         InvalidSettingsError: With every problem found.

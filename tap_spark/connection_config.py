@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.settings_check import Problem, read
-from shared.settings_kinds import (
+from shared.settings.checking import Problem, read
+from shared.settings.kinds import (
     ANY_TEXT,
     NAMES,
     SECRET_VALUES,
@@ -17,7 +17,7 @@ from shared.settings_kinds import (
     schema_of,
     setting,
 )
-from tap_spark.jdbc.driver_properties import property_problems
+from tap_spark.driver_properties import property_problems
 
 KINDS = ("url", "catalog", "path")
 """Kinds of connections; an item has exactly one of these settings."""

@@ -20,7 +20,7 @@ class StreamConfig:
         name: Name of the stream.
         format: A key of the registry of sources, or an importable Spark DataSource class.
         path: File, folder or glob, or several; None if the format has none.
-        table: Table name, with parts quoted if they need it; see `shared.table_names`.
+        table: Table name, with parts quoted if they need it; see `tap_spark.sources.table_names`.
         query: One statement that only reads.
         connection: Name of an item of `connections`.
         database: That item.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared.settings_check import Problem, nearest
-from shared.table_names import name_parts
-from tap_spark.reader_options import NOT_RESUMED, option_problems
-from tap_spark.sources.declaration import GENERAL, StreamRule
-from tap_spark.sources.registry import FORMATS, source_format
+from shared.settings.checking import Problem, nearest
+from tap_spark.sources.reader_options import NOT_RESUMED, option_problems
+from tap_spark.sources.source_declaration import GENERAL, StreamRule
+from tap_spark.sources.source_registry import FORMATS, source_format
+from tap_spark.sources.table_names import name_parts
 from tap_spark.stream_config import is_python_source
-from tap_spark.stream_settings import STREAM_SCHEMA
+from tap_spark.stream_schema import STREAM_SCHEMA
 
 DECLARED = frozenset(STREAM_SCHEMA["properties"])
 """Every setting of a stream; the schema reports others as unknown."""

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from jsonschema import Draft202012Validator
 
-from shared.about import settings_of
 from shared.errors import SettingsError, SingerSparkError, SourceError
-from shared.settings_check import InvalidSettingsError
-from tap_spark.catalog import metadata_of
+from shared.settings.about import settings_of
+from shared.settings.checking import InvalidSettingsError
 from tap_spark.config import PROGRAM, TapConfig, tap_config
-from tap_spark.sources.declaration import GENERAL, SourceFormat
-from tap_spark.sources.registry import FORMATS, source_format
+from tap_spark.planning.catalog import metadata_of
+from tap_spark.sources.source_declaration import GENERAL, SourceFormat
+from tap_spark.sources.source_registry import FORMATS, source_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +82,8 @@ class Sample:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield a local session, started as the program starts its own."""
-    from shared.spark_session import SessionStarter  # noqa: PLC0415
-    from shared.spark_settings import SparkSettings  # noqa: PLC0415
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
+    from shared.spark.spark_settings import SparkSettings  # noqa: PLC0415
 
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     conf = {"spark.sql.warehouse.dir": warehouse, "spark.ui.enabled": "false"}
@@ -272,7 +272,7 @@ class _Started:
 
 
 def _catalog(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    from tap_spark.discovery import catalog_for  # noqa: PLC0415
+    from tap_spark.planning.discovery import catalog_for  # noqa: PLC0415
 
     return catalog_for(spark, config)
 
@@ -286,12 +286,12 @@ def _run(
     state: Mapping[str, Any] | None = None,
 ) -> list[Message]:
     """Return the messages of a run, as a reader of standard output gets them."""
-    from shared.stdout import MessageOutput  # noqa: PLC0415
-    from tap_spark.line_output import LineOutput  # noqa: PLC0415
-    from tap_spark.replication import plan_streams  # noqa: PLC0415
-    from tap_spark.spool import Spool  # noqa: PLC0415
-    from tap_spark.state_pace import StateWriter  # noqa: PLC0415
-    from tap_spark.sync import Run, explained, sync_stream  # noqa: PLC0415
+    from shared.singer.stdout import MessageOutput  # noqa: PLC0415
+    from tap_spark.output.line_output import LineOutput  # noqa: PLC0415
+    from tap_spark.output.spool import Spool  # noqa: PLC0415
+    from tap_spark.output.state_writer import StateWriter  # noqa: PLC0415
+    from tap_spark.planning.replication import plan_streams  # noqa: PLC0415
+    from tap_spark.sync.sync import Run, explained, sync_stream  # noqa: PLC0415
 
     path = folder / "messages.jsonl"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import click
 
 from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
-from shared.encoding_registry import check_encodings
 from shared.errors import SourceError, Where
+from shared.formats.encoding_registry import check_encodings
 from target_spark.config import PROGRAM, TargetConfig, target_config
 
 _logger = logging.getLogger(__name__)
@@ -67,10 +67,10 @@ def open_input(path: str) -> int:
 
 
 def _run(config: TargetConfig, input_fd: int) -> None:
-    from shared.stdout import claim_stdout  # noqa: PLC0415
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     output = claim_stdout()
-    from target_spark.run import run  # noqa: PLC0415
+    from target_spark.runtime.run import run  # noqa: PLC0415
 
     run(config, input_fd, output)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.about import Program
 from shared.batch_config import (
     is_batch_key,
     settings_properties,
@@ -15,7 +14,15 @@ from shared.batch_config import (
     validate,
     without_invalid,
 )
-from shared.batch_types import (
+from shared.formats.encoding_registry import check_encodings
+from shared.maps.map_settings import PROPERTIES as TRANSFORMS
+from shared.maps.map_settings import (
+    TransformSettings,
+    transform_problems,
+    transform_settings,
+)
+from shared.settings.about import Program
+from shared.settings.batch.types import (
     BatchConfig,
     FailurePolicy,
     FixedSize,
@@ -23,22 +30,15 @@ from shared.batch_types import (
     Strategy,
     TimeWindow,
 )
-from shared.encoding_registry import check_encodings
-from shared.settings_check import Problem, complete_settings, text_values
-from shared.spark_packages import with_needs
-from shared.spark_settings import (
+from shared.settings.checking import Problem, complete_settings, text_values
+from shared.spark.packages import with_needs
+from shared.spark.spark_settings import (
     SparkSettings,
     spark_problems,
     spark_schema,
     spark_settings,
 )
-from shared.transforms.settings import PROPERTIES as TRANSFORMS
-from shared.transforms.settings import (
-    TransformSettings,
-    transform_problems,
-    transform_settings,
-)
-from target_spark.destinations.registry import Registry, read_registry
+from target_spark.destinations.destination_registry import Registry, read_registry
 from target_spark.table_settings import (
     NAME,
     StreamRule,
@@ -278,7 +278,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     """Validate settings and turn them into their typed form.
 
     Args:
-        settings: As `shared.settings.load_settings` returns them, or written by hand.
+        settings: As `shared.settings.loading.load_settings` returns them, or written by hand.
 
     Raises:
         InvalidSettingsError: With every problem found.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
-from shared.settings_check import text_values
-from target_spark.plans import Layout, StreamSchema, TableName, TableRequest
+from shared.settings.checking import text_values
+from target_spark.core.load_plans import Layout, StreamSchema, TableName, TableRequest
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

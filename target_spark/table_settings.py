@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from shared.settings_check import Problem, Rule
-from target_spark.destinations.declaration import TABLE_SETTINGS, Declaration
-from target_spark.destinations.registry import Registry
+from shared.settings.checking import Problem, Rule
+from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration
+from target_spark.destinations.destination_registry import Registry
 
 LOAD_METHODS = ("append-only", "upsert", "overwrite")
 TYPE_CONFLICTS = ("fail", "suffix", "cast")

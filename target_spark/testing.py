@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from shared.encodings import Encoding
 from shared.errors import MessageError
-from shared.spark_session import SessionStarter
+from shared.formats.encodings import Encoding
+from shared.spark.session import SessionStarter
 from target_spark.config import REGISTRY, TargetConfig, target_config
-from target_spark.destinations.declaration import Supports
-from target_spark.loader import Loader
-from target_spark.plans import Batch, InputFile, StreamSchema
-from target_spark.run import run_with
+from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.destinations.destination_declaration import Supports
+from target_spark.load.loader import Loader
+from target_spark.runtime.run import run_with
 
 Message = dict[str, Any]
 Row = dict[str, Any]

@@ -19,9 +19,9 @@ from pipe_programs import Programs
 from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
 
-from shared.spark_packages import with_needs
-from shared.spark_settings import SparkSettings
-from tap_spark.sources.registry import BUILT_IN
+from shared.spark.packages import with_needs
+from shared.spark.spark_settings import SparkSettings
+from tap_spark.sources.source_registry import BUILT_IN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,12 +55,12 @@ _databases = itertools.count(1)
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
-    "tests/jdbc/test_database_pipe.py",
-    "tests/model_out/test_destinations_killed.py",
-    "tests/model_out/test_keyless_kills.py",
-    "tests/session/test_dockerfile.py",
-    "tests/session/test_session.py",
-    "tests/tap_sync/test_tap_ends_pipe.py",
+    "tests/tap_spark/sources/jdbc/test_database_pipe.py",
+    "tests/model/test_destinations_killed.py",
+    "tests/model/test_keyless_kills.py",
+    "tests/shared/spark/test_dockerfile.py",
+    "tests/shared/spark/test_session.py",
+    "tests/tap_spark/sync/test_tap_ends_pipe.py",
 )
 
 
@@ -180,7 +180,7 @@ def state_home() -> Iterator[None]:
 def spark() -> Iterator[SparkSession]:
     """One local session, started the way both programs start theirs."""
     from shared.errors import SparkStartError
-    from shared.spark_session import SessionStarter
+    from shared.spark.session import SessionStarter
 
     with tempfile.TemporaryDirectory() as warehouse:
         starter = SessionStarter(settings_with_packages(warehouse))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from shared.encoding_format import EncodingFormat
+from shared.formats.encoding_format import EncodingFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shared.storage import StorageOptions
+    from shared.storage.files import StorageOptions
 
 ENCODING = EncodingFormat(
     name="arrow",
@@ -27,7 +27,7 @@ class ArrowCodec:
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
         """See `Codec.read`."""
         import pyarrow as pa  # noqa: PLC0415, I001
-        from shared.storage import open_random  # noqa: PLC0415
+        from shared.storage.files import open_random  # noqa: PLC0415
 
         with open_random(url, options) as file, pa.ipc.open_file(file) as reader:
             for number in range(reader.num_record_batches):
@@ -37,7 +37,7 @@ class ArrowCodec:
               options: StorageOptions | None = None) -> None:  # fmt: skip
         """See `Codec.write`."""
         import pyarrow as pa  # noqa: PLC0415, I001
-        from shared.storage import open_output  # noqa: PLC0415
+        from shared.storage.files import open_output  # noqa: PLC0415
 
         how = pa.ipc.IpcWriteOptions(compression={"none": None}.get(compression, compression))
         with (

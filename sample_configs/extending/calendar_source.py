@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tap_spark.sources.declaration import SourceFormat
 from tap_spark.sources.frame_source import FrameSource
+from tap_spark.sources.source_declaration import SourceFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tap_spark.plans import StreamPlan
+    from tap_spark.state.stream_plans import StreamPlan
 
 
 def _day(what: str) -> dict[str, str]:

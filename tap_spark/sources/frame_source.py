@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.plans import Slice, StreamPlan
+    from tap_spark.state.stream_plans import Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 REDISCOVER = "run --discover again, or deselect them in the catalog"
@@ -51,8 +51,8 @@ class FrameSource(ABC):
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
-        from shared.spark_conform import conformed  # noqa: PLC0415
-        from tap_spark.sources.frames import (  # noqa: PLC0415
+        from shared.types.spark_conform import conformed  # noqa: PLC0415
+        from tap_spark.sources.frame_helpers import (  # noqa: PLC0415
             missing_columns,
             planned_slice,
             prune,
@@ -74,7 +74,7 @@ class FrameSource(ABC):
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     def _check_types(self, planned: StructType, found: StructType, plan: StreamPlan) -> None:
-        from tap_spark.sources.frames import prune  # noqa: PLC0415
+        from tap_spark.sources.frame_helpers import prune  # noqa: PLC0415
 
         was = {field.name: field.dataType for field in prune(planned, plan.schema).fields}
         now = {field.name: field.dataType for field in prune(found, plan.schema).fields}

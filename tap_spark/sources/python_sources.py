@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.cloudpickle import register_pickle_by_value
 
 from shared.errors import SourceError, Where
-from tap_spark.sources.files import parse_ddl
+from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
-    from tap_spark.plans import StreamPlan
+    from tap_spark.state.stream_plans import StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

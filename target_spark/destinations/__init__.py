@@ -1,5 +1,4 @@
-"""Destinations of the rows of a stream, one module or package per kind.
+"""Destinations: where the rows of a stream end up, one package per kind.
 
-`declaration` describes a destination, `registry` finds all of them, `contract` is their interface.
-This module does not import anything, so that a declaration is read without Spark and Arrow.
+`destination` is the contract, `destination_registry` finds all of them. `load` imports them.
 """

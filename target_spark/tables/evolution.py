@@ -11,10 +11,19 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.arrow_types import as_nullable
 from shared.errors import DestinationError, Where
-from target_spark.plans import TableRequest
-from target_spark.tables.changes import (
+from shared.types.arrow_types import as_nullable
+from target_spark.core.load_plans import TableRequest
+from target_spark.tables.legal_names import NameRules, assign_names, matched_names
+from target_spark.tables.nested_types import (
+    Capabilities,
+    Growth,
+    LegalType,
+    NestedNames,
+    growth,
+)
+from target_spark.tables.partition_fields import partition_fields
+from target_spark.tables.table_changes import (
     OURS,
     VARIANT,
     Column,
@@ -22,16 +31,7 @@ from target_spark.tables.changes import (
     TableChange,
     of_columns,
 )
-from target_spark.tables.names import NameRules, assign_names, matched_names
-from target_spark.tables.nested import (
-    Capabilities,
-    Growth,
-    LegalType,
-    NestedNames,
-    growth,
-)
-from target_spark.tables.partitions import partition_fields
-from target_spark.tables.types import family, is_text
+from target_spark.tables.type_changes import family, is_text
 
 __all__ = ["ANYTHING", "Capabilities", "Column", "Projected", "TableChange", "plan_change"]
 

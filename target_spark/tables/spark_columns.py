@@ -8,10 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.singer_columns import json_text, quoted, scalar_text
-from shared.spark_conform import Fitting, Path
+from shared.types.record_text import json_text, quoted, scalar_text
+from shared.types.spark_conform import Fitting, Path
 from target_spark.tables.evolution import Projected
-from target_spark.tables.types import is_text
+from target_spark.tables.type_changes import is_text
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _QUOTED = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)

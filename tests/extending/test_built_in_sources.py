@@ -14,7 +14,7 @@ import pytest
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
-from tap_spark.sources.registry import BUILT_IN
+from tap_spark.sources.source_registry import BUILT_IN
 from tap_spark.testing import Bad, Sample, SourceSuite
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from dataclasses import fields
 
 from installed_packages import EXAMPLE, ROOT
 
-from target_spark.destinations.contract import Destination
-from target_spark.destinations.declaration import Declaration
+from target_spark.destinations.destination import Destination
+from target_spark.destinations.destination_declaration import Declaration
 
 PAGE = (ROOT / "docs" / "extending-destinations-draft.md").read_text()
 BLOCKS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from installed_packages import ROOT, install, install_example
 
-from target_spark.destinations.declaration import TABLE_SETTINGS, Declaration, Supports
-from target_spark.destinations.registry import (
+from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
+from target_spark.destinations.destination_registry import (
     BUILT_IN,
     GROUP,
     LABELS,
@@ -23,7 +23,7 @@ from target_spark.destinations.registry import (
 from target_spark.table_settings import method_problems, place_problems
 
 GOOD = """
-from target_spark.destinations.declaration import Declaration
+from target_spark.destinations.destination_declaration import Declaration
 THING = Declaration("thing", "things", print, ("thing",), block={"type": "object"})
 """
 

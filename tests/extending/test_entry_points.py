@@ -12,15 +12,15 @@ import pytest
 from extension_packages import EXAMPLES, install, install_examples
 
 from shared import extensions
-from shared.encoding_format import EncodingFormat
 from shared.errors import SettingsError
 from shared.extensions import Declared, declared
-from shared.settings_check import InvalidSettingsError
-from tap_spark.sources.declaration import SourceFormat
-from tap_spark.sources.registry import BUILT_IN
+from shared.formats.encoding_format import EncodingFormat
+from shared.settings.checking import InvalidSettingsError
+from tap_spark.sources.source_declaration import SourceFormat
+from tap_spark.sources.source_registry import BUILT_IN
 
 SOURCE = """
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.source_declaration import SourceFormat
 SOURCE = SourceFormat(name="{name}", implementation="{module}:Source", {more})
 """
 
@@ -76,7 +76,9 @@ def test_about_documents_an_encoding(tmp_path: Path, program: str) -> None:
 
 def test_the_schema_of_the_batch_settings_has_an_encoding(tmp_path: Path) -> None:
     install_examples(tmp_path)
-    script = "import json, shared.batch_schema as b; print(json.dumps(b.json_schema('tap')))"
+    script = (
+        "import json, shared.settings.batch.schema as b; print(json.dumps(b.json_schema('tap')))"
+    )
     done = python(tmp_path, "-c", script)
     encoding = json.loads(done.stdout)["properties"]["batch_config"]["properties"]["encoding"]
     assert encoding["properties"]["format"]["enum"] == ["jsonl", "parquet", "csv", "avro", "arrow"]

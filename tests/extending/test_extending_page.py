@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from extension_packages import EXAMPLES
 
-from shared.encoding_format import EncodingFormat
 from shared.extensions import ENCODINGS, SOURCES, SWITCH
-from tap_spark.sources.declaration import SHARED, SourceFormat
+from shared.formats.encoding_format import EncodingFormat
+from tap_spark.sources.source_declaration import SHARED, SourceFormat
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()

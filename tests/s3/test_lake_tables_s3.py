@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shared import s3a
-from shared.storage import StorageOptions, join, remote
+from shared.storage import s3a
+from shared.storage.files import StorageOptions, join, remote
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 

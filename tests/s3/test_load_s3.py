@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.encodings import FORMATS
-from shared.storage import StorageOptions, join, open_output, remote
+from shared.formats.encodings import FORMATS
+from shared.storage.files import StorageOptions, join, open_output, remote
 
 pytestmark = pytest.mark.pipe
 

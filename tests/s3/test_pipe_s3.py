@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.errors import DestinationError
-from shared.storage import StorageOptions, join, open_input, open_output, remote
+from shared.storage.files import StorageOptions, join, open_input, open_output, remote
 
 pytestmark = pytest.mark.pipe
 

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.arrow_types import struct_to_arrow
-from shared.encodings import BATCH_FORMATS, FORMATS, Encoding
-from shared.json_schema import spark_to_json_schema
-from shared.storage import StorageOptions, join
+from shared.formats.encodings import BATCH_FORMATS, FORMATS, Encoding
+from shared.storage.files import StorageOptions, join
 from shared.testing import STRUCT, TABLE, awkward
-from target_spark.plans import InputFile
-from target_spark.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
-from target_spark.reject_files import Rejects
+from shared.types.arrow_types import struct_to_arrow
+from shared.types.json_schema import spark_to_json_schema
+from target_spark.core.load_plans import InputFile
+from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.load.reject_files import Rejects
 
 CASES = [(name, codec) for name in BATCH_FORMATS for codec in FORMATS[name].compressions]
 
@@ -61,7 +61,7 @@ def test_missing_and_cut_on_s3(form: str, server: Any) -> None:
         read(url, form, "none", options)
     assert missing.value.args[0] == url
     write(url, form, "bzip2" if FORMATS[form].packed else "none", options)
-    from shared.storage import open_output, open_random
+    from shared.storage.files import open_output, open_random
 
     with open_random(url, options) as source:
         data = source.read()

@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared import s3a
-from shared.encodings import FORMATS
 from shared.errors import SourceError, SparkStartError
-from shared.spark_settings import SparkSettings
-from shared.storage import StorageOptions, join
+from shared.formats.encodings import FORMATS
+from shared.spark.spark_settings import SparkSettings
+from shared.storage import s3a
+from shared.storage.files import StorageOptions, join
 from target_spark.config import TargetConfig
-from target_spark.destinations.lakes.sessions import storage_conf
+from target_spark.destinations.lakes.table_sessions import storage_conf
 
 pytestmark = pytest.mark.pipe
 

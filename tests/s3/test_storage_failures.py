@@ -12,12 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.arrow_types import struct_to_arrow
-from shared.encodings import Encoding
 from shared.errors import DestinationError, SingerSparkError, Where
-from shared.json_schema import json_schema_to_spark
-from shared.spark_errors import explain
-from shared.storage import (
+from shared.formats.encodings import Encoding
+from shared.spark.spark_errors import explain
+from shared.storage.files import (
     StorageOptions,
     delete,
     failures,
@@ -28,15 +26,17 @@ from shared.storage import (
     open_random,
     size_of,
 )
-from shared.storage_errors import is_trouble, storage_error, storage_hint
-from target_spark.destinations.folders import FolderChange
-from target_spark.destinations.remote_folder import RemoteFolder
-from target_spark.destinations.trouble import write_error
-from target_spark.load_results import raise_failure
-from target_spark.load_tasks import WritePlan, load
-from target_spark.plans import InputFile
-from target_spark.read_rows import Piece, ReadPlan
-from target_spark.retries import may_pass
+from shared.storage.storage_errors import is_trouble, storage_error, storage_hint
+from shared.types.arrow_types import struct_to_arrow
+from shared.types.json_schema import json_schema_to_spark
+from target_spark.core.load_plans import InputFile
+from target_spark.core.retries import may_pass
+from target_spark.destinations.folders.folder_failures import write_error
+from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import FolderChange
+from target_spark.load.load_results import raise_failure
+from target_spark.load.load_tasks import WritePlan, load
+from target_spark.load.read_rows import Piece, ReadPlan
 
 BIG = 20_000_000
 """More than one part, so that an upload begins before the file is closed."""
@@ -219,7 +219,7 @@ def test_options_of_a_table_folder(server: Any) -> None:
 
 def test_own_errors_pass_through() -> None:
     from shared.errors import RecordError
-    from target_spark.destinations.trouble import writing
+    from target_spark.destinations.folders.folder_failures import writing
 
     with pytest.raises(RecordError), writing("s3://b/t"):
         raise RecordError("mine")

@@ -11,7 +11,7 @@ import pytest
 from shared.errors import SingerSparkError
 from target_spark.cli import main
 from target_spark.config import target_config
-from target_spark.destinations.files import file_settings
+from target_spark.destinations.files.file_destination import file_settings
 
 SECRET = "hush-hush-secret"
 OPTIONS = {"key": "k", "secret": SECRET, "client_kwargs": {"region_name": "r", "verify": False}}

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared import storage
-from shared.encodings import FORMATS, read_lines
-from shared.storage import (
+from shared.formats.encodings import FORMATS, read_lines
+from shared.storage import files
+from shared.storage.files import (
     StorageOptions,
     codec_of,
     delete,
@@ -34,7 +34,7 @@ def options(server: Any) -> StorageOptions:
 
 def test_a_file_in_parts(server: Any, options: StorageOptions) -> None:
     url = join(server.folder(), "a file+%25.bin")
-    assert len(BIG) > storage.S3_PART_BYTES
+    assert len(BIG) > files.S3_PART_BYTES
     with open_output(url, options=options) as sink:
         sink.write(BIG)
         filesystem, inside = remote(url, options)

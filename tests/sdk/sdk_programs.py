@@ -20,13 +20,13 @@ from singer_sdk.exceptions import (
 
 from shared.errors import MessageError, RecordError
 from tap_spark import cli as tap_cli
-from tap_spark import sync
 from tap_spark.config import tap_config
-from tap_spark.discovery import catalog_for
+from tap_spark.planning.discovery import catalog_for
+from tap_spark.sync import sync
 from target_spark import cli as target_cli
 from target_spark.config import target_config
-from target_spark.loader import Loader
-from target_spark.run import run_with
+from target_spark.load.loader import Loader
+from target_spark.runtime.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from sdk_places import Place
 from sdk_programs import Output, Session
 
 from target_spark.config import target_config
-from target_spark.loader import Loader
-from target_spark.run import run_with
+from target_spark.load.loader import Loader
+from target_spark.runtime.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 from pyarrow.parquet import ParquetFile
 
-from shared.encodings import Encoding
-from target_spark.destinations.contract import Destination, TableWrite, remove_parts
-from target_spark.destinations.declaration import Declaration, Supports
+from shared.formats.encodings import Encoding
+from target_spark.destinations.destination import Destination, TableWrite, remove_parts
+from target_spark.destinations.destination_declaration import Declaration, Supports
 
 
 class SqliteDestination(Destination):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shared.spark_packages import Need
-from tap_spark.reader_options import FILES, MODE, REBASE, Option, named
-from tap_spark.sources.declaration import SourceFormat
+from shared.spark.packages import Need
+from tap_spark.sources.reader_options import FILES, MODE, REBASE, Option, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="avro",
-    implementation="tap_spark.sources.avro_files:AvroSource",
+    implementation="tap_spark.sources.files.avro_files:AvroSource",
     places=("path",),
     takes=("options", "schema"),
     options=(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tap_spark.reader_options import FILES, PARSED, TIMES, Option, named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import FILES, PARSED, TIMES, Option, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 QUOTES = (
     "STOP_AT_CLOSING_QUOTE",
@@ -15,7 +15,7 @@ QUOTES = (
 
 SOURCE = SourceFormat(
     name="csv",
-    implementation="tap_spark.sources.csv_files:CsvSource",
+    implementation="tap_spark.sources.files.csv_files:CsvSource",
     places=("path",),
     takes=("options", "schema", "read_unterminated_line"),
     options=(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tap_spark.reader_options import FILES, Option, named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import FILES, Option, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _column_names(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 SOURCE = SourceFormat(
     name="fixed_width",
-    implementation="tap_spark.sources.fixed_width:FixedWidthSource",
+    implementation="tap_spark.sources.files.fixed_width:FixedWidthSource",
     places=("path",),
     takes=("options", "schema", "read_unterminated_line"),
     settings={

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shared.spark_packages import LAKES
-from tap_spark.reader_options import AS_OF, named
-from tap_spark.sources.declaration import SourceFormat
+from shared.spark.packages import LAKES
+from tap_spark.sources.reader_options import AS_OF, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="iceberg",
-    implementation="tap_spark.sources.iceberg:IcebergSource",
+    implementation="tap_spark.sources.lakes.iceberg_source:IcebergSource",
     places=("path", "table"),
     takes=("options",),
     options=(

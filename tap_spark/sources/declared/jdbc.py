@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tap_spark.reader_options import named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="jdbc",
-    implementation="tap_spark.sources.jdbc:JdbcSource",
+    implementation="tap_spark.sources.jdbc.jdbc_source:JdbcSource",
     places=("table", "query"),
     takes=("connection", "options"),
     options=(

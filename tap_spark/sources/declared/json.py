@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tap_spark.reader_options import FILES, PARSED, TIMES, named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import FILES, PARSED, TIMES, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="json",
-    implementation="tap_spark.sources.json_files:JsonSource",
+    implementation="tap_spark.sources.files.json_files:JsonSource",
     places=("path",),
     takes=("options", "schema"),
     settings={

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tap_spark.reader_options import FILES, REBASE, Option, named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import FILES, REBASE, Option, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="parquet",
-    implementation="tap_spark.sources.columnar_files:ParquetSource",
+    implementation="tap_spark.sources.files.columnar_files:ParquetSource",
     places=("path",),
     takes=("options", "schema"),
     options=(

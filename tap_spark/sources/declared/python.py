@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.source_declaration import SourceFormat
 
 
 def _one_path(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

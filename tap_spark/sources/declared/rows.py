@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.source_declaration import SourceFormat
 
 DEFAULT_COLUMN_COUNT = 10
 
@@ -16,7 +16,7 @@ def _typed(given: dict[str, Any]) -> dict[str, Any]:
 
 SOURCE = SourceFormat(
     name="rows",
-    implementation="tap_spark.sources.rows:RowsSource",
+    implementation="tap_spark.sources.generated_rows:RowsSource",
     places=("row_count",),
     settings={
         "row_count": {

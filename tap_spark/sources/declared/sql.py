@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="sql",
-    implementation="tap_spark.sources.sql:SqlSource",
+    implementation="tap_spark.sources.sql_queries:SqlSource",
     places=("query",),
 )

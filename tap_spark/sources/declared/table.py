@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="table",
-    implementation="tap_spark.sources.tables:TableSource",
+    implementation="tap_spark.sources.catalog_tables:TableSource",
     places=("table",),
     takes=("options",),
 )

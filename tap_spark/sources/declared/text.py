@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tap_spark.reader_options import FILES, named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import FILES, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="text",
-    implementation="tap_spark.sources.columnar_files:TextSource",
+    implementation="tap_spark.sources.files.columnar_files:TextSource",
     places=("path",),
     takes=("options", "schema", "read_unterminated_line"),
     options=(*FILES, *named("text", "encoding lineSep"), *named("boolean", "wholetext")),

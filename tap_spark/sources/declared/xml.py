@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tap_spark.reader_options import FILES, PARSED, TIMES, named
-from tap_spark.sources.declaration import SourceFormat
+from tap_spark.sources.reader_options import FILES, PARSED, TIMES, named
+from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="xml",
-    implementation="tap_spark.sources.xml_files:XmlSource",
+    implementation="tap_spark.sources.files.xml_files:XmlSource",
     places=("path",),
     takes=("options", "schema"),
     options=(

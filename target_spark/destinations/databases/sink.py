@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import DestinationError
-from target_spark.destinations.databases import DATABASES, TablePlace
-from target_spark.destinations.databases.failures import PASSING, errno_of, explain_errors
-from target_spark.destinations.databases.place import DatabaseAddress
-from target_spark.destinations.databases.staging import StagedColumn
+from target_spark.destinations.databases.database import DATABASES, TablePlace
+from target_spark.destinations.databases.database_failures import PASSING, errno_of, explain_errors
+from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.staged_columns import StagedColumn
 
 PREFIX = "_singer_stage_"
 

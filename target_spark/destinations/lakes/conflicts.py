@@ -9,7 +9,7 @@ from typing import TypeVar
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.retries import Pauses
 from shared.retries import repeated as retried
-from shared.spark_errors import explain
+from shared.spark.spark_errors import explain
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.naming import folder_name
-from shared.storage import StorageOptions, join, local_path, make_durable, remote
-from target_spark.destinations.lakes import Place
-from target_spark.destinations.local_folder import make_folders
-from target_spark.destinations.trouble import writing
+from shared.storage.files import StorageOptions, join, local_path, make_durable, remote
+from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.folders.local_folder import make_folders
+from target_spark.destinations.lakes.lake_format import Place
 from target_spark.replays import Note, read_note
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.lakes import Place
+from target_spark.destinations.lakes.lake_format import Place
 from target_spark.destinations.lakes.merge import quoted, text_literal
-from target_spark.documents import DOCUMENT
+from target_spark.tables.documents import DOCUMENT
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from target_spark.plans import TableRequest
+    from target_spark.core.load_plans import TableRequest
 
 
 def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> str:

@@ -1,0 +1,321 @@
+"""Avro object container files, by fastavro (the extra `avro`); rows pass as Python objects."""
+
+from __future__ import annotations
+
+import bz2
+import importlib
+import io
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from shared.formats.encoding_base import TABLE_ROWS, ContentError, check_mark
+from shared.storage import limits
+from shared.storage.files import StorageOptions, open_input, open_output
+
+_ORIGINAL_NAME = "x-name"
+_CODECS = {"none": "null", "deflate": "deflate", "zstd": "zstandard", "snappy": "snappy"}
+_MOST_DIGITS = 38
+_PLAIN = {
+    "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
+    "float": pa.float32(), "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
+    "enum": pa.string(), "fixed": pa.binary(),
+}  # fmt: skip
+_LOGICAL = {
+    "date": pa.date32(), "time-millis": pa.time64("us"), "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("us", "UTC"), "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"), "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}  # fmt: skip
+
+_DAMAGED = (ValueError, EOFError, KeyError, TypeError, IndexError, OverflowError, zlib.error,
+            lzma.LZMAError)  # fmt: skip
+
+Turn = Callable[[Any], Any]
+
+
+class AvroFormat:
+    """Avro with nullable fields; names Avro does not allow are kept beside the ones it does.
+
+    Non-finite numbers, decimals and instants are exact. Maps whose keys are no texts are arrays
+    of key and value, as in Arrow.
+    """
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`."""
+        check_mark(url, b"Obj\x01", "avro", options, packed=True)
+        with open_input(url, options) as source:
+            try:
+                records = _bounded(_fastavro()).reader(_Source(source))
+                kind, turn = _from_avro(records.writer_schema)
+                schema = pa.schema(list(kind))
+                while rows := list(islice(records, TABLE_ROWS)):
+                    yield pa.Table.from_pylist([turn(row) for row in rows], schema)
+            except _DAMAGED as error:
+                reason = str(error) or type(error).__name__
+                raise ContentError(f"damaged or cut Avro file: {reason}") from error
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Codec`."""
+        avro, turn = _to_avro(pa.struct(list(schema)), _Names())
+        rows = (
+            turn(row)
+            for table in tables
+            for batch in table.to_batches(TABLE_ROWS)
+            for row in batch.to_pylist()
+        )
+        with open_output(url, options=options) as sink:
+            try:
+                writer = _fastavro().write.Writer(sink, avro, _CODECS[compression])
+            except ValueError as error:
+                raise OSError(f"cannot write Avro: {error}") from error
+            for row in rows:
+                writer.write(row)
+            writer.flush()
+
+
+def _fastavro() -> Any:
+    return importlib.import_module("fastavro")
+
+
+class _Source:
+    """A file that gives no more at once than a block may hold, whatever length the file tells."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+
+    def read(self, count: int) -> bytes:
+        if not 0 <= count <= limits.MAX_LINE_BYTES:
+            raise _too_long()
+        return bytes(self._file.read(count))
+
+
+def _too_long() -> ContentError:
+    return ContentError(limits.long_text("a block"))
+
+
+def _bounded(library: Any) -> Any:
+    """The library, with blocks that end where they grow too long."""
+    readers = library.read.BLOCK_READERS
+    whole = readers["null"]
+
+    def bounded(unpack: Callable[[bytes, int], bytes]) -> Callable[[Any], io.BytesIO]:
+        def read(source: Any) -> io.BytesIO:
+            plain = unpack(whole(source).read(), limits.MAX_LINE_BYTES + 1)
+            if len(plain) > limits.MAX_LINE_BYTES:
+                raise _too_long()
+            return io.BytesIO(plain)
+
+        return read
+
+    readers.update({codec: bounded(unpack) for codec, unpack in _UNPACKED.items()})
+    return library
+
+
+def _unsnapped(data: bytes, most: int) -> bytes:
+    snappy = importlib.import_module("cramjam").snappy
+    if snappy.decompress_raw_len(data) >= most:
+        raise _too_long()
+    return bytes(snappy.decompress_raw(data[:-4]))  # a checksum ends the block
+
+
+def _unzstd(data: bytes, most: int) -> bytes:
+    try:
+        zstd = importlib.import_module("compression.zstd")
+    except ImportError:
+        zstd = importlib.import_module("backports.zstd")
+    try:
+        return bytes(zstd.ZstdDecompressor().decompress(data, most))
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+_UNPACKED: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "deflate": lambda data, most: zlib.decompressobj(-15).decompress(data, most),
+    "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most),
+    "xz": lambda data, most: lzma.LZMADecompressor(memlimit=most).decompress(data, most),
+    "snappy": _unsnapped,
+    "zstandard": _unzstd,
+}
+
+
+class _Names:
+    """Names of records, each given once, and of fields as Avro allows them."""
+
+    def __init__(self) -> None:
+        self._records = 0
+
+    def record(self) -> str:
+        self._records += 1
+        return f"record_{self._records}"
+
+    @staticmethod
+    def fields(names: list[str]) -> list[str]:
+        """Allowed names, all different."""
+        taken: set[str] = set()
+        found = []
+        for name in names:
+            plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+            plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
+            while plain in taken:
+                plain += "_"
+            taken.add(plain)
+            found.append(plain)
+        return found
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _to_avro(kind: pa.DataType, names: _Names) -> tuple[Any, Turn]:
+    """The Avro schema of an Arrow type, and what turns Arrow's Python values into Avro's."""
+    if pa.types.is_struct(kind):
+        return _record_to_avro(kind, names)
+    if pa.types.is_map(kind):
+        return _map_to_avro(kind, names)
+    if pa.types.is_list(kind):
+        items, turn = _nullable(kind.value_type, names)
+        return {"type": "array", "items": items}, lambda value: [turn(item) for item in value]
+    return _plain_to_avro(kind), _same
+
+
+def _plain_to_avro(kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind):
+        logical = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return {"type": "bytes", **logical}
+    if pa.types.is_timestamp(kind):
+        logical_type = "timestamp-micros" if kind.tz else "local-timestamp-micros"
+        return {"type": "long", "logicalType": logical_type}
+    if pa.types.is_date(kind):
+        return {"type": "int", "logicalType": "date"}
+    if pa.types.is_time(kind):
+        return {"type": "long", "logicalType": "time-micros"}
+    if pa.types.is_integer(kind):
+        return "int" if kind.bit_width < pa.int64().bit_width else "long"
+    words = {pa.null(): "null", pa.bool_(): "boolean", pa.float32(): "float",
+             pa.float64(): "double", pa.binary(): "bytes", pa.large_binary(): "bytes"}  # fmt: skip
+    return words.get(kind, "string")
+
+
+def _nullable(kind: pa.DataType, names: _Names) -> tuple[Any, Turn]:
+    avro, turn = _to_avro(kind, names)
+    if avro == "null" or turn is _same:
+        return avro if avro == "null" else ["null", avro], _same
+    return ["null", avro], lambda value: None if value is None else turn(value)
+
+
+def _record_to_avro(kind: pa.StructType, names: _Names) -> tuple[Any, Turn]:
+    record = names.record()
+    fields = [kind.field(position) for position in range(kind.num_fields)]
+    allowed = names.fields([field.name for field in fields])
+    made, turns = [], []
+    for field, name in zip(fields, allowed, strict=True):
+        avro, turn = _nullable(field.type, names)
+        node = {"name": name, "type": avro, "default": None}
+        made.append(node if name == field.name else {**node, _ORIGINAL_NAME: field.name})
+        turns.append((name, field.name, turn))
+
+    def convert(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: turn(row[original]) for name, original, turn in turns}
+
+    return {"type": "record", "name": record, "fields": made}, convert
+
+
+def _map_to_avro(kind: pa.MapType, names: _Names) -> tuple[Any, Turn]:
+    if pa.types.is_string(kind.key_type):
+        values, turn = _nullable(kind.item_type, names)
+        return {"type": "map", "values": values}, lambda pairs: {k: turn(v) for k, v in pairs}
+    entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
+    items, turn = _to_avro(entry, names)
+    return {"type": "array", "items": items, _ORIGINAL_NAME: "map"}, lambda pairs: [
+        turn({"key": key, "value": value}) for key, value in pairs
+    ]
+
+
+def _from_avro(node: Any, known: dict[str, Any] | None = None) -> tuple[pa.DataType, Turn]:
+    """The Arrow type of an Avro schema, and what turns Avro's Python values into Arrow's."""
+    known = {} if known is None else known
+    if isinstance(node, list):
+        return _union(node, known)
+    if isinstance(node, str):
+        if node in known:
+            return known[node]  # type: ignore[no-any-return]
+        return _PLAIN[node], _same
+    if isinstance(node["type"], dict | list):
+        return _from_avro(node["type"], known)
+    made = _named(node, known)
+    if "name" in node:
+        space = node.get("namespace")
+        known[node["name"]] = known[f"{space}.{node['name']}" if space else node["name"]] = made
+    return made
+
+
+def _named(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+    kind, logical = node["type"], node.get("logicalType")
+    if kind == "record":
+        return _record(node, known)
+    if kind == "array":
+        return _array(node, known)
+    if kind == "map":
+        value, turn = _from_avro(node["values"], known)
+        return pa.map_(pa.string(), value), lambda found: [(k, turn(v)) for k, v in found.items()]
+    if logical == "decimal" and node["precision"] <= _MOST_DIGITS:
+        return pa.decimal128(node["precision"], node.get("scale", 0)), _same
+    if logical in _LOGICAL:
+        return _LOGICAL[logical], str if logical == "uuid" else _same
+    return known[kind] if kind in known else (_PLAIN[kind], _same)
+
+
+def _array(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+    item, turn = _from_avro(node["items"], known)
+    if node.get(_ORIGINAL_NAME) == "map":
+        pairs = pa.map_(item.field(0).type, item.field(1).type)
+        return pairs, lambda found: [(e["key"], e["value"]) for e in map(turn, found)]
+    return pa.list_(item), lambda found: [turn(value) for value in found]
+
+
+def _record(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+    fields, turns = [], []
+    for field in node["fields"]:
+        kind, turn = _from_avro(field["type"], known)
+        original = field.get(_ORIGINAL_NAME, field["name"])
+        fields.append(pa.field(original, kind))
+        turns.append((original, field["name"], turn))
+
+    def convert(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {original: turn(row[name]) for original, name, turn in turns}
+
+    return pa.struct(fields), convert
+
+
+def _union(choices: list[Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+    """A nullable type; several types become JSON text."""
+    others = [choice for choice in choices if choice != "null"]
+    if len(others) == 1:
+        kind, turn = _from_avro(others[0], known)
+        return kind, lambda value: None if value is None else turn(value)
+
+    def as_text(value: Any) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        return json.dumps(value, default=_json_default)
+
+    return (pa.string(), as_text) if others else (pa.null(), _same)
+
+
+def _json_default(value: Any) -> str:
+    return str(value)

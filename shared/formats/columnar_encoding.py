@@ -1,0 +1,132 @@
+"""Parquet and ORC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from shared.formats.encoding_base import TABLE_ROWS, ContentError, check_mark, grouped
+from shared.storage import limits
+from shared.storage.files import StorageOptions, open_output, open_plain, open_random
+
+
+class ParquetFormat:
+    """Parquet as Spark writes it: microseconds, exact decimals, snappy.
+
+    Files that are gzipped as a whole (`.parquet.gz`) are read too.
+    """
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`."""
+        return read_groups(url, None, options)
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Codec`."""
+        from pyarrow import parquet  # noqa: PLC0415
+
+        with (
+            open_output(url, options=options) as sink,
+            parquet.ParquetWriter(
+                sink, schema, compression=compression, coerce_timestamps="us", version="2.6"
+            ) as writer,
+        ):
+            for group in grouped(tables):
+                writer.write_table(group, row_group_size=max(1, group.num_rows))
+
+
+class OrcFormat:
+    """ORC; instants are written as `timestamp with local time zone`."""
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`."""
+        from pyarrow import orc  # noqa: PLC0415
+
+        check_mark(url, b"ORC", "orc", options)
+        with open_random(url, options) as source:
+            file = orc.ORCFile(source)
+            for stripe in range(file.nstripes):
+                yield pa.Table.from_batches([file.read_stripe(stripe)])
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Codec`."""
+        from pyarrow import orc  # noqa: PLC0415
+
+        codec = "uncompressed" if compression == "none" else compression
+        with (
+            open_output(url, options=options) as sink,
+            orc.ORCWriter(sink, compression=codec) as writer,
+        ):
+            writer.write(schema.empty_table())
+            for group in grouped(tables):
+                writer.write(group)
+
+
+def read_groups(
+    url: str, groups: range | None, options: StorageOptions | None = None
+) -> Iterator[pa.Table]:
+    """The rows of some row groups of a Parquet file (None: all), in bounded tables.
+
+    Raises:
+        OSError: The file cannot be opened.
+        pyarrow.ArrowInvalid: It is no Parquet file, or damaged, or holds more than any data would.
+    """
+    from pyarrow import parquet  # noqa: PLC0415
+
+    check_mark(url, b"PAR1", "parquet", options, packed=True)
+    with open_plain(url, options) as source:
+        file = parquet.ParquetFile(source)
+        chosen = range(file.num_row_groups) if groups is None else groups
+        for number in chosen:
+            _check_size(file.metadata.row_group(number))
+        found = file.iter_batches(TABLE_ROWS, row_groups=list(chosen), use_threads=False)
+        none = True
+        for batch in found:
+            none = False
+            yield pa.Table.from_batches([batch])
+        if none:
+            yield file.schema_arrow.empty_table()
+
+
+def _check_size(group: Any) -> None:
+    columns = [group.column(number) for number in range(group.num_columns)]
+    packed = sum(column.total_compressed_size for column in columns)
+    plain = sum(column.total_uncompressed_size for column in columns)
+    if limits.is_bomb(packed, plain):
+        raise ContentError(limits.bomb_text())
+
+
+def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
+    """Compressed bytes and rows of each row group; nothing for a file of another kind.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    from pyarrow import parquet  # noqa: PLC0415
+
+    with open_random(url, options) as source:
+        try:
+            footer = parquet.read_metadata(source)
+        except pa.ArrowInvalid:
+            return []
+    found = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        found.append((sum(column.total_compressed_size for column in columns), group.num_rows))
+    return found

@@ -1,0 +1,265 @@
+"""CSV."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from shared.formats.encoding_base import (
+    BLOCK_BYTES,
+    LOOKED_AT,
+    ContentError,
+    content_of,
+    is_binary,
+)
+from shared.storage.files import StorageOptions, open_input, open_output
+
+_HEADER_BYTES = 256 * 1024
+
+
+class CsvFormat:
+    """RFC 4180 with a header; a null is empty, an empty text is `""`; texts are always quoted.
+
+    Binary is base64, non-finite numbers are `NaN`, `Infinity` and `-Infinity`, instants are UTC
+    with a `Z`. Nested columns must be JSON text before they come here.
+    """
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`: every column as the text that stands in the file.
+
+        Raises:
+            ContentError: Also for a row that is none; says which one and why.
+        """
+        for table, refused in read_csv(url, options):
+            if refused:
+                raise ContentError(f"row {refused[0].number}: {refused[0].reason}")
+            yield table
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Codec`."""
+        from pyarrow import csv  # noqa: PLC0415
+
+        with open_output(url, compression, options) as sink:
+            csv.write_csv(_csv_columns(schema.empty_table()), sink)
+            for table in tables:
+                csv.write_csv(_csv_columns(table), sink, csv.WriteOptions(include_header=False))
+
+
+@dataclass(frozen=True)
+class RefusedRow:
+    """A row of a file that cannot be one of its table.
+
+    Attributes:
+        number: Its place in the file, from 1; the header and blank lines do not count.
+        reason: What is wrong with it, in one line.
+        text: The row as CSV.
+    """
+
+    number: int
+    reason: str
+    text: bytes
+
+
+def read_csv(
+    url: str, options: StorageOptions | None = None
+) -> Iterator[tuple[pa.Table, list[RefusedRow]]]:
+    """The rows of a CSV file in bounded tables, all columns as text.
+
+    Yields:
+        A table, and the rows before and between its rows that are none: with too few or too many
+        fields, with bytes that are no UTF-8 text, or cut within quotation marks at the end of the
+        file. In order; numbers go on from table to table.
+
+    Raises:
+        OSError: The file cannot be opened.
+        pyarrow.ArrowInvalid: It is no CSV file, or a quoted value does not end within 8 MiB.
+    """
+    from pyarrow import csv  # noqa: PLC0415
+
+    _check(url, options)
+    ragged: deque[RefusedRow] = deque()
+
+    def refuse(row: Any) -> str:
+        few = "1 field" if row.actual_columns == 1 else f"{row.actual_columns} fields"
+        reason = f"{few} where the header has {row.expected_columns}"
+        ragged.append(RefusedRow(row.number - 1, reason, row.text.encode()))
+        return "skip"
+
+    reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+    parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse)
+    with _named_problems():
+        names = _names(url, options)
+    converting = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.binary()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    before = 0
+    # The last table is held back: only the end of the file tells whether its last row has one.
+    last = pa.table({name: pa.array([], pa.string()) for name in names}), list[RefusedRow]()
+    with open_input(url, options) as source, _named_problems():
+        for batch in csv.open_csv(source, reading, parsing, converting):
+            if before:
+                yield last
+            last = _as_text(pa.Table.from_batches([batch]), ragged, before)
+            before += last[0].num_rows + len(last[1])
+    ends_refused = bool(ragged) or any(row.number == before for row in last[1])
+    cut = None if ends_refused else _open_row(last[0], before)
+    if cut is not None and _has_open_quotes(url, options):
+        last = last[0].slice(0, last[0].num_rows - 1), [*last[1], cut]
+    yield last
+    if ragged:
+        yield last[0].slice(0, 0), list(ragged)
+
+
+def _names(url: str, options: StorageOptions | None) -> list[str]:
+    """The columns, by as small a part of the file as tells them."""
+    from pyarrow import csv  # noqa: PLC0415
+
+    parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
+    for size in (_HEADER_BYTES, BLOCK_BYTES):
+        reading = csv.ReadOptions(block_size=size, use_threads=False)
+        try:
+            with open_input(url, options) as source:
+                return list(csv.open_csv(source, reading, parsing).schema.names)
+        except pa.ArrowInvalid:
+            if size == BLOCK_BYTES:
+                raise
+    return []
+
+
+def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
+    """What tells the number in the file of a row of a table, from 1, by its place from 0.
+
+    Args:
+        before: Rows of the file, refused ones too, before those that came with the table.
+        refused: The rows that `read_csv` gave with it.
+    """
+    places = [row.number - 1 - before - count for count, row in enumerate(refused)]
+    return lambda place: before + place + 1 + bisect_right(places, place)
+
+
+def _as_text(
+    table: pa.Table, ragged: deque[RefusedRow], before: int
+) -> tuple[pa.Table, list[RefusedRow]]:
+    """The table with its bytes as text, and what has been refused up to its last row."""
+    refused: list[RefusedRow] = []
+    while ragged and ragged[0].number <= before + table.num_rows + len(refused) + 1:
+        refused.append(ragged.popleft())
+    try:
+        return _cast(table), refused
+    except pa.ArrowInvalid:
+        pass
+    number = row_numbers(before, refused)
+    bad: dict[int, str] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for place, value in enumerate(column.to_pylist()):
+            if value is not None and not _is_text(value):
+                bad.setdefault(place, name)
+    for place, name in bad.items():
+        values = [column[place].as_py() for column in table.columns]
+        reason = f"property '{name}': not UTF-8 text"
+        refused.append(RefusedRow(number(place), reason, b",".join(map(_quoted, values))))
+    kept = pa.array([place not in bad for place in range(table.num_rows)])
+    return _cast(table.filter(kept)), sorted(refused, key=lambda row: row.number)
+
+
+def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
+    """The last row of a file, where it may be one that was cut within quotation marks.
+
+    Such a row takes in all that follows, so its last value has line breaks.
+    """
+    last = table.slice(max(0, table.num_rows - 1)).to_pylist()
+    values = list(last[0].values()) if last else [None]
+    if "\n" not in (values[-1] or ""):
+        return None
+    text = b",".join(_quoted(None if value is None else value.encode()) for value in values)
+    return RefusedRow(number, "a quotation mark is never closed", text)
+
+
+def _has_open_quotes(url: str, options: StorageOptions | None) -> bool:
+    """Whether the number of quotation marks in a file is odd."""
+    count = 0
+    with open_input(url, options) as source:
+        while chunk := source.read(BLOCK_BYTES):
+            count += chunk.count(b'"')
+    return count % 2 == 1
+
+
+def _cast(table: pa.Table) -> pa.Table:
+    return table.cast(pa.schema([(name, pa.string()) for name in table.column_names]))
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _quoted(value: bytes | None) -> bytes:
+    return b"" if value is None else b'"' + value.replace(b'"', b'""') + b'"'
+
+
+@contextmanager
+def _named_problems() -> Iterator[None]:
+    """Says in terms of the file what Arrow says in terms of its blocks."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error):
+            raise
+        most = BLOCK_BYTES // 2**20
+        raise ContentError(
+            f"a row is longer than {most} MiB, or a quotation mark is never closed"
+        ) from error
+
+
+def _check(url: str, options: StorageOptions | None) -> None:
+    with open_input(url, options) as source:
+        head = bytes(source.read(LOOKED_AT))
+    found = content_of(head)
+    if is_binary(head, nulls=False) or found == "JSON lines" or not head:
+        raise ContentError(f"labelled csv, but it looks like {found}")
+
+
+def _csv_columns(table: pa.Table) -> pa.Table:
+    """The table with the columns that the CSV writer lacks or writes otherwise made text."""
+    for position, field in enumerate(table.schema):
+        column = table.column(position)
+        if pa.types.is_floating(field.type):
+            text = _non_finite_text(column)
+        elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+            values = (None if value is None else b64encode(value) for value in column.to_pylist())
+            text = pa.array(values, pa.string())
+        else:
+            continue
+        table = table.set_column(position, field.name, text)
+    return table
+
+
+def _non_finite_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    from pyarrow import compute  # noqa: PLC0415
+
+    if compute.all(compute.is_finite(column), min_count=0).as_py() is not False:
+        return column
+    text = column.cast(pa.string())
+    for arrow, json in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        text = compute.if_else(compute.equal(text, arrow), json, text)
+    return text

@@ -1,0 +1,15 @@
+"""CSV files."""
+
+from __future__ import annotations
+
+from shared.formats.encoding_format import PACKINGS, EncodingFormat
+
+ENCODING = EncodingFormat(
+    name="csv",
+    implementation="shared.formats.csv_encoding:CsvFormat",
+    suffix=".csv",
+    compressions=PACKINGS,
+    batch_compression="gzip",
+    rows="texts",
+    packed=True,
+)

@@ -1,0 +1,14 @@
+"""Parquet files."""
+
+from __future__ import annotations
+
+from shared.formats.encoding_format import EncodingFormat
+
+ENCODING = EncodingFormat(
+    name="parquet",
+    implementation="shared.formats.columnar_encoding:ParquetFormat",
+    suffix=".parquet",
+    compressions=("none", "snappy", "gzip", "zstd", "lz4"),
+    default_compression="snappy",
+    batch_compression="snappy",
+)

@@ -1,0 +1,137 @@
+"""What every file format offers, and how files tell what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shared.storage.files import StorageOptions, codec_of_head, head_of, open_input
+
+BLOCK_BYTES = 8 * 1024 * 1024
+"""Bytes of lines that are parsed at once."""
+
+TABLE_ROWS = 16_384
+"""Rows of a columnar file that are read at once."""
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes that are collected into one row group or stripe."""
+
+LOOKED_AT = 512
+"""Bytes at the beginning of a file that tell what it is."""
+
+BLANKS = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before the first value of a text."""
+
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_TAR_MARK = slice(257, 262)
+_LOOKS = {
+    b"PAR1": "a Parquet file",
+    b"PARE": "an encrypted Parquet file",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"\x04\x22\x4d\x18": "an LZ4 file",
+    b"\xff\x06\x00\x00sNaPpY": "a Snappy file",
+    b"\xfd7zXZ\x00": "an xz file",
+    b"PK\x03\x04": "a zip file",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite file",
+    b"\x1f\x8b": "gzip data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"7z\xbc\xaf\x27\x1c": "a 7z file",
+}
+_BYTE_ORDERS = (b"\xff\xfe", b"\xfe\xff")
+_TEXT_STARTS = {b"{": "JSON lines", b"[": "a JSON array", b"<": "XML or HTML"}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Format and compression of a file, as in the `encoding` of a BATCH message.
+
+    Attributes:
+        format: A key of the registry: `singer` (staged RECORD lines), `jsonl`, `parquet`, ...
+        compression: `none`, `gzip`, `zstd`, `snappy`, ...
+    """
+
+    format: str
+    compression: str = "none"
+
+
+class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
+    """A file is not what it is labelled as; says what it looks like."""
+
+
+def looks_like(url: str, options: StorageOptions | None = None) -> str:
+    """What a file is by its first bytes, in words; compression is looked through.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    packed = codec_of_head(head_of(url, LOOKED_AT, options))
+    with open_input(url, options) as source:
+        head = bytes(source.read(LOOKED_AT))
+    return f"{content_of(head)}, compressed by {packed}" if packed else content_of(head)
+
+
+def content_of(head: bytes) -> str:
+    """What plain bytes are the beginning of, in words."""
+    if not head:
+        return "an empty file"
+    name = _binary_name(head)
+    if name:
+        return name
+    if b"\0" in head:
+        return "binary data"
+    return _TEXT_STARTS.get(head.lstrip(BLANKS)[:1], "text")
+
+
+def is_binary(head: bytes, *, nulls: bool = True) -> bool:
+    """Whether bytes begin a file of a known format that is no text, or (`nulls`) hold a NUL."""
+    return _binary_name(head) is not None or (nulls and b"\0" in head)
+
+
+def _binary_name(head: bytes) -> str | None:
+    """The format of a file that is no text, in words; None where none is known.
+
+    Words may begin as a mark does (`PARENT_ID,...` in a CSV file), but hold no control characters.
+    """
+    if head.startswith(_BYTE_ORDERS):
+        return "UTF-16 text"
+    if not _CONTROLS.search(head):
+        return None
+    if head[_TAR_MARK] == b"ustar":
+        return "a tar file"
+    return next((name for mark, name in _LOOKS.items() if head.startswith(mark)), None)
+
+
+def check_mark(
+    url: str, mark: bytes, label: str, options: StorageOptions | None, *, packed: bool = False
+) -> None:
+    """Refuses a file that does not begin with the bytes that begin all files of its format.
+
+    Raises:
+        ContentError: It does not.
+        OSError: The file cannot be opened.
+    """
+    head = head_of(url, LOOKED_AT, options)
+    if packed and codec_of_head(head):
+        with open_input(url, options) as source:
+            head = bytes(source.read(LOOKED_AT))
+    if not head.startswith(mark):
+        raise ContentError(f"labelled {label}, but it looks like {looks_like(url, options)}")
+
+
+def grouped(tables: Iterable[pa.Table], size: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+    """Joins tables until each (but the last) holds at least `size` bytes."""
+    held: list[pa.Table] = []
+    held_bytes = 0
+    for table in tables:
+        held.append(table)
+        held_bytes += table.nbytes
+        if held_bytes >= size:
+            yield pa.concat_tables(held)
+            held, held_bytes = [], 0
+    if held:
+        yield pa.concat_tables(held)

@@ -1,0 +1,49 @@
+"""Encodings: Arrow tables to files and back, one small class per format.
+
+What there is of them is declared (`shared.formats.declared`, and entry points of other packages).
+
+Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
+are read as blocks of whole lines, which `shared.json.json_lines` parses; the others as Arrow tables,
+which `target_spark.validation.typed_rows` brings to the stream's columns. Blocks and tables are bounded, whatever
+the size of the file. Compression is told by content, never by a label.
+"""
+
+from __future__ import annotations
+
+from shared.formats.encoding_base import (
+    BLOCK_BYTES,
+    ROW_GROUP_BYTES,
+    TABLE_ROWS,
+    ContentError,
+    Encoding,
+    grouped,
+    looks_like,
+)
+from shared.formats.encoding_registry import FORMATS, batch_formats
+from shared.formats.line_encodings import (
+    bare_lines,
+    check_lines,
+    packed_lines,
+    read_lines,
+    text_bytes,
+)
+
+__all__ = [
+    "BATCH_FORMATS",
+    "BLOCK_BYTES",
+    "FORMATS",
+    "ROW_GROUP_BYTES",
+    "TABLE_ROWS",
+    "ContentError",
+    "Encoding",
+    "bare_lines",
+    "check_lines",
+    "grouped",
+    "looks_like",
+    "packed_lines",
+    "read_lines",
+    "text_bytes",
+]
+
+BATCH_FORMATS = tuple(batch_formats())
+"""Encodings that BATCH messages may name."""

@@ -1,0 +1,251 @@
+"""JSON lines: RECORD messages and bare records, as blocks of whole lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from shared.formats.encoding_base import (
+    BLANKS,
+    BLOCK_BYTES,
+    LOOKED_AT,
+    ContentError,
+    content_of,
+    is_binary,
+)
+from shared.storage import limits
+from shared.storage.files import (
+    StorageOptions,
+    codec_of,
+    open_input,
+    open_output,
+    open_random,
+    unpacked,
+)
+
+_LINE_STEP = 64 * 1024
+_LOOKED_AT_TEXT = 64 * 1024
+_LINES_LOOKED_AT = 100
+
+
+class LongLineError(ContentError):
+    """A line is longer than `limits.MAX_LINE_BYTES`.
+
+    Attributes:
+        line: Its number, from 1, within what is read of the file.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__(limits.long_text(f"line {line}"))
+        self.line = line
+
+
+class LineFormat:
+    """JSON objects, one a line; rows to write are texts that end in a newline."""
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`: one column of whole lines, many lines in each value."""
+        for block in bare_lines(url, options=options):
+            yield pa.table({"value": pa.array([block], pa.large_binary())})
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Codec`; the schema's only column holds the lines."""
+        with open_output(url, compression, options) as sink:
+            for table in tables:
+                for chunk in table.column(schema.names[0]).chunks:
+                    sink.write(text_bytes(chunk))
+
+
+def read_lines(
+    url: str,
+    start: int = 0,
+    length: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    options: StorageOptions | None = None,
+) -> Iterator[bytes]:
+    """The lines of a file in blocks that end at a line's end (the last one may lack it).
+
+    Args:
+        url: The file; its compression is told from its content.
+        start: Byte a range begins at; a line that begins before it belongs to the range before.
+        length: Bytes of the range, or None for all up to the end; the range's last line is read
+            to its end. Ranges need a file that is not compressed.
+        block_bytes: Size of the blocks; longer only where a single line is.
+        options: Of the storage.
+
+    Raises:
+        LongLineError: A line is too long to be held.
+        OSError: The file cannot be opened, or its compression is damaged or cut.
+    """
+    whole = start == 0 and length is None
+    with open_input(url, options) if whole else open_random(url, options) as source:
+        if whole:
+            yield from _cut(iter(lambda: source.read(block_bytes), b""))
+        else:
+            yield from _cut(_range_chunks(source, start, length, block_bytes))
+
+
+def bare_lines(
+    url: str,
+    start: int = 0,
+    length: int | None = None,
+    options: StorageOptions | None = None,
+) -> Iterator[bytes]:
+    """As `read_lines`, for a file that a label says to be JSON lines.
+
+    Raises:
+        ContentError: Its beginning is that of something else, or as `read_lines`.
+        OSError: As `read_lines`.
+    """
+    first = start == 0
+    for block in read_lines(url, start, length, options=options):
+        if first:
+            check_lines(block)
+        first = False
+        yield block
+
+
+def packed_lines(
+    url: str,
+    start: int,
+    length: int,
+    block_bytes: int = BLOCK_BYTES,
+    options: StorageOptions | None = None,
+) -> Iterator[tuple[bytes, int]]:
+    """A share of the lines of a compressed file, so that several tasks can parse one.
+
+    Every share undoes the compression from the beginning to its end, which costs far less than
+    parsing. Shares whose ranges cover all bytes give every line once and in order.
+
+    Args:
+        url: The file.
+        start: First byte of the range, in the file as it lies there.
+        length: Bytes of the range.
+        block_bytes: As for `read_lines`; the same for all shares.
+        options: Of the storage.
+
+    Yields:
+        A block of whole lines, and the number of lines before it in the file.
+
+    Raises:
+        LongLineError, OSError: As `read_lines`.
+    """
+    codec = codec_of(url, options)
+    lines = 0
+    with open_random(url, options) as raw:
+        last = raw.size() - 1
+        at = 0
+
+        def chunks() -> Iterator[bytes]:
+            nonlocal at
+            with unpacked(raw, codec) as source:
+                while True:
+                    at = min(raw.tell(), last)
+                    chunk = source.read(block_bytes)
+                    if not chunk or at >= start + length:
+                        return
+                    yield chunk
+
+        for block in _cut(chunks()):
+            if start <= at < start + length:
+                yield block, lines
+            lines += block.count(b"\n")
+
+
+def check_lines(block: bytes) -> None:
+    """Refuses a file whose first block tells that it holds no JSON lines at all.
+
+    Raises:
+        ContentError: Says what it looks like.
+    """
+    head = block[:LOOKED_AT]
+    found = content_of(head) if is_binary(head) else _other_text(block)
+    if found:
+        raise ContentError(f"labelled jsonl, but it looks like {found}")
+
+
+def _other_text(block: bytes) -> str | None:
+    """What text without JSON objects in its first lines is, in words; None where that is open."""
+    start = block[:_LOOKED_AT_TEXT].lstrip(BLANKS)
+    if start.startswith(b"{"):
+        opens = start.split(b"\n", 1)[0].rstrip() == b"{"
+        return "a JSON document of several lines" if opens else None
+    lines = [line.strip() for line in start.split(b"\n", _LINES_LOOKED_AT) if line.strip()]
+    if not lines:
+        return None
+    if lines[0].startswith(b"["):
+        is_array = len(lines) == 1 or not lines[0].endswith(b"]")
+        return content_of(start) if is_array else None
+    if any(line.startswith(b"{") for line in lines):
+        return None
+    found = content_of(start)
+    return found if len(lines) > 1 or found != "text" else None
+
+
+def text_bytes(texts: pa.Array) -> pa.Buffer:
+    """All values of a string array, one after the other, without a copy."""
+    if len(texts) == 0:
+        return pa.py_buffer(b"")
+    if texts.null_count:
+        texts = texts.drop_null()
+    kind = pa.int64() if pa.types.is_large_string(texts.type) else pa.int32()
+    _, offsets, data = texts.buffers()
+    ends = pa.Array.from_buffers(kind, len(texts) + 1, [None, offsets], offset=texts.offset)
+    first, last = ends[0].as_py(), ends[len(texts)].as_py()
+    return data.slice(first, last - first) if data is not None else pa.py_buffer(b"")
+
+
+def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Chunks cut anew so that each ends with a line."""
+    pending: list[bytes | memoryview] = []
+    held = lines = 0
+    for chunk in chunks:
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            whole = memoryview(chunk)
+            yield b"".join([*pending, whole[:end]])
+            pending = [whole[end:]] if end < len(chunk) else []
+            held, lines = len(chunk) - end, lines + chunk.count(b"\n")
+        else:
+            pending.append(chunk)
+            held += len(chunk)
+            if held > limits.MAX_LINE_BYTES:
+                raise LongLineError(lines + 1)
+    if pending:
+        yield b"".join(pending)
+
+
+def _range_chunks(
+    source: pa.NativeFile, start: int, length: int | None, block_bytes: int
+) -> Iterator[bytes]:
+    """The bytes of all lines that begin within a range."""
+    left = source.size() - start if length is None else length
+    source.seek(max(0, start - 1))
+    if start:
+        skipped = sum(map(len, _to_line_end(source)))
+        left -= skipped - 1
+        source.seek(start - 1 + skipped)
+    last = b"\n"
+    while left > 0 and (chunk := source.read(min(block_bytes, left))):
+        left -= len(chunk)
+        last = chunk[-1:]
+        yield chunk
+    if last != b"\n":
+        yield from _to_line_end(source)
+
+
+def _to_line_end(source: pa.NativeFile) -> Iterator[bytes]:
+    """The bytes up to the end of the line; the source may stand behind it afterwards."""
+    while chunk := source.read(_LINE_STEP):
+        end = chunk.find(b"\n") + 1
+        yield chunk[:end] if end else chunk
+        if end:
+            return

@@ -1,0 +1,293 @@
+"""Evaluates expressions in Python, where Spark cannot compute the same; runs on the executors.
+
+Syntax and results are those of `simpleeval`, narrowed by `sandbox`. Its check of every value for
+modules and dangerous functions is left out: neither can be reached through what is named there.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import simpleeval
+
+from shared.maps.expressions import growth_limits, sandbox
+from shared.maps.expressions.arrow_records import Arrival, reader, records
+from shared.maps.expressions.arrow_results import Form, results, taken
+from shared.maps.expressions.fakes import Fakes, FakeSettings
+
+LONGEST_ERROR = 500
+
+
+@dataclass(frozen=True)
+class Program:
+    """An expression as it travels to the executors.
+
+    Attributes:
+        text: The expression.
+        columns: Names of the columns that a record has here, in order.
+        own: The column that `self` stands for.
+        fixed: Names that stand for the same in all records: `config`, `__stream_name__`, ...
+        functions: More functions, by name.
+    """
+
+    text: str
+    columns: tuple[str, ...] = ()
+    own: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
+    """Evaluates one expression for record after record.
+
+    Args:
+        program: The expression.
+        live: Names of things that are not data; they have a method `attribute(name)`.
+    """
+
+    def __init__(self, program: Program, live: Mapping[str, Any] | None = None) -> None:
+        self.meter = growth_limits.Meter()
+        super().__init__(
+            operators=sandbox.operators(self.meter),
+            functions={**sandbox.functions(self.meter), **program.functions},
+        )
+        # The base class puts its own ones in.
+        self.functions.update(sandbox.containers(self.meter))
+        for kind in _NEVER:
+            del self.nodes[kind]
+        self.nodes[ast.Constant] = _constant
+        self.attributes = sandbox.attributes()
+        self.program = program
+        self.expr = program.text
+        self.tree: ast.AST = ast.parse(program.text.strip(), mode="eval").body
+        self.names: dict[str, Any] = {}
+        self.live = dict(live or {})
+        self.special: dict[str, Any] = {**program.fixed, **self.live}
+        # `pop` is all that changes a value: what is the same for all records is then a copy.
+        nodes = ast.walk(self.tree)
+        self.changes = any(isinstance(node, ast.Attribute) and node.attr == "pop" for node in nodes)
+
+    def value(self, record: dict[str, Any]) -> Any:
+        """Evaluate for a record.
+
+        Args:
+            record: Its columns; may be changed.
+
+        Raises:
+            Exception: Whatever Python raises.
+        """
+        special = self.special
+        if self.changes:
+            special = self.special = copy.deepcopy({**self.program.fixed}) | self.live
+        special["record"] = special["_"] = self.names = record
+        if self.program.own is not None:
+            special["self"] = record.get(self.program.own)
+        self._max_count = 0
+        self.meter.begin(record)
+        return self._eval(self.tree)
+
+    def _eval(self, node: ast.AST) -> Any:
+        try:
+            handler = self.nodes[type(node)]
+        except KeyError:
+            kind = type(node).__name__
+            raise simpleeval.FeatureNotAvailable(f"{kind} is not available") from None
+        return handler(node)
+
+    def _eval_name(self, node: ast.Name) -> Any:
+        name = node.id
+        if name in self.special:
+            return self.special[name]
+        if name in self.names:
+            return self.names[name]
+        if name in self.functions:
+            return self.functions[name]
+        raise simpleeval.NameNotDefined(name, self.expr)
+
+    def _eval_call(self, node: ast.Call) -> Any:
+        called = node.func
+        if isinstance(called, ast.Attribute):
+            function = self._eval(called)
+        elif not isinstance(called, ast.Name):
+            raise simpleeval.FeatureNotAvailable("only functions with a name can be called")
+        elif called.id in self.functions:
+            function = self.functions[called.id]
+        else:
+            raise simpleeval.FunctionNotDefined(called.id, self.expr)
+        args = [self._eval(arg) for arg in node.args]
+        keywords = {str(k.arg): self._eval(k.value) for k in node.keywords}
+        result = function(*args, **keywords)
+        if type(result) in _LONG:
+            self.meter.count(len(result))
+        return result
+
+    def _eval_subscript(self, node: ast.Subscript) -> Any:
+        result = self._eval(node.value)[self._eval(node.slice)]
+        if type(node.slice) is ast.Slice and type(result) in _LONG:
+            self.meter.count(len(result))
+        return result
+
+    def _eval_attribute(self, node: ast.Attribute) -> Any:
+        name = node.attr
+        if name.startswith(("_", "func_")) or name in simpleeval.DISALLOW_METHODS:
+            raise simpleeval.FeatureNotAvailable(f"attribute '{name}' is not available")
+        return self._attribute(self._eval(node.value), name)
+
+    def _attribute(self, value: Any, name: str) -> Any:
+        kind = type(value)
+        if name in self.attributes.get(kind, ()):
+            return self._data_attribute(value, name)
+        if kind is dict and name in value:
+            return value[name]
+        if kind is sandbox.Namespace and name in value.parts:
+            return value.parts[name]
+        if kind is type and value in sandbox.CLASSES and name in self.attributes[value]:
+            return getattr(value, name)
+        if any(value is live for live in self.live.values()):
+            return value.attribute(name)
+        raise simpleeval.AttributeDoesNotExist(name, self.expr)
+
+    def _data_attribute(self, value: Any, name: str) -> Any:
+        if name in growth_limits.GUARDED and isinstance(value, str):
+            return self.meter.method(value, name)
+        return sandbox.bytes_text(value, name) if isinstance(value, bytes) else getattr(value, name)
+
+    def _eval_joinedstr(self, node: ast.JoinedStr) -> str:
+        parts = []
+        for part in node.values:
+            value = part.value if type(part) is ast.Constant else self._eval_formattedvalue(part)
+            parts.append(value if type(value) is str else self.meter.text(value))
+        joined = "".join(parts)
+        if len(joined) > growth_limits.LONGEST:
+            growth_limits.too_long()
+        return joined
+
+    def _eval_formattedvalue(self, node: Any) -> Any:
+        # As in the SDK, `!r` and the like change nothing.
+        value = self._eval(node.value)
+        if node.format_spec is None:
+            return value
+        return self.meter.formatted(value, self._eval(node.format_spec))
+
+
+_LONG = frozenset({str, bytes, list, tuple, set, dict})
+_NEVER = (ast.Assign, ast.AugAssign, ast.Import)
+
+
+def _constant(node: ast.Constant) -> Any:
+    return node.value
+
+
+def error_text(error: BaseException) -> str:
+    """Say what Python has raised, in one line: `TypeError: ...`."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "…"
+
+
+class Task:
+    """Evaluates an expression for batch after batch; what an Arrow function of Spark calls.
+
+    Args:
+        program: The expression.
+        arrivals: How its columns come, in their order.
+        form: What its results are.
+        fake: How things are invented; None where nothing is. Where there is a seed, one more column
+            tells records apart.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        arrivals: Sequence[Arrival],
+        form: Form,
+        fake: FakeSettings | None = None,
+    ) -> None:
+        self.program = program
+        self.arrivals = tuple(arrivals)
+        self.form = form
+        self.fake = fake
+        self._ready: Ready | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready": None}
+
+    def __call__(self, arrays: Sequence[pa.Array]) -> pa.StructArray:
+        """Evaluate for a batch.
+
+        Args:
+            arrays: The columns, of one length; those beyond the program's only tell it, or tell
+                records apart.
+
+        Returns:
+            Structs of `value` and `error`.
+        """
+        if self._ready is None:
+            fakes = Fakes(self.fake) if self.fake else None
+            live = {"fake": fakes} if fakes else {}
+            readers = [reader(arrival) for arrival in self.arrivals]
+            self._ready = Ready(Evaluator(self.program, live), readers, taken(self.form), fakes)
+        return self._evaluated(self._ready, arrays)
+
+    def _evaluated(self, ready: Ready, arrays: Sequence[pa.Array]) -> pa.StructArray:
+        rows, own = len(arrays[0]), arrays[: len(self.arrivals)]
+        values: list[Any] = []
+        errors: list[str | None] = []
+        evaluate, take, fakes = ready.evaluator.value, ready.take, ready.fakes
+        seeds = arrays[-1].to_pylist() if fakes and fakes.seeded else None
+        for at, record in enumerate(self._records(ready, own, rows)):
+            error = None
+            try:
+                if isinstance(record, Exception):
+                    raise record
+                if fakes and seeds:
+                    fakes.begin(seeds[at])
+                value = take(evaluate(record))
+            except Exception as raised:
+                value, error = None, error_text(raised)
+            values.append(value)
+            errors.append(error)
+        return results(self.form, values, errors)
+
+    def _records(
+        self, ready: Ready, arrays: Sequence[pa.Array], rows: int
+    ) -> Sequence[dict[str, Any] | Exception]:
+        """Read a batch; where that fails, one by one, so that one record spoils no other."""
+        try:
+            return records(self.program.columns, ready.readers, arrays, rows)
+        except (RecursionError, ValueError, ArithmeticError):
+            ones = ([array.slice(at, 1) for array in arrays] for at in range(rows))
+            return [self._record(ready, one) for one in ones]
+
+    def _record(self, ready: Ready, arrays: Sequence[pa.Array]) -> dict[str, Any] | Exception:
+        try:
+            return records(self.program.columns, ready.readers, arrays, 1)[0]
+        except (RecursionError, ValueError, ArithmeticError) as error:
+            return error
+
+
+def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.Array:
+    """Evaluate for the values inside lists of so many levels; gives lists of structs."""
+    if not depth:
+        return task(arrays)
+    lists = arrays[0]
+    below = evaluated_inside(task, [array.flatten() for array in arrays], depth - 1)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.array([0], pa.int32())
+    if len(lists):
+        offsets = pa.concat_arrays([offsets, pc.cumulative_sum(lengths).cast(pa.int32())])
+    return pa.ListArray.from_arrays(offsets, below, mask=lists.is_null())
+
+
+class Ready(NamedTuple):
+    """What a task needs that does not travel."""
+
+    evaluator: Evaluator
+    readers: list[Callable[[pa.Array], list[Any]]]
+    take: Callable[[Any], Any]
+    fakes: Fakes | None

@@ -1,0 +1,196 @@
+"""Arithmetic as Python does it, of bigint and double columns.
+
+What of it Python does with more than 64 bits is an error of the record; what Spark would round
+otherwise, and what few maps have (powers, bits), is not compiled.
+"""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from shared.maps.expressions.building import (
+    INT_MIN,
+    Check,
+    Make,
+    lifted,
+    literal,
+    settled,
+    uncompiled,
+)
+from shared.maps.expressions.kinds import ANY, FLOAT, INT
+from shared.maps.expressions.values import Value
+
+MAX_POWER = 4_000_000
+"""Of a base or an exponent: what simpleeval allows."""
+EXACT = 2**53
+"""Up to here every integer is a double."""
+
+OVERFLOW = "OverflowError: an integer of more than 64 bits"
+_DIGITS = 18
+_GROUPS = 4
+
+
+def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    """Give `left symbol right` of two numbers.
+
+    Args:
+        symbol: The operator.
+        function: What it does in Python.
+        left: A number.
+        right: A number.
+
+    Raises:
+        Fails: No such numbers can be operands of it.
+    """
+    if left.mixed or right.mixed:
+        return _mixed(symbol, function, left, right)
+    names = {left.kind.name, right.kind.name}
+    if symbol == "**" and "decimal" not in names and (not right.is_known or "float" in names):
+        kind = FLOAT if "float" in names else ANY
+        return lifted(function, None, left, right, kind=kind, why="a power that is not known")
+    table = _FLOATS if "float" in names else _INTEGERS
+    make = None if "decimal" in names else table.get(symbol)
+    checks: list[Check] = []
+    if symbol in {"/", "//", "%"} and not right.is_known:
+        zero = "float division by zero" if "float" in names else "division by zero"
+        checks.append((lambda _, b: b.cast("double") == 0.0, f"ZeroDivisionError: {zero}"))
+    if make is not None and table is _INTEGERS and symbol in {"+", "-", "*"}:
+        checks.append((lambda a, b: make(a, b).isNull(), OVERFLOW))
+    if symbol == "//" and (not right.is_known or right.known == -1):
+        checks.append((lambda a, b: (_long(a) == literal(INT_MIN)) & (_long(b) == -1), OVERFLOW))
+    why = f"arithmetic ({symbol}) of {left.kind.not_none()} and {right.kind.not_none()}"
+    return lifted(function, make, left, right, checks=checks, why=why)
+
+
+def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    """Compute with what may be a small integer instead of a float, where that is exact."""
+    sizes = [_size(value) for value in (left, right)]
+    bound = sizes[0] * sizes[1] if symbol == "*" else sizes[0] + sizes[1]
+    if symbol in {"+", "-", "*", "/"} and bound <= EXACT:
+        plain = [replace(value, mixed=0) for value in (left, right)]
+        whole = symbol != "/" and all(sizes)
+        return replace(arithmetic(symbol, function, *plain), mixed=max(bound, 1) if whole else 0)
+    left_out = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
+    return replace(left_out, mixed=-1)
+
+
+def _size(value: Value) -> int:
+    """Give how large an integer it may be: 0 if it is none, more than `EXACT` if it is any."""
+    if value.mixed:
+        return value.mixed if value.mixed > 0 else EXACT + 1
+    if value.kind.name == "float":
+        return 0
+    return max(abs(value.known), 1) if isinstance(value.known, int) else EXACT + 1
+
+
+def _long(column: Column) -> Column:
+    return column.cast("bigint")
+
+
+def _double(column: Column) -> Column:
+    return column.cast("double")
+
+
+def _of_longs(make: Make) -> Make:
+    return lambda a, b: make(_long(a), _long(b))
+
+
+def _of_doubles(make: Make) -> Make:
+    return lambda a, b: make(_double(a), _double(b))
+
+
+def _true_quotient(a: Column, b: Column) -> Column:
+    """Give a / b of two bigint as the nearest double.
+
+    Doubles do it where both are exact in one; else the quotient's digits do, by long division.
+    """
+    small = a.between(-EXACT, EXACT) & b.between(-EXACT, EXACT)
+    divided = F.try_divide(a.cast("double"), b.cast("double"))
+    by_one = F.when(b == 1, a.cast("double")).when(b == -1, F.negate(a.cast("double")))
+    return F.when(small, divided).otherwise(F.coalesce(by_one, _long_division(a, b)))
+
+
+def _long_division(a: Column, b: Column) -> Column:
+    """Give the quotient by its decimal digits, and one more that tells whether more follow.
+
+    A double, and what lies half way between two, has at most 72 of them behind the point here.
+    """
+
+    def digits(dividend: Column, by: Column) -> Column:
+        return F.call_function("div", dividend, by).cast("string")
+
+    wide = "decimal(20,0)"
+    # 1 is no divisor here: the quotient would not always be a bigint.
+    divisor = F.nullif(F.nullif(F.abs(b.cast(wide)), F.lit(0).cast(wide)), F.lit(1).cast(wide))
+    dividend = F.abs(a.cast(wide))
+    parts = [F.when((a < 0) != (b < 0), "-").otherwise(""), digits(dividend, divisor), F.lit(".")]
+    rest = dividend % divisor
+    for _ in range(_GROUPS):
+        shifted = rest.cast(wide) * F.lit(10**_DIGITS).cast("decimal(19,0)")
+        parts.append(F.lpad(digits(shifted, divisor), _DIGITS, "0"))
+        rest = shifted % divisor
+    parts.append(F.when(rest != 0, "1").otherwise("0"))
+    return F.concat(*parts).cast("double")
+
+
+def _remainder(a: Column, b: Column) -> Column:
+    rest = a % F.nullif(b, F.lit(0).cast("bigint"))
+    return F.when(_off(rest, b), rest + b).otherwise(rest)
+
+
+def _floor_quotient(a: Column, b: Column) -> Column:
+    """Give a // b of two bigint; null where it has more bits, or b is 0."""
+    lowest = F.lit(INT_MIN).cast("bigint")
+    outside = (b == 0) | ((a == lowest) & (b == -1))
+    divisor = F.when(outside, None).otherwise(b)
+    quotient = F.call_function("div", a, divisor)
+    return F.when(_off(a % divisor, b), quotient - 1).otherwise(quotient)
+
+
+def _off(rest: Column, b: Column) -> Column:
+    """Whether a remainder has the sign of the dividend where Python's has the divisor's."""
+    return (rest != 0) & ((rest < 0) != (b < 0))
+
+
+_INTEGERS: Mapping[str, Make] = {
+    "+": _of_longs(F.try_add),
+    "-": _of_longs(F.try_subtract),
+    "*": _of_longs(F.try_multiply),
+    "/": _of_longs(_true_quotient),
+    "//": _of_longs(_floor_quotient),
+    "%": _of_longs(_remainder),
+}
+_FLOATS: Mapping[str, Make] = {
+    "+": _of_doubles(python.add),
+    "-": _of_doubles(python.sub),
+    "*": _of_doubles(python.mul),
+    "/": _of_doubles(F.try_divide),
+}
+
+
+def unary(symbol: str, function: Callable[..., Any], value: Value) -> Value:
+    """Give `-value`, `+value` or `~value`.
+
+    Raises:
+        Fails: It is no number that this can be done with.
+    """
+    mixed = 0 if symbol == "~" else value.mixed
+    plain = settled(value) if symbol == "~" else replace(value, mixed=0)
+    checks: list[Check] = []
+    make: Make | None = None
+    whole = plain.kind.name in {"int", "bool"}
+    if symbol == "-" and whole:
+        checks.append((lambda a: _long(a) == literal(INT_MIN), OVERFLOW))
+        make = lambda a: F.try_subtract(literal(0), _long(a))  # noqa: E731
+    elif symbol != "~" and (whole or plain.kind.name == "float"):
+        cast = _long if whole else _double
+        make = (lambda a: F.negate(cast(a))) if symbol == "-" else cast
+    kind = INT if whole else None
+    why = f"'{symbol}' of {plain.kind.not_none()}"
+    return replace(lifted(function, make, plain, kind=kind, checks=checks, why=why), mixed=mixed)

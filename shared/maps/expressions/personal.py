@@ -1,0 +1,317 @@
+"""Functions of maps that hide personal data: `hash_value`, `mask`, `truncate`, `redact`.
+
+All take any value and give a text; None stays None. They work on the value's text: a text itself,
+numbers as Python writes them, `true` and `false`, lists and dicts as compact JSON.
+
+What runs in Python imports nothing of this project, so that it can be sent to workers by value.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import hashlib
+import inspect
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from shared.maps.expressions.values import Call, Value
+
+ALGORITHMS = ("sha224", "sha256", "sha384", "sha512")
+"""What `hash_value` takes as `algorithm`."""
+REDACTED = "[REDACTED]"
+"""What `redact` puts in the place of what it takes out."""
+SALT = "hash_salt"
+"""The key of `stream_map_config` that holds the salt of `hash_value`."""
+
+_LONGEST_PATTERN = 1000
+
+
+def text_of(value: Any) -> str | None:
+    """Give the text that a value is hidden as; None for None."""
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    if isinstance(value, (int, float, decimal.Decimal, datetime.timedelta)):
+        return str(value)
+    raise TypeError(f"no text of a {type(value).__name__}")
+
+
+def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str | None:
+    """Give the digest of salt and value, in hexadecimal.
+
+    Args:
+        value: What to hide.
+        salt: Put before the value.
+        algorithm: One of `ALGORITHMS`.
+
+    Raises:
+        TypeError: The salt is no text.
+        ValueError: It is empty, or there is no such algorithm.
+    """
+    check_hash(salt, algorithm)
+    text = text_of(value)
+    if text is None:
+        return None
+    return hashlib.new(algorithm, f"{salt}{text}".encode()).hexdigest()
+
+
+class Salted:
+    """`hash_value` with a salt where none is given.
+
+    Args:
+        salt: That of the settings.
+    """
+
+    def __init__(self, salt: Any) -> None:
+        self._salt = salt
+
+    def __call__(self, value: Any, *args: Any, **keywords: Any) -> str | None:
+        """Do as `hash_value` does."""
+        if not args:
+            keywords.setdefault("salt", self._salt)
+        return hash_value(value, *args, **keywords)
+
+
+def check_hash(salt: Any, algorithm: Any) -> None:
+    """Check the options of `hash_value`; raises as it does."""
+    if not isinstance(salt, str):
+        raise TypeError("hash_value() needs a salt that is a text")
+    if not salt:
+        raise ValueError("hash_value() needs a salt that is not empty")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"hash_value() knows the algorithms {', '.join(ALGORITHMS)}")
+
+
+def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
+    """Replace all characters but the last ones; all of them where there are no more than those.
+
+    Args:
+        value: What to hide.
+        keep_last: How many are kept.
+        char: What takes the place of each of the others.
+
+    Raises:
+        TypeError: An option is of the wrong type.
+        ValueError: It is out of range.
+    """
+    check_mask(keep_last, char)
+    text = text_of(value)
+    if text is None:
+        return None
+    hidden = len(text) - keep_last
+    if hidden <= 0:
+        return str(char * len(text))
+    return str(char * hidden + text[hidden:])
+
+
+def check_mask(keep_last: Any, char: Any) -> None:
+    """Check the options of `mask`; raises as it does."""
+    _check_count("mask", "keep_last", keep_last)
+    if not isinstance(char, str):
+        raise TypeError("mask() needs a text as char")
+    if len(char) != 1:
+        raise ValueError("mask() needs one character as char")
+
+
+def truncate(value: Any, length: Any) -> str | None:
+    """Keep the first characters only.
+
+    Args:
+        value: What to cut.
+        length: How many are kept.
+
+    Raises:
+        TypeError: The length is no integer.
+        ValueError: It is negative.
+    """
+    check_truncate(length)
+    text = text_of(value)
+    return None if text is None else text[:length]
+
+
+def check_truncate(length: Any) -> None:
+    """Check the option of `truncate`; raises as it does."""
+    _check_count("truncate", "length", length)
+
+
+def _check_count(function: str, name: str, value: Any) -> None:
+    if type(value) is not int:
+        raise TypeError(f"{function}() needs an integer as {name}")
+    if not 0 <= value < 2**31:
+        raise ValueError(f"{function}() needs a {name} that is not negative (and below 2**31)")
+
+
+def redact(value: Any, pattern: Any = None, replacement: Any = REDACTED) -> str | None:
+    """Replace every match of a pattern, or the whole text where there is none.
+
+    Patterns are RE2's, whose time grows with the length of the text alone, whatever they are.
+
+    Args:
+        value: What to hide parts of.
+        pattern: What to take out.
+        replacement: What to put there, as it is.
+
+    Raises:
+        TypeError: An option is no text.
+        ValueError: The pattern is wrong, or too long.
+    """
+    check_redact(pattern, replacement)
+    text = text_of(value)
+    if text is None or pattern is None:
+        return None if text is None else str(replacement)
+    import pyarrow as pa  # noqa: PLC0415
+
+    return str(redacted(pa.array([text]), pattern, replacement)[0].as_py())
+
+
+def redacted(texts: Any, pattern: str, replacement: str) -> Any:
+    """Do as `redact` does, for a column of texts in Arrow."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    plain = replacement.replace("\\", "\\\\")
+    return pc.replace_substring_regex(texts, pattern=pattern, replacement=plain)
+
+
+def check_redact(pattern: Any, replacement: Any) -> None:
+    """Check the options of `redact`; raises as it does."""
+    if not isinstance(pattern, (str, type(None))) or not isinstance(replacement, str):
+        raise TypeError("redact() needs texts as pattern and replacement")
+    if len(pattern or "") > _LONGEST_PATTERN or len(replacement) > _LONGEST_PATTERN:
+        raise ValueError(f"redact() takes at most {_LONGEST_PATTERN} characters")
+    if pattern is not None and pattern not in _GOOD:
+        _try(pattern)
+        if len(_GOOD) < _LONGEST_PATTERN:
+            _GOOD.add(pattern)
+
+
+_GOOD: set[str] = set()
+
+
+def _try(pattern: str) -> None:
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        found = redacted(pa.array([""]), pattern, "x")[0].as_py()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"redact() does not understand the pattern: {error}") from None
+    if found:
+        raise ValueError("redact() needs a pattern that does not match the empty text")
+
+
+FUNCTIONS: dict[str, Callable[..., str | None]] = {
+    "hash_value": hash_value,
+    "mask": mask,
+    "redact": redact,
+    "truncate": truncate,
+}
+"""These functions in Python, by name."""
+
+_CHECKS: dict[str, Callable[..., None]] = {
+    "hash_value": check_hash,
+    "mask": check_mask,
+    "redact": check_redact,
+    "truncate": check_truncate,
+}
+
+
+def _compiler(name: str) -> Callable[[Call], Value]:
+    signature = inspect.signature(FUNCTIONS[name])
+
+    def compiled(call: Call) -> Value:
+        from shared.maps.expressions import building  # noqa: PLC0415
+        from shared.maps.expressions.kinds import STR  # noqa: PLC0415
+
+        keywords = dict(call.keywords)
+        if name == "hash_value" and len(call.args) < 2 and call.names is not None:  # noqa: PLR2004
+            keywords.setdefault("salt", building.constant(call.names.config.get(SALT)))
+        try:
+            bound = signature.bind(*call.args, **keywords)
+        except TypeError as error:
+            raise building.Fails(f"TypeError: {name}() {error}", call.node) from None
+        value, *given = bound.arguments.values()
+        kind = STR.or_none() if value.kind.nullable else STR
+        if not all(option.is_known for option in given):
+            return building.uncompiled(kind, f"{name}() with an option that records differ in")
+        bound.apply_defaults()
+        options = list(bound.arguments.values())[1:]
+        known = [getattr(option, "known", option) for option in options]
+        try:
+            _CHECKS[name](*known)
+        except (TypeError, ValueError) as error:
+            raise building.Fails(f"{type(error).__name__}: {error}", call.node) from None
+        if value.kind.name not in ("str", "int", "bool", "none"):
+            return building.uncompiled(kind, f"{name}() of a value of kind {value.kind}", value)
+        made = _COLUMNS[name](*known)
+        return building.computed(kind, lambda column: made(column.cast("string")), value)
+
+    return compiled
+
+
+def _hashed(salt: str, algorithm: str) -> Callable[[Column], Column]:
+    def made(text: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        return F.sha2(F.concat(F.lit(salt), text).cast("binary"), int(algorithm[3:]))
+
+    return made
+
+
+def _masked(keep_last: int, char: str) -> Callable[[Column], Column]:
+    def made(text: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        length = F.length(text)
+        kept = F.right(text, F.lit(keep_last)) if keep_last else F.lit("")
+        some = F.concat(F.repeat(F.lit(char), length - keep_last), kept)
+        return F.when(length > keep_last, some).otherwise(F.repeat(F.lit(char), length))
+
+    return made
+
+
+def _truncated(length: int) -> Callable[[Column], Column]:
+    def made(text: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        return F.substring(text, 1, length)
+
+    return made
+
+
+def _redacted(pattern: str | None, replacement: str) -> Callable[[Column], Column]:
+    def made(text: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+        from pyspark.sql.types import StringType  # noqa: PLC0415
+
+        if pattern is None:
+            return F.when(text.isNotNull(), F.lit(replacement))
+        from shared.maps.expressions.travel import send_by_value  # noqa: PLC0415
+
+        send_by_value()
+        # Java's own patterns can take for ever.
+        replaced = F.arrow_udf(  # type: ignore[attr-defined]
+            lambda texts: redacted(texts, pattern, replacement), StringType()
+        )
+        made: Column = replaced(text)
+        return made
+
+    return made
+
+
+_COLUMNS: dict[str, Callable[..., Callable[[Column], Column]]] = {
+    "hash_value": _hashed,
+    "mask": _masked,
+    "redact": _redacted,
+    "truncate": _truncated,
+}
+PERSONAL: dict[str, Callable[[Call], Value]] = {name: _compiler(name) for name in FUNCTIONS}
+"""The same functions, compiled."""

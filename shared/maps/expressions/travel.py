@@ -1,0 +1,36 @@
+"""Which modules go to Spark's workers by value, as nothing of ours may be installed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+
+def modules() -> tuple[ModuleType, ...]:
+    """Name the modules that the evaluation of expressions needs, but for pyarrow.
+
+    `orjson` is used where it is there. `faker` has to be there for expressions with `fake`.
+    """
+    import simpleeval  # noqa: PLC0415
+
+    from shared.maps.expressions import (  # noqa: PLC0415
+        arrow_records,
+        arrow_results,
+        evaluator,
+        fakes,
+        growth_limits,
+        personal,
+        sandbox,
+    )
+
+    ours = (arrow_records, arrow_results, evaluator, fakes, growth_limits, personal, sandbox)
+    return (*ours, simpleeval)
+
+
+def send_by_value() -> None:
+    """Let workers do without these modules."""
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    for module in modules():
+        register(module)

@@ -1,0 +1,105 @@
+"""The `_sdc_*` columns: record metadata of loaded rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+DELETED_AT = "_sdc_deleted_at"
+TABLE_VERSION = "_sdc_table_version"
+TIMESTAMPS = ("_sdc_extracted_at", "_sdc_received_at", "_sdc_batched_at", DELETED_AT)
+INTEGERS = ("_sdc_sequence", TABLE_VERSION, "_sdc_sync_started_at")
+COLUMNS = TIMESTAMPS + INTEGERS
+"""All record metadata columns, in the order in which they follow the record's own."""
+
+HINT = "x-spark-type"
+"""As in `shared.types.type_hints`, which needs pyspark."""
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class RecordMetadata:
+    """The values that all rows of one conversion share.
+
+    Attributes:
+        received_at: When the batch's first message was received, seconds since the epoch.
+        batched_at: When the batch was converted, seconds since the epoch.
+        sync_started_at: When the run began, seconds since the epoch.
+        version: Table version of the messages, or None.
+    """
+
+    received_at: float
+    batched_at: float
+    sync_started_at: float
+    version: int | None = None
+
+    def columns(
+        self,
+        rows: int,
+        extracted_at: pa.ChunkedArray | None = None,
+        deleted_at: pa.ChunkedArray | None = None,
+        versions: pa.ChunkedArray | None = None,
+    ) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """Return the metadata columns of `rows` rows.
+
+        Args:
+            rows: Number of rows.
+            extracted_at: `time_extracted` of each record, if messages have it.
+            deleted_at: `_sdc_deleted_at` of the records, which is kept.
+            versions: `version` of each record, if messages have it.
+        """
+        values = {
+            "_sdc_extracted_at": extracted_at,
+            "_sdc_received_at": pa.scalar(round(self.received_at * 1e6), pa.int64()).cast(_INSTANT),
+            "_sdc_batched_at": pa.scalar(round(self.batched_at * 1e6), pa.int64()).cast(_INSTANT),
+            DELETED_AT: deleted_at,
+            "_sdc_sequence": pa.scalar(round(self.received_at * 1e3), pa.int64()),
+            TABLE_VERSION: pa.scalar(self.version, pa.int64()) if versions is None else versions,
+            "_sdc_sync_started_at": pa.scalar(round(self.sync_started_at * 1e3), pa.int64()),
+        }
+        return {name: _filled(value, rows) for name, value in values.items()}
+
+
+def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
+    """Return the JSON Schema that a stream's records are read with.
+
+    The reserved columns are removed. With metadata switched on, `_sdc_deleted_at` is read from
+    records that have it, whatever the schema says of it. A schema without properties (the record
+    is kept as one text) is unchanged.
+    """
+    if not schema.get("properties"):
+        return schema
+    properties = {name: node for name, node in schema["properties"].items() if name not in COLUMNS}
+    if add:
+        properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
+    changed: dict[str, Any] = {**schema, "properties": properties}
+    if "required" in schema:
+        changed["required"] = [name for name in schema["required"] if name not in COLUMNS]
+    return changed if properties else {**changed, HINT: "struct"}
+
+
+def stored_columns(schema: Mapping[str, Any], add: bool) -> StructType:
+    """Return the columns that a stream's rows are stored with: all metadata columns or none."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.types.json_schema import json_schema_to_spark  # noqa: PLC0415
+
+    plain = json_schema_to_spark(record_schema(schema, add=False))
+    fields = [field for field in plain.fields if field.name not in COLUMNS]
+    if add:
+        fields += [T.StructField(name, T.TimestampType(), True) for name in TIMESTAMPS]
+        fields += [T.StructField(name, T.LongType(), True) for name in INTEGERS]
+    return T.StructType(fields)
+
+
+def _filled(value: pa.Scalar | pa.ChunkedArray | None, rows: int) -> pa.Array | pa.ChunkedArray:
+    if value is None:
+        return pa.nulls(rows, _INSTANT)
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value

@@ -1,0 +1,315 @@
+"""Spark SQL expressions of stream maps: checked by their text, typed by Spark.
+
+An expression sees one record. It cannot read tables, aggregate rows, return several rows, call
+Java, read files, the environment or the session, and calls only functions that come with Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SettingsError, Where
+from shared.settings.checking import nearest
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+    from sqlglot import Token, exp
+
+    from shared.maps.transform import Made
+
+MOST_CHARACTERS = 64 * 1024
+
+_HEAD, _TAIL = "SELECT (", "\n)"
+_REJECTED_FUNCTIONS = frozenset(
+    {"java_method", "reflect", "try_reflect", "input_file_name", "input_file_block_start",
+     "input_file_block_length", "current_user", "user", "session_user", "current_catalog",
+     "current_database", "current_schema", "current_path", "version", "spark_partition_id",
+     "monotonically_increasing_id", "raise_error", "assert_true", "from_protobuf", "to_protobuf",
+     "call_function", "call_udf", "udf", "udtf", "pandas_udf", "arrow_udf", "arrow_udtf",
+     "broadcast", "expr", "col", "column"}
+)  # fmt: skip
+# Whatever quotes Spark may see around it.
+_REJECTED_ANYWHERE = re.compile(
+    r"\b(java_method|reflect|try_reflect|input_file_\w+)\b[`\s]*\(", re.IGNORECASE
+)
+_CALLED = re.compile(r"[A-Za-z_]\w*")
+# Words of the grammar that a bracket may follow.
+_GRAMMAR = frozenset(
+    {"in", "and", "or", "not", "case", "when", "then", "else", "between", "like", "ilike", "rlike",
+     "regexp", "is", "as", "any", "all", "some", "div", "from", "for", "placing", "escape",
+     "interval", "exists", "cast", "try_cast", "extract", "if", "struct", "array", "map",
+     "decimal", "dec", "numeric", "char", "varchar", "character", "string", "int", "integer",
+     "bigint", "smallint", "tinyint", "long", "short", "byte", "float", "real", "double",
+     "boolean", "date", "timestamp", "timestamp_ntz", "timestamp_ltz", "binary", "both", "leading",
+     "trailing", "xor", "void", "variant", "named_struct"}
+)  # fmt: skip
+# The parser's names of what has no place in an expression over one record.
+_REJECTED_NODES = {
+    "Query": "it reads a table",
+    "Subquery": "it reads a table",
+    "Table": "it reads a table",
+    "Window": "it reads other rows",
+    "AggFunc": "it aggregates rows",
+    "Star": "'*' is not allowed; name the columns",
+    "Placeholder": "it has a parameter marker",
+    "Parameter": "it has a parameter marker",
+    "CurrentUser": "it reads the session",
+    "SessionUser": "it reads the session",
+    "CurrentSchema": "it reads the session",
+    "CurrentCatalog": "it reads the session",
+    "CurrentDatabase": "it reads the session",
+}
+
+
+@dataclass(frozen=True)
+class Sql:
+    """An SQL expression with valid syntax.
+
+    Attributes:
+        text: As the user wrote it.
+        names: Every column name in it, with its offset.
+        functions: Every function that it calls, with its offset.
+    """
+
+    text: str
+    names: tuple[tuple[str, int], ...] = ()
+    functions: tuple[tuple[str, int], ...] = ()
+
+
+def sql_expression(text: str, where: Where) -> Sql:
+    """Check an SQL expression, without Spark or a schema.
+
+    Raises:
+        SettingsError: It cannot be parsed, or does what an expression must not do.
+    """
+    from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
+
+    try:
+        _check_text(text)
+        tokens = _tokens(text)
+        functions = tuple(_functions(tokens))
+        return Sql(text, tuple(_names(_tree(text), tokens)), functions)
+    except _RejectedError as error:
+        raise SettingsError(str(error), where=where) from None
+    except TokenError:
+        reason = "a quote or comment is not closed"
+    except ParseError as error:
+        reason = _told(error)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    raise SettingsError(f"the SQL expression is invalid: {reason}", where=where)
+
+
+class _RejectedError(Exception):
+    """An expression is rejected; the text says why."""
+
+    def __init__(self, text: str, place: int | None = None) -> None:
+        at = "" if place is None else f"at column {place + 1}: "
+        super().__init__(f"the SQL expression is rejected: {at}{text}")
+
+
+def _check_text(text: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise _RejectedError(f"it is longer than {MOST_CHARACTERS} characters")
+    found = _REJECTED_ANYWHERE.search(text)
+    if found:
+        raise _RejectedError(f"the function {found[1]!r} is not allowed", found.start())
+    if "${" in text:
+        raise _RejectedError("Spark would substitute a variable for '${'", text.index("${"))
+
+
+def _tokens(text: str) -> list[Token]:
+    import sqlglot  # noqa: PLC0415
+
+    tokens = list(sqlglot.tokenize(text, dialect="spark"))
+    for token in tokens:
+        if token.comments:
+            raise _RejectedError("it contains a comment", token.start)
+    return tokens
+
+
+def _functions(tokens: list[Token]) -> Iterator[tuple[str, int]]:
+    """Yield every name before a bracket, quoted or not, that is not a grammar word."""
+    for number, token in enumerate(tokens[:-1]):
+        name = str(token.text).lower()
+        before = tokens[number - 1].text if number else ""
+        quoted = _is(token, "IDENTIFIER")
+        if tokens[number + 1].text != "(" or _is(token, "STRING"):
+            continue
+        if not quoted and (name in _GRAMMAR or not _CALLED.fullmatch(name)):
+            continue
+        if before == ".":
+            raise _RejectedError("call functions by their plain names", token.start)
+        if name in _REJECTED_FUNCTIONS:
+            raise _RejectedError(f"the function {name!r} is not allowed", token.start)
+        yield name, token.start
+
+
+def _is(token: Token, name: str) -> bool:
+    return bool(token.token_type.name == name)
+
+
+def _tree(text: str) -> exp.Expr:
+    import sqlglot  # noqa: PLC0415
+    from sqlglot import exp  # noqa: PLC0415
+
+    statements = sqlglot.parse(f"{_HEAD}{text}{_TAIL}", dialect="spark")
+    select = statements[0]
+    if len(statements) != 1 or not isinstance(select, exp.Select) or _is_more(select):
+        raise _RejectedError("it is not a single expression")
+    for tree in select.expressions:
+        for name, reason in _REJECTED_NODES.items():
+            kind = getattr(exp, name, None)
+            if kind is not None and any(tree.find_all(kind)):
+                raise _RejectedError(reason)
+    if len(select.expressions) != 1 or not isinstance(select.expressions[0], exp.Paren):
+        raise _RejectedError("it is not a single expression")
+    return select.expressions[0]
+
+
+def _is_more(select: exp.Select) -> bool:
+    return any(value for key, value in select.args.items() if key not in ("expressions", "kind"))
+
+
+def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
+    """Yield the column names: the first part of each path, which may lead into a struct."""
+    from sqlglot import exp  # noqa: PLC0415
+
+    places: dict[str, int] = {}
+    for token in tokens:
+        places.setdefault(str(token.text).lower(), token.start)
+    names = {column.parts[0].name for column in tree.find_all(exp.Column)}
+    yield from sorted(((n, places.get(n.lower(), 0)) for n in names), key=lambda name: name[1])
+
+
+def _told(error: Any) -> str:
+    """Return the parser's message, with the position in the expression."""
+    first = error.errors[0] if error.errors else {}
+    description = str(first.get("description") or "syntax error").rstrip(".")
+    line, column = first.get("line"), first.get("col")
+    if not isinstance(line, int) or not isinstance(column, int):
+        return description
+    column -= len(_HEAD) if line == 1 else 0
+    place = f"line {line}, column {column}" if line > 1 else f"column {max(column, 1)}"
+    return f"{description} at {place}"
+
+
+def plan_sql(
+    sql: Sql,
+    struct: StructType,
+    own: str | None,
+    where: Where,
+    spark: Callable[[], SparkSession] | None,
+) -> Made:
+    """Plan the value of an SQL expression.
+
+    Args:
+        sql: The expression.
+        struct: The columns that it can name.
+        own: The property that it makes; the expression can call it `self`.
+        where: Its place in the settings.
+        spark: Returns the session that determines the type; None for the active one.
+
+    Raises:
+        SettingsError: It names an unknown column, or Spark rejects it.
+    """
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.maps.safe_sql import SafeSql  # noqa: PLC0415
+    from shared.maps.transform import Made  # noqa: PLC0415
+
+    try:
+        _check_functions(sql)
+        columns = struct.names
+        text = sql.text if own is None or _spelled("self", columns) else _with_own(sql.text, own)
+        reads = frozenset(_column(name, place, columns, own) for name, place in sql.names)
+    except _RejectedError as error:
+        raise SettingsError(str(error), where=where) from None
+    kind = _type_of(text, struct, where, spark)
+    if isinstance(kind, T.NullType):
+        kind = T.StringType()
+        text = f"cast(({text}) as string)"
+    tried = SafeSql(text, kind, {name: struct[name].dataType for name in sorted(reads)})
+    return Made("", kind, tried.value, tried.error, reads)
+
+
+def _check_functions(sql: Sql) -> None:
+    known = _known_functions()
+    for name, place in sql.functions:
+        if name not in known:
+            match = nearest(name, known)
+            hint = f" (nearest: {match!r})" if match else ""
+            raise _RejectedError(f"Spark has no function {name!r}{hint}", place)
+
+
+@cache
+def _known_functions() -> frozenset[str]:
+    """Return the functions that come with Spark: neither a user's nor a catalog's."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    more = "int len mod left right if nvl date timestamp string sum_distinct bigint float double"
+    return (frozenset(name.lower() for name in F.__all__) | set(more.split())) - _REJECTED_FUNCTIONS
+
+
+def _spelled(name: str, columns: list[str]) -> str | None:
+    """Return the column that a name refers to in Spark: an exact match first, then any case."""
+    if name in columns:
+        return name
+    return next((column for column in columns if column.lower() == name.lower()), None)
+
+
+def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
+    found = _spelled(name, columns)
+    if found is None and name.lower() == "self" and own is not None:
+        return own
+    if found is None:
+        match = nearest(name, columns)
+        raise _RejectedError(
+            f"unknown column {name!r}" + (f" (nearest: {match!r})" if match else ""), place
+        )
+    return found
+
+
+def _with_own(text: str, own: str) -> str:
+    """Replace `self` by the property's name."""
+    from shared.types.record_text import quoted  # noqa: PLC0415
+
+    tokens = _tokens(text)
+    for number in reversed(range(len(tokens))):
+        token = tokens[number]
+        before = tokens[number - 1].text if number else ""
+        if str(token.text).lower() == "self" and not _is(token, "STRING") and before != ".":
+            text = text[: token.start] + quoted(own) + text[token.end + 1 :]
+    return text
+
+
+def _type_of(
+    text: str, struct: StructType, where: Where, spark: Callable[[], SparkSession] | None
+) -> DataType:
+    """Return the type from Spark; inside a struct, so that it rejects row generators."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    session = SparkSession.active() if spark is None else spark()
+    one = F.struct(F.expr(text).alias("value")).alias("one")
+    try:
+        # Beside a column that differs in every row, what counts over rows is refused too.
+        frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
+        kind: Any = frame.schema["one"].dataType
+    except PySparkException as error:
+        reason = f"Spark rejects the SQL expression: {_first_line(error)}"
+        raise SettingsError(reason, where=where) from None
+    found: DataType = kind["value"].dataType
+    return found
+
+
+def _first_line(error: PySparkException) -> str:
+    text = str(error).splitlines()[0]
+    return re.sub(r"\s*SQLSTATE: \w+\s*$", "", text)

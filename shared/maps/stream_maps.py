@@ -1,0 +1,399 @@
+"""The rules of `stream_maps` and flattening, applied to one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import SettingsError, Where
+from shared.maps.column_makers import Maker, Result, Spark
+from shared.maps.expressions.values import Names
+from shared.maps.flattening import Leaf, flattened, nullable_node
+from shared.maps.map_rules import Definition, MapRule, alias_of, setting_of
+from shared.maps.map_settings import TransformSettings
+from shared.maps.nested_changes import (
+    KEPT_KEYWORDS,
+    Tree,
+    changed,
+    changed_schema,
+    path_hints,
+    places,
+)
+from shared.maps.record_metadata import COLUMNS, DELETED_AT
+from shared.maps.transform import Cell, Condition, Transform
+from shared.settings.checking import InvalidSettingsError, nearest
+from shared.types.json_schema import spark_type_to_json_schema
+from shared.types.schema_nodes import is_free_form, object_node, resolved_node
+
+
+@dataclass(frozen=True)
+class StreamOutput:
+    """A mapped stream under one name.
+
+    Attributes:
+        stream: The name.
+        schema: JSON Schema of its records.
+        key_properties: Its keys.
+        transform: The transform of rows; None if rows are unchanged.
+        notes: Lines for the log.
+    """
+
+    stream: str
+    schema: Mapping[str, Any]
+    key_properties: tuple[str, ...]
+    transform: Transform | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A source stream."""
+
+    settings: TransformSettings
+    stream: str
+    schema: Mapping[str, Any]
+    struct: T.StructType
+    key_properties: tuple[str, ...]
+    spark: Spark | None
+
+    @property
+    def root(self) -> Mapping[str, Any]:
+        return resolved_node(self.schema, self.schema)
+
+
+def outputs(
+    settings: TransformSettings,
+    stream: str,
+    schema: Mapping[str, Any],
+    struct: T.StructType,
+    key_properties: Sequence[str],
+    spark: Spark | None = None,
+) -> tuple[StreamOutput, ...]:
+    """Return the mapped streams of a stream.
+
+    Args:
+        settings: The maps and flattening.
+        stream: Name of the source stream.
+        schema: Its JSON Schema.
+        struct: The columns of its rows, in Spark's types. Properties that are not columns of it
+            stay in the schema; rows must get them by `keep`.
+        key_properties: Its keys.
+        spark: Returns the session, called only if a map contains SQL; None for the active one.
+
+    Returns:
+        One for each output name; empty for a stream that is removed.
+
+    Raises:
+        InvalidSettingsError: The maps do not fit the stream; lists every problem.
+    """
+    source = _Source(settings, stream, schema, struct, tuple(key_properties), spark)
+    matching = [rule for rule in settings.maps.rules if rule.matches(stream)]
+    adding = [rule for rule in matching if rule.source is None]
+    primaries = [rule for rule in adding if not rule.only_adds]
+    rules = [rule for rule in matching if rule.source is not None]
+    if primaries:
+        rules = rules if primaries[-1].removed else [primaries[-1], *rules]
+    elif adding or not settings.maps.others_removed:
+        rules = [MapRule(stream), *rules]
+    problems: list[str] = []
+    found = [_Output(source, rule, adding, problems).plan() for rule in rules]
+    if problems:
+        raise InvalidSettingsError(dict.fromkeys(problems))
+    reject_duplicate_names({stream: found})
+    return tuple(found)
+
+
+def reject_duplicate_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
+    """Reject two outputs of a run with the same name.
+
+    Args:
+        found: The outputs of each stream, by the stream's name.
+
+    Raises:
+        SettingsError: Two outputs have the same name.
+    """
+    sources: dict[str, str] = {}
+    for stream, its_outputs in found.items():
+        for output in its_outputs:
+            if output.stream in sources:
+                first = sources[output.stream]
+                both = f"streams {first!r} and {stream!r}" if first != stream else f"{stream!r}"
+                raise SettingsError(
+                    f"two outputs of {both} have the name {output.stream!r}",
+                    where=Where(setting="stream_maps"),
+                    hint="give one of them another '__alias__' or key",
+                )
+            sources[output.stream] = stream
+
+
+@dataclass(frozen=True)
+class _Line:
+    """How a property is made, and its place in the settings."""
+
+    definition: Definition
+    where: Where
+
+
+class _Output:
+    """Plans one output."""
+
+    def __init__(
+        self, source: _Source, rule: MapRule, adding: Sequence[MapRule], problems: list[str]
+    ) -> None:
+        self.source = source
+        self.rule = rule
+        self.adding = adding if rule in adding or rule.source is None else [*adding, rule]
+        self.problems = problems
+        self.name = self._name()
+        self.keys = source.key_properties if rule.keys is None else rule.keys
+        properties = source.root.get("properties")
+        self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        names = Names(
+            struct=source.struct,
+            config=source.settings.config,
+            stream=self.name,
+            original=source.stream,
+            faker=source.settings.faker,
+        )
+        self.maker = Maker(names, source.spark)
+        self.failed: set[str] = set()
+
+    def plan(self) -> StreamOutput:
+        """Plan the output; add whatever is wrong to the problems."""
+        source, rule = self.source, self.rule
+        lines = self._lines()
+        if is_free_form(source.schema):
+            return self._free_form(bool(lines) or rule.filter is not None or rule.only_named)
+        condition = self._condition(lines)
+        leaves = self._leaves(lines)
+        touched = any(leaf.cell.made is not None for leaf in leaves)
+        rules = source.settings.flattening
+        keys = {name: name for name in self.keys}
+        if rules is not None:
+            try:
+                parts = flattened(leaves, source.schema, rules)
+            except ValueError as error:
+                self._complain(Where(stream=source.stream), f"flattening: {error}")
+                parts = tuple(leaves)
+            keys = {part.path[0]: part.cell.name for part in parts if len(part.path) == 1}
+            leaves = list(parts)
+        elif not lines and condition is None and not rule.only_named and not touched:
+            return StreamOutput(self.name, source.schema, self._checked_keys(leaves, keys), None)
+        checked = self._checked_keys(leaves, keys)
+        if condition is None and not lines and not touched and _is_identity(leaves, source):
+            return StreamOutput(self.name, source.schema, checked, None)
+        transform = _transform(leaves, condition, self.maker.notes)
+        notes = tuple(self.maker.notes)
+        return StreamOutput(self.name, self._schema(leaves), checked, transform, notes)
+
+    def _name(self) -> str:
+        rule, stream = self.rule, self.source.stream
+        if rule.source is not None:
+            return stream if rule.key == rule.source else rule.key
+        if rule.alias is None:
+            return stream
+        where = setting_of(rule.key, "__alias__")
+        try:
+            return alias_of(rule.alias, stream, where)
+        except SettingsError as error:
+            self.problems.append(str(error))
+            return stream
+
+    def _complain(self, where: Where, text: str) -> None:
+        self.problems.append(str(SettingsError(text, where=where)))
+
+    def _tell(self, error: SettingsError) -> None:
+        told = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
+        self.problems.extend(told)
+
+    def _free_form(self, has_lines: bool) -> StreamOutput:
+        if has_lines:
+            text = f"the schema of stream {self.source.stream!r} has no properties to map"
+            self._complain(setting_of(self.rule.key), text)
+        return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
+
+    def _lines(self) -> dict[str, _Line]:
+        """Return the entry that applies to each property: its own, else the last pattern."""
+        literal = {
+            line.name: _Line(line.definition, setting_of(self.rule.key, line.name))
+            for line in self.rule.properties
+            if not line.is_pattern or line.name in self.properties
+        }
+        found: dict[str, _Line] = {}
+        for rule in self.adding:
+            for line in rule.properties:
+                if line.is_pattern:
+                    made = _Line(line.definition, setting_of(rule.key, line.name))
+                    own = rule is self.rule
+                    found.update((name, made) for name in self._matching(line.name, own))
+        return {**{n: line for n, line in found.items() if n not in literal}, **literal}
+
+    def _matching(self, pattern: str, own: bool) -> Iterator[str]:
+        """Yield the properties that match a pattern, without those that the own rule drops."""
+        # A property may be called as a pattern is written; it then stands for itself alone.
+        candidates = (pattern,) if pattern in self.properties else self.properties
+        for name in candidates:
+            left_out = self.rule.only_named and not own and name not in self.keys
+            matches = name == pattern or fnmatchcase(name, pattern)
+            if matches and name not in COLUMNS and not left_out:
+                yield name
+
+    def _condition(self, lines: Mapping[str, _Line]) -> Condition | None:
+        if self.rule.filter is None:
+            return None
+        try:
+            where = setting_of(self.rule.key, "__filter__")
+            made = (line.definition for line in lines.values())
+            return self.maker.condition(self.rule.filter, where, made)
+        except SettingsError as error:
+            self._tell(error)
+            return None
+
+    def _leaves(self, lines: Mapping[str, _Line]) -> list[Leaf]:
+        """Return the properties of the result: those of the stream in order, then new ones."""
+        found = []
+        always = {*self.keys, DELETED_AT}
+        for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
+            line = lines.get(name)
+            if line is not None and name not in self.properties:
+                self.maker.notes += path_hints(name, self.source.struct, line.where)
+            if line is None:
+                if not self.rule.only_named or name in always:
+                    found.append(self._untouched(name))
+            elif line.definition is None:
+                self._drop(name, line.where)
+            else:
+                found += self._made(name, line.definition, line.where)
+        return found
+
+    def _untouched(self, name: str) -> Leaf:
+        leaf = self._copied(name, (name,))
+        tree = self._inside(name, leaf.cell.data_type)
+        if not tree.fields or name in self.failed:
+            return leaf
+        try:
+            made = changed(name, leaf.cell.data_type, tree)
+        except ValueError as error:
+            self._complain(
+                setting_of(self.rule.key), f"patterns for fields inside {name!r}: {error}"
+            )
+            return leaf
+        node = changed_schema(self.source.schema, leaf.node, leaf.cell.data_type, tree)
+        cell = Cell(name, made.data_type, leaf.cell.nullable, made=made)
+        return Leaf(cell, node, leaf.required)
+
+    def _inside(self, name: str, kind: T.DataType) -> Tree:
+        """Return the changes that patterns of paths make inside a property."""
+        tree, done = Tree(), set[tuple[str, ...]]()
+        for place in places(name, kind) if name not in COLUMNS else ():
+            line = self._line_of(".".join(place.path))
+            if line is None or any(place.path[: len(path)] == path for path in done):
+                continue
+            done.add(place.path)
+            try:
+                tree.add(self.maker.inside(place, line.definition, line.where))
+            except SettingsError as error:
+                self._tell(error)
+                self.failed.add(name)
+        return tree
+
+    def _line_of(self, path: str) -> _Line | None:
+        """Return the last entry whose pattern has a dot and matches a path."""
+        found = None
+        for rule in self.adding:
+            for line in rule.properties:
+                if line.is_pattern and "." in line.name and fnmatchcase(path, line.name):
+                    found = _Line(line.definition, setting_of(rule.key, line.name))
+        return found
+
+    def _drop(self, name: str, where: Where) -> None:
+        if name in self.keys:
+            text = f"{name!r} is a key property of {self.name!r} and cannot be dropped"
+            hint = "list the remaining keys in '__key_properties__', or set it to null"
+            self.problems.append(str(SettingsError(text, where=where, hint=hint)))
+            self.failed.add(name)
+        elif name not in self.properties:
+            match = nearest(name, self.properties)
+            hint = f"; did you mean {match!r}?" if match else ""
+            self.maker.notes.append(f"{where.setting}: cannot drop an unknown property{hint}")
+
+    def _made(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
+        try:
+            yield self._leaf(name, self.maker.make(definition, name, where))
+        except SettingsError as error:
+            self._tell(error)
+            self.failed.add(name)
+
+    def _leaf(self, name: str, result: Result) -> Leaf:
+        if result.path:
+            return self._copied(name, result.path)
+        cell = Cell(name, result.data_type, made=result.made)
+        return Leaf(cell, spark_type_to_json_schema(result.data_type))
+
+    def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
+        """Return a property that is a column of the stream, or a field inside one."""
+        document = self.source.schema
+        node: Mapping[str, Any] | None = self.source.root
+        kind: T.DataType = self.source.struct
+        nullable, required = False, True
+        for step, part in enumerate(path):
+            inside = node if step == 0 else object_node(document, node or {})
+            node = (inside or {}).get("properties", {}).get(part)
+            field = kind[part] if isinstance(kind, T.StructType) and part in kind.names else None
+            if field is None:
+                return Leaf(Cell(name, T.NullType()), node or {}, False)
+            named = part in (inside or {}).get("required", ())
+            node = node if node is not None else _told(field)
+            node = nullable_node(node) if nullable else node
+            required = required and named and not nullable
+            nullable = nullable or field.nullable
+            kind = field.dataType
+        return Leaf(Cell(name, kind, nullable, path), node or {}, required)
+
+    def _schema(self, leaves: Sequence[Leaf]) -> dict[str, Any]:
+        kept = {
+            key: value
+            for key, value in self.source.root.items()
+            if key in KEPT_KEYWORDS or key.startswith("x-")
+        }
+        kept["properties"] = {leaf.cell.name: leaf.node for leaf in leaves}
+        required = [leaf.cell.name for leaf in leaves if leaf.required]
+        kept.pop("required", None)
+        return {**kept, "required": required} if required else kept
+
+    def _checked_keys(self, leaves: Sequence[Leaf], keys: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the keys under their new names."""
+        names = {leaf.cell.name for leaf in leaves}
+        found = tuple(keys.get(name, name) for name in self.keys)
+        given = self.rule.keys is not None
+        where = setting_of(self.rule.key, "__key_properties__" if given else None)
+        for name in found:
+            if name not in names and name not in self.failed:
+                match = nearest(name, names)
+                hint = f"did you mean {match!r}?" if match else ""
+                text = f"the key property {name!r} is not a property of the mapped stream"
+                self.problems.append(str(SettingsError(text, where=where, hint=hint)))
+        return found
+
+
+def _told(field: T.StructField) -> Mapping[str, Any]:
+    return spark_type_to_json_schema(field.dataType, field.nullable)
+
+
+def _transform(
+    leaves: Sequence[Leaf], condition: Condition | None, notes: Sequence[str]
+) -> Transform:
+    cells = tuple(leaf.cell for leaf in leaves if leaf.cell.path or leaf.cell.made)
+    made = dict.fromkeys(cell.made for cell in cells if cell.made is not None)
+    return Transform(cells, tuple(made), condition, tuple(notes))
+
+
+def _is_identity(leaves: Sequence[Leaf], source: _Source) -> bool:
+    """Return whether flattening has changed nothing."""
+    plain = all(leaf.cell.path == (leaf.cell.name,) for leaf in leaves if leaf.cell.path)
+    same = [leaf.node for leaf in leaves] == list(source.root.get("properties", {}).values())
+    return plain and same and not any(leaf.cell.finish for leaf in leaves)

@@ -1,0 +1,214 @@
+"""Maps and flattening as one Spark projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.types.record_text import quoted
+
+ERROR = "__map_error"
+"""Text column of a transform's result: why a row could not be mapped; null where it could."""
+
+_STAGED = "__map_filter"
+
+_Values = dict["Made", tuple[Column, Column | None]]
+Keep = Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A value computed for every row, which may fail.
+
+    Attributes:
+        label: Its name in errors.
+        data_type: Its type.
+        value: Makes its column.
+        error: Makes the column with the reason for a failure; None if it cannot fail.
+        reads: The source columns that it needs.
+        in_python: Whether it runs in Python.
+    """
+
+    label: str
+    data_type: T.DataType
+    value: Callable[[], Column]
+    error: Callable[[], Column | None]
+    reads: frozenset[str]
+    in_python: bool = False
+
+    @cached_property
+    def columns(self) -> tuple[Column, Column | None]:
+        """Its columns, made once: a load maps many batches, and each part is a call into Spark."""
+        return self.value(), self.error()
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """The condition for rows to keep.
+
+    Attributes:
+        made: The value that decides.
+        truth: Turns it into a boolean; None if it is one. Null counts as false.
+    """
+
+    made: Made
+    truth: Callable[[Column], Column] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A column of the result.
+
+    Attributes:
+        name: Its name.
+        data_type: Its type.
+        nullable: Whether it may be null.
+        path: The source column, and the fields that lead into it; empty if the value is computed.
+        made: The computed value that it is, or is a field of.
+        finish: The last step for that value (select a field, make JSON text).
+    """
+
+    name: str
+    data_type: T.DataType
+    nullable: bool = True
+    path: tuple[str, ...] = ()
+    made: Made | None = None
+    finish: Callable[[Column], Column] | None = None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Source columns it needs."""
+        return frozenset(self.path[:1]) if self.made is None else self.made.reads
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """The transform from the rows of one stream to one output.
+
+    Attributes:
+        cells: The columns of the result.
+        made: The values that may fail, in the order in which their errors are reported.
+        filter: Condition for rows to keep; None for all.
+        notes: Lines for the log.
+    """
+
+    cells: tuple[Cell, ...]
+    made: tuple[Made, ...] = ()
+    filter: Condition | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Source columns that are needed."""
+        filtered = frozenset[str]() if self.filter is None else self.filter.made.reads
+        made = (item.reads for item in self.made)
+        return filtered.union(*made, *(cell.reads for cell in self.cells))
+
+    def struct(self) -> T.StructType:
+        """Return the columns of the result, without `ERROR`."""
+        return T.StructType(
+            [T.StructField(cell.name, cell.data_type, cell.nullable) for cell in self.cells]
+        )
+
+    def log_lines(self) -> tuple[str, ...]:
+        """Return the lines for the log: which expressions run in Python, and why."""
+        return self.notes
+
+    def apply(
+        self,
+        frame: DataFrame,
+        keep: Keep = (),
+        bypass: str | None = None,
+        mark: str | None = None,
+    ) -> DataFrame:
+        """Map the rows of a frame.
+
+        Args:
+            frame: A frame with the columns of `reads`.
+            keep: Source columns to append unchanged; a mapping gives them new names.
+            bypass: Rows with a value in this column pass unmapped and unfiltered, without an
+            error; their other columns are null. Name it in `keep` to keep it in the result.
+            mark: Instead of `bypass`, for a transform with a filter: name of a column added to the
+            result. Rows that are filtered out are kept like bypassed rows; it is true in them and
+            null in all others.
+
+        Returns:
+            The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without
+            `mark`, rows that are filtered out are dropped; rows with an error are kept.
+        """
+        kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
+        values: _Values = {}
+        decides = [] if self.filter is None else [self.filter.made]
+        if self.filter is not None and self.filter.made.in_python:
+            others = {*kept.values(), *([bypass] if bypass else [])}
+            frame = _staged(frame, self.filter.made, self.reads | others)
+            staged = F.col(_STAGED)
+            values[self.filter.made] = (staged.getField("value"), staged.getField("error"))
+        for made in (*decides, *self.made):
+            if made not in values:
+                values[made] = made.columns
+        skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
+        if self.filter is not None:
+            stays = _passes(self.filter, *values[self.filter.made])
+            if mark is None:
+                frame = frame.filter(stays if skipped is None else skipped | stays)
+            else:
+                frame = frame.withColumn(mark, F.when(~stays, F.lit(True)))
+                skipped = F.col(quoted(mark)).isNotNull()
+                kept[mark] = mark
+        cells = [_cell(cell, values, skipped).alias(cell.name) for cell in self.cells]
+        error = _first_error(values, skipped).alias(ERROR)
+        return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
+
+
+def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
+    """Return the frame with a column for a value computed in Python, and its error.
+
+    Spark must neither push the filter below it nor fold it into what follows, or Python would
+    run twice; it moves nothing over a projection that is not deterministic.
+    """
+    value, error = made.columns
+    error = F.lit(None).cast("string") if error is None else error
+    both = F.struct(value.alias("value"), error.alias("error"))
+    staged = F.when(F.monotonically_increasing_id() >= 0, both).alias(_STAGED)
+    return frame.select(*(F.col(quoted(name)) for name in sorted(needed)), staged)
+
+
+def _first_error(values: _Values, skipped: Column | None) -> Column:
+    """Return the first error of a row, that of the filter before all others."""
+    told = [
+        F.concat(F.lit(f"{made.label}: "), error)
+        for made, (_, error) in values.items()
+        if error is not None
+    ]
+    if not told:
+        return F.lit(None).cast("string")
+    first = told[0] if len(told) == 1 else F.coalesce(*told)
+    return first if skipped is None else F.when(~skipped, first)
+
+
+def _passes(condition: Condition, value: Column, error: Column | None) -> Column:
+    """Return whether a row is kept; also if the condition fails for it."""
+    truth = value if condition.truth is None else condition.truth(value)
+    stays = F.coalesce(truth, F.lit(False))
+    return stays if error is None else error.isNotNull() | stays
+
+
+def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
+    column = at_path(cell.path) if cell.made is None else values[cell.made][0]
+    column = column if cell.finish is None else cell.finish(column)
+    # What is only copied is null in rows that are passed by.
+    return column if skipped is None or cell.made is None else F.when(~skipped, column)
+
+
+def at_path(path: Sequence[str]) -> Column:
+    """Return a column, or a field inside it."""
+    column = F.col(quoted(path[0]))
+    for name in path[1:]:
+        column = column.getField(name)
+    return column

@@ -1,0 +1,4 @@
+"""Settings: read from files and the environment, checked against one schema, documented.
+
+Imports only `shared.errors`. Everything may import it.
+"""

@@ -1,0 +1,443 @@
+"""The settings engine: checks values by their JSON Schema, reads them, and fills in defaults.
+
+The same functions serve the settings of both programs and the batch settings. They report every
+problem at once. `settings_kinds` holds the kinds of value and the way to declare a setting.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any, TypeAlias
+
+from shared.errors import SettingsError
+from shared.settings.units import byte_count, milliseconds
+
+Json: TypeAlias = Any
+"""A decoded JSON value, not checked yet."""
+
+Schema = Mapping[str, Any]
+Location = tuple[str | int, ...]
+
+INVALID: Any = object()
+"""Stands for a value that does not fit its schema, so that rules between settings skip it."""
+
+OTHER_SPELLING = "x-other-spelling"
+"""Marks a setting that is another spelling of a setting; lists of settings leave it out."""
+
+ALLOWED = "x-allowed"
+"""What may stand there, in words; the error then says this and not which keyword failed."""
+HIDDEN = "x-hidden"
+"""Marks a value that no message shows, whatever its type."""
+NEVER = "x-never"
+"""A `pattern` that text must not match, with `message` and `allowed` for the error."""
+UNIT = "x-unit"
+"""How text becomes the value of the first schema of `anyOf`: a key of `_PARSERS`."""
+WRONG = "x-wrong"
+"""The error of a value of a wrong type, in place of one that shows the value."""
+ENGINE_KEYWORDS = frozenset({ALLOWED, HIDDEN, NEVER, UNIT, WRONG})
+
+_SHOWN_CHARACTERS = 60
+_SHOWN_BITS = 256
+_SECRET_NAME = re.compile(r"passw|secret|token|credential|access.?key|api.?key", re.IGNORECASE)
+_HIDDEN_TEXT = "the value (hidden)"
+PASSWORD_IN_URL = re.compile(r"://[^/]*:(?![0-9]+(?:/|$)).*@")
+
+
+class InvalidSettingsError(SettingsError):
+    """One or more settings are wrong.
+
+    Args:
+        problems: Each problem as one line.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(" ".join(problem.split()) for problem in problems)
+        super().__init__("; ".join(self.problems))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and where in the settings.
+
+    Attributes:
+        path: Keys and indexes from the top; a dotted spelling is one key.
+        message: What is wrong, in words that fit behind the place.
+        value: The given value as text without secrets; None if there is none or it is hidden.
+        allowed: What may stand there instead.
+        nearest: The known key or value that the user may have meant.
+        wrong_value: The value itself does not fit (and not a key in it, or another setting).
+    """
+
+    path: Location
+    message: str
+    value: str | None = None
+    allowed: str | None = None
+    nearest: str | None = None
+    wrong_value: bool = False
+
+    @property
+    def text(self) -> str:
+        """Everything but the path, in one line."""
+        text = f"{self.message}; allowed: {self.allowed}" if self.allowed else self.message
+        text += f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        return " ".join(text.split())
+
+    def __str__(self) -> str:
+        return f"{place(self.path)}: {self.text}"
+
+
+Rule = Callable[[Mapping[str, Any]], Iterable[Problem]]
+"""A check between settings; it sees them before defaults, with INVALID for wrong values."""
+
+UnknownKey = Callable[[Schema, Location, Json], Problem | None]
+"""Describes a key that is not in the schema of its object, by schema, path and value."""
+
+
+def place(path: Sequence[str | int]) -> str:
+    """Write a path as an expression over `config`, e.g. `config['streams'][0]['name']`."""
+    return "config" + "".join(f"[{part!r}]" for part in path)
+
+
+def complete_settings(
+    schema: Schema, settings: Mapping[str, Any], rules: Sequence[Rule] = ()
+) -> dict[str, Any]:
+    """Check settings and fill in defaults.
+
+    Args:
+        schema: JSON Schema of the program.
+        settings: What the user gave, merged and normalized.
+        rules: Checks between settings.
+
+    Returns:
+        A new dictionary with every default at its place.
+
+    Raises:
+        InvalidSettingsError: With every problem found.
+    """
+    problems = list(schema_problems(schema, settings))
+    marked = _mark_invalid(settings, problems)
+    for rule in rules:
+        problems.extend(rule(marked))
+    if problems:
+        raise InvalidSettingsError(dict.fromkeys(str(problem) for problem in problems))
+    completed: dict[str, Any] = with_defaults(schema, settings)
+    return completed
+
+
+def with_defaults(schema: Schema, value: Json) -> Json:
+    """Copy a value and add the defaults that its schema names, at every depth."""
+    if isinstance(value, Mapping) and "properties" in schema:
+        result = dict(value)
+        for name, child in schema["properties"].items():
+            if name in result:
+                result[name] = with_defaults(child, result[name])
+            elif "default" in child:
+                result[name] = copy.deepcopy(child["default"])
+            elif "properties" in child:
+                result[name] = with_defaults(child, {})
+        return result
+    if isinstance(value, list) and "items" in schema:
+        return [with_defaults(schema["items"], item) for item in value]
+    return copy.deepcopy(value)
+
+
+def read(schema: Schema, value: Json) -> Json:
+    """Return a checked value with one type for each kind.
+
+    Durations become seconds, sizes bytes, lists tuples; objects with values of any plain type
+    hold text, as Spark reads it (`true`, `8`).
+    """
+    value = milliseconds(value) / 1000 if schema.get(UNIT) == "ms" else _parsed(schema, value)
+    kind = schema.get("anyOf", (schema,))[0].get("type")
+    if kind in ("integer", "number"):
+        return int(value) if kind == "integer" else float(value)
+    if isinstance(value, (list, tuple)) and "items" in schema:
+        return tuple(read(schema["items"], item) for item in value)
+    if not isinstance(value, Mapping):
+        return value
+    if is_text_block(schema):
+        return text_values(value)
+    known = schema.get("properties", {})
+    return {key: read(known.get(key, {}), item) for key, item in value.items()}
+
+
+def is_text_block(schema: Schema) -> bool:
+    """Tell whether an object takes any key with a plain value (`options`, `spark.conf`)."""
+    inner = schema.get("additionalProperties")
+    return isinstance(inner, Mapping) and set(inner.get("type", ())) == {
+        "string",
+        "number",
+        "boolean",
+    }
+
+
+def text_values(block: Mapping[str, Any]) -> dict[str, str]:
+    """Write the values of an object as text, as Spark reads them (`true`, `8`)."""
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in block.items()
+    }
+
+
+def schema_problems(
+    schema: Schema, value: Json, path: Location = (), unknown: UnknownKey | None = None
+) -> Iterator[Problem]:
+    """Yield everything in which a value differs from its schema.
+
+    Args:
+        schema: JSON Schema of the value.
+        value: What the user gave.
+        path: Its path from the top.
+        unknown: Describes an unknown key, or returns None to ignore it.
+
+    Raises:
+        ValueError: The schema has a keyword that this check does not know.
+    """
+    _reject_unknown_keywords(schema)
+    unknown = unknown or partial(_unknown_setting, schema)
+    fault = _fault(schema, path, value)
+    if fault is not None:
+        yield fault
+    elif isinstance(value, Mapping):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+        if others is False:
+            strange = (key for key in value if key not in known)
+            found = (unknown(schema, (*path, key), value[key]) for key in strange)
+            yield from (problem for problem in found if problem is not None)
+        for name in schema.get("required", ()):
+            if name not in value:
+                yield Problem(path, f"{name!r} is a required property")
+        others = others if isinstance(others, Mapping) else {}
+        for key, item in value.items():
+            yield from schema_problems(known.get(key, others), item, (*path, key), unknown)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from schema_problems(schema.get("items", {}), item, (*path, index), unknown)
+
+
+def _fault(schema: Schema, path: Location, value: Json) -> Problem | None:
+    """Say why a value does not fit, without a look at what an object or a list holds."""
+    never = schema.get(NEVER)
+    if never and isinstance(value, str) and re.search(never["pattern"], value):
+        text = _shown(schema, path, value)
+        return Problem(path, f"{text} {never['message']}", text, never["allowed"], None, True)
+    plain = schema.get("anyOf", (schema,))[0]
+    keyword = _broken(plain, _parsed(schema, value))
+    if keyword is None:
+        return None
+    if WRONG in schema:
+        return Problem(path, schema[WRONG], wrong_value=True)
+    text = _shown(schema, path, value)
+    near = _nearest_choice(value, schema["enum"]) if "enum" in schema else None
+    if ALLOWED in schema:
+        return Problem(path, f"{text} is not allowed", text, schema[ALLOWED], near, True)
+    return Problem(path, _text(keyword, plain, text), text, None, near, True)
+
+
+def _parsed(schema: Schema, value: Json) -> Json:
+    """Turn text into the value that the first schema of `anyOf` describes, if it fits the other."""
+    parse = _PARSERS.get(schema.get(UNIT, ""))
+    if parse is None or not isinstance(value, str):
+        return value
+    return parse(value) if _matches(value, schema["anyOf"][1]["pattern"]) else value
+
+
+_PARSERS: Mapping[str, Callable[[str], Json]] = {
+    "ms": milliseconds,
+    "bytes": byte_count,
+    "integer": int,
+    "boolean": lambda text: text.strip().lower() == "true",
+}
+
+
+def is_whole(value: Json) -> bool:
+    """Tell whether JSON would call a value an integer (`1.0` is one, `true` is not)."""
+    if isinstance(value, float):
+        return math.isfinite(value) and value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Json) -> bool:
+    """Tell whether a value is a finite number."""
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and is_finite
+
+
+def _is_object(value: Json) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+_TYPES: Mapping[str, Callable[[Json], bool]] = {
+    "object": _is_object,
+    "array": lambda value: isinstance(value, (list, tuple)),
+    "string": lambda value: isinstance(value, str),
+    "integer": is_whole,
+    "number": is_number,
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "any": lambda _: True,
+}
+
+
+def _matches(text: str, pattern: str) -> bool:
+    # In JSON Schema `$` is the end of the text; in Python a line break may follow.
+    exact = f"{pattern[:-1]}\\Z" if pattern.endswith("$") else pattern
+    return re.search(exact, text) is not None
+
+
+def _all_differ(items: Sequence[Json], _: bool) -> bool:
+    return len({json.dumps(item, sort_keys=True) for item in items}) == len(items)
+
+
+_KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
+    "enum": ("any", lambda value, limit: value in limit, "is not one of {choices}"),
+    "minimum": ("number", operator.ge, "is less than the minimum of {limit}"),
+    "exclusiveMinimum": ("number", operator.gt, "must be greater than {limit}"),
+    "maximum": ("number", operator.le, "is greater than the maximum of {limit}"),
+    "multipleOf": ("number", lambda value, limit: value % limit == 0, "breaks the rule {keyword}"),
+    "minLength": ("string", lambda value, limit: len(value) >= limit, "must not be empty"),
+    "pattern": ("string", _matches, "is not {meaning}"),
+    "minItems": (
+        "array",
+        lambda value, limit: len(value) >= limit,
+        "must have at least {limit} item(s)",
+    ),
+    "uniqueItems": ("array", _all_differ, "must not hold the same item twice"),
+}
+"""Keyword → the type it applies to, its test, and the error of a value that fails it."""
+
+_SUPPORTED = frozenset(_KEYWORDS) | {
+    *("type", "items", "properties", "additionalProperties", "required", "secret"),
+    *("$schema", "title", "description", "default", "examples", "format"),
+}
+
+
+def _reject_unknown_keywords(schema: Schema) -> None:
+    supported = _SUPPORTED | {"anyOf"} if UNIT in schema else _SUPPORTED
+    unknown = sorted(key for key in schema.keys() - supported if not key.startswith("x-"))
+    if unknown:
+        raise ValueError(f"the keyword {unknown[0]!r} is not supported in a schema of settings")
+
+
+def _broken(schema: Schema, value: Json) -> str | None:
+    """Return the first keyword that a value does not fit."""
+    types = _type_names(schema)
+    if types and not any(_TYPES[name](value) for name in types):
+        return "type"
+    for keyword, (kind, holds, _) in _KEYWORDS.items():
+        if keyword in schema and _TYPES[kind](value) and not holds(value, schema[keyword]):
+            return keyword
+    return None
+
+
+def _type_names(schema: Schema) -> tuple[str, ...]:
+    types = schema.get("type", ())
+    return (types,) if isinstance(types, str) else tuple(types)
+
+
+def _text(keyword: str, schema: Schema, shown_value: str) -> str:
+    if keyword == "type":
+        return f"{shown_value} is not of type {', '.join(map(repr, _type_names(schema)))}"
+    limit = schema[keyword]
+    words = {
+        "limit": limit,
+        "keyword": repr(keyword),
+        "choices": ", ".join(map(repr, limit)) if keyword == "enum" else "",
+        "meaning": schema.get("x-pattern-meaning", repr(limit)),
+    }
+    text = _KEYWORDS[keyword][2].format(**words)
+    return text if keyword == "minLength" else f"{shown_value} {text}"
+
+
+def _nearest_choice(value: Json, choices: Sequence[Json]) -> str | None:
+    if not isinstance(value, str) or not value:
+        return None
+    words = [word for word in choices if isinstance(word, str)]
+    # Short forms (`gz`) are too far from the word for a measure of likeness.
+    longer = (word for word in words if word.startswith(value.lower()))
+    return nearest(value, words) or next(longer, None)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """Find the known name closest to a mistyped one; None if none is as like as `cutoff`."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def declared_names(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield every declared setting, parents first, with its dotted name (`streams[].name`)."""
+    for name, child in schema.get("properties", {}).items():
+        yield prefix + name, child
+        yield from declared_names(child, f"{prefix}{name}.")
+        if "properties" in child.get("items", {}):
+            yield from declared_names(child["items"], f"{prefix}{name}[].")
+
+
+def _unknown_setting(root: Schema, schema: Schema, path: Location, _: Json) -> Problem:
+    """Say which declared setting an unknown key may stand for."""
+    key, siblings = str(path[-1]), list(schema.get("properties", {}))
+    match = nearest(key, siblings)
+    if match is None:
+        # The key may be right and only its place wrong (`master` for `spark.master`).
+        elsewhere = {re.split(r"[.\]]+", name)[-1]: name for name, _ in declared_names(root)}
+        match = elsewhere.get(nearest(key, elsewhere) or "")
+    known = f"unknown setting; known are {', '.join(map(repr, siblings))}"
+    return Problem(path, "unknown setting" if match else known, nearest=match)
+
+
+def _mark_invalid(settings: Mapping[str, Any], problems: Iterable[Problem]) -> dict[str, Any]:
+    marked: dict[str, Any] = copy.deepcopy(dict(settings))
+    wrong = (problem.path for problem in problems if problem.wrong_value and problem.path)
+    for path in sorted(wrong, key=len, reverse=True):
+        parent: Json = marked
+        for part in path[:-1]:
+            parent = parent[part]
+        parent[path[-1]] = INVALID
+    return marked
+
+
+def holds_secret(schema: Schema) -> bool:
+    """Tell whether a setting, or one below it, is secret."""
+    below = [*schema.get("properties", {}).values(), schema.get("items")]
+    below.append(schema.get("additionalProperties"))
+    return bool(schema.get("secret")) or any(
+        holds_secret(child) for child in below if isinstance(child, Mapping)
+    )
+
+
+def _shown(schema: Schema, path: Location, value: Json) -> str:
+    names = [part for part in path if isinstance(part, str)]
+    is_secret = holds_secret(schema) or (names and _SECRET_NAME.search(names[-1]))
+    is_plain = not isinstance(value, (Mapping, list, tuple))
+    return _HIDDEN_TEXT if schema.get(HIDDEN) or (is_secret and is_plain) else shown(value)
+
+
+def shown(value: Json) -> str:
+    """Write a value for a message: short, without what may be secret in a URL."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return "an enormous number"
+    text = repr(redacted(value) if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def redacted(url: str) -> str:
+    """Return a path or URL without user, password and query."""
+    if "://" not in url:
+        return url
+    without_user = re.sub(r"://.*@", "://***@", url) if PASSWORD_IN_URL.search(url) else url
+    return re.sub(r"\?.*", "?***", without_user)

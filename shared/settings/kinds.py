@@ -1,0 +1,271 @@
+"""How a setting is declared: as a field of a frozen dataclass, with the JSON Schema of its kind.
+
+    @dataclass(frozen=True)
+    class SpoolSettings:
+        bytes: int = setting(at_least(MIB), "How many bytes may wait there.", default=256 * MIB)
+
+`schema_of` builds the JSON Schema of such a class. `settings_check` checks values by it and reads
+them into the types of the class. `settings_docs` writes the tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from shared.settings.checking import (
+    ALLOWED,
+    ENGINE_KEYWORDS,
+    HIDDEN,
+    NEVER,
+    PASSWORD_IN_URL,
+    UNIT,
+    WRONG,
+    Json,
+    read,
+)
+from shared.settings.units import (
+    DURATION_PATTERN,
+    DURATION_UNITS,
+    SIZE_PATTERN,
+    duration_text,
+    size_text,
+)
+
+Schema = dict[str, Any]
+Side = Literal["tap", "target"]
+
+LARGEST_COUNT = 2**63 - 1
+LONGEST_MS = 365 * DURATION_UNITS["d"]
+LARGEST_BYTES = 2**60
+_WHOLE_TEXT = "^ *[0-9]{1,19} *$"
+_FLAG_TEXT = "^ *([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]) *$"
+
+TEXT: Schema = {"type": "string", "minLength": 1}
+ANY_TEXT: Schema = {"type": "string"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+NAMES: Schema = {**TEXTS, "uniqueItems": True}
+SWITCH: Schema = {"type": "boolean"}
+SECRET_VALUES: Schema = {
+    "type": "object",
+    "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
+}
+"""Any keys, with values that are read as text."""
+
+
+def at_least(minimum: int) -> Schema:
+    """Return the kind of whole numbers from `minimum` on."""
+    return {"type": "integer", "minimum": minimum}
+
+
+def count(largest: int = LARGEST_COUNT) -> Schema:
+    """Return the kind of whole numbers of at least 1."""
+    allowed = f"a whole number from 1 to {largest}"
+    return {"type": "integer", "minimum": 1, "maximum": largest, ALLOWED: allowed}
+
+
+def choice(values: Iterable[str]) -> Schema:
+    """Return the kind that is one of some words."""
+    words = list(values)
+    return {"type": "string", "enum": words, ALLOWED: ", ".join(map(repr, words))}
+
+
+def listing(items: Schema, allowed: str, shortest: int = 0) -> Schema:
+    """Return the kind that is a list of another kind."""
+    bound = {"minItems": shortest} if shortest else {}
+    return {"type": "array", "items": items, **bound, ALLOWED: allowed}
+
+
+def _or_text(kind: Schema, pattern: str, unit: str, allowed: str) -> Schema:
+    about = ("description", "default")
+    plain = {key: value for key, value in kind.items() if key not in (ALLOWED, *about)}
+    text = {"type": "string", "pattern": pattern}
+    kept = {key: kind[key] for key in about if key in kind}
+    return {"anyOf": [plain, text], UNIT: unit, ALLOWED: allowed, **kept}
+
+
+FLAG: Schema = {**SWITCH, ALLOWED: "true or false"}
+WORD: Schema = {**TEXT, ALLOWED: "text that is not empty"}
+OPTIONS: Schema = {"type": "object", HIDDEN: True, ALLOWED: "an object"}
+"""Any object; its values may be secret."""
+DURATION: Schema = _or_text(
+    {"type": "number", "minimum": 1, "maximum": LONGEST_MS},
+    DURATION_PATTERN,
+    "ms",
+    f"a time from 1ms to {duration_text(LONGEST_MS)}: milliseconds, "
+    "or a number with ms, s, m, h, d or the long words",
+)
+"""Milliseconds, or text with a unit; read as seconds."""
+SIZE: Schema = _or_text(
+    {"type": "integer", "minimum": 1, "maximum": LARGEST_BYTES},
+    SIZE_PATTERN,
+    "bytes",
+    f"a size from 1 B to {size_text(LARGEST_BYTES)}: whole bytes, "
+    "or a number with B, KB, MB, GB, TB (by 1000), KiB, MiB, GiB, TiB (by 1024)",
+)
+"""Bytes, or text with a unit; read as bytes."""
+LOCATION: Schema = {
+    "type": "string",
+    "pattern": r"^(?!\s)(?!://)(?!.*://$)(?!.*://[^/]*:(?![0-9]+(?:/|$)).*@)"
+    r"[^\u0000-\u001f\u007f]*[^\s\u0000-\u001f\u007f]$",
+    ALLOWED: "a path or URL",
+    NEVER: {
+        "pattern": PASSWORD_IN_URL.pattern,
+        "message": "holds a password",
+        "allowed": "a URL without password; credentials come from options or the environment",
+    },
+}
+"""A path, or a URL without a password."""
+PREFIX: Schema = {
+    "type": "string",
+    "pattern": r"^(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\\u0000-\u001f\u007f]*$",
+    ALLOWED: "text without a leading '/', '..' as a folder, backslashes, control characters",
+}
+"""The beginning of a file name."""
+
+
+def in_properties(kind: Schema) -> Schema:
+    """Return the kind as dotted keys take it: numbers and booleans may be text."""
+    patterns = {"integer": _WHOLE_TEXT, "boolean": _FLAG_TEXT}
+    name = kind.get("type")
+    return _or_text(kind, patterns[name], name, kind[ALLOWED]) if name in patterns else kind
+
+
+def exported(kind: Schema) -> Schema:
+    """Return a kind as other programs read it, without the keywords of this engine."""
+    plain = {key: value for key, value in kind.items() if key not in ENGINE_KEYWORDS}
+    return plain | ({"items": exported(plain["items"])} if "items" in plain else {})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Field:
+    """A declared setting.
+
+    Attributes:
+        path: Its keys from the top of its block.
+        schema: Its JSON Schema, with description and default.
+        attribute: Its name in the dataclass.
+        owner: The strategy or policy that has it; None if all have it.
+        dotted: Its dotted spelling, if that is not the path.
+        side: The only program that has it; None for both.
+        required: Whether it must be given.
+    """
+
+    path: tuple[str, ...]
+    schema: Schema
+    attribute: str = ""
+    owner: str | None = None
+    dotted: str | None = None
+    side: Side | None = None
+    required: bool = False
+
+    @property
+    def key(self) -> str:
+        """The last key of the path."""
+        return self.path[-1]
+
+    @property
+    def description(self) -> str:
+        """What the setting does, with the strategy or policy that has it."""
+        text = str(self.schema["description"])
+        return f"({self.owner}) {text}" if self.owner else text
+
+    @property
+    def default(self) -> Json:
+        """The default as a user would write it; None if it has none."""
+        return self.schema.get("default")
+
+
+def setting(
+    kind: Schema,
+    description: str,
+    *,
+    default: Json = None,
+    unset: Json = None,
+    key: str = "",
+    required: bool = False,
+    repr: bool = True,
+    owner: str | None = None,
+    dotted: str | None = None,
+    side: Side | None = None,
+    **keywords: Json,
+) -> Any:
+    """Declare a setting, as the default of a dataclass field.
+
+    Args:
+        kind: JSON Schema of its values.
+        description: What it does, for schema and documentation.
+        default: As a user would write it; None if it has none.
+        unset: Value of the field if nothing is given and there is no default, or it differs.
+        key: Its dotted path in the block, if that is not the name of the field.
+        required: Whether it must be given.
+        repr: Whether the dataclass shows it.
+        owner: The strategy or policy that has it.
+        dotted: Its dotted spelling, if that is not the path.
+        side: The only program that has it.
+        keywords: More keywords of JSON Schema, such as `examples` and `secret`.
+    """
+    schema = {**kind, **keywords, "description": description}
+    if default is not None:
+        schema["default"] = default
+    path = tuple(key.split(".")) if key else ()
+    found = Field(path, schema, "", owner, dotted, side, required)
+    more: dict[str, Any] = {"repr": repr, "metadata": {"setting": found}}
+    if required:
+        return dataclasses.field(**more)
+    value = read(schema, default) if unset is None and default is not None else unset
+    if isinstance(value, dict):
+        return dataclasses.field(default_factory=lambda: dict(value), **more)
+    return dataclasses.field(default=value, **more)
+
+
+def fields_of(owner: type) -> tuple[Field, ...]:
+    """Return the settings that a dataclass declares."""
+    declared = (field for field in dataclasses.fields(owner) if "setting" in field.metadata)
+    return tuple(
+        dataclasses.replace(
+            field.metadata["setting"],
+            path=field.metadata["setting"].path or (field.name,),
+            attribute=field.name,
+        )
+        for field in declared
+    )
+
+
+def schema_of(owner: type, description: str = "", **defaults: Json) -> Schema:
+    """Build the JSON Schema of the settings that a dataclass declares.
+
+    Args:
+        owner: The dataclass.
+        description: Of the block.
+        defaults: Defaults that differ from those of the fields.
+    """
+    fields = fields_of(owner)
+    schema = object_of({field.path: field.schema for field in fields})
+    for name, default in defaults.items():
+        schema["properties"][name] = {**schema["properties"][name], "default": default}
+    required = [field.key for field in fields if field.required]
+    schema |= {"required": required} if required else {}
+    return schema | ({"description": description} if description else {})
+
+
+def object_of(properties: Mapping[tuple[str, ...], Schema]) -> Schema:
+    """Nest properties by their paths, in objects that take no other keys."""
+    nested: dict[str, Schema] = {}
+    for path, schema in properties.items():
+        if len(path) == 1:
+            nested[path[0]] = schema
+        else:
+            below = {other[1:]: item for other, item in properties.items() if other[0] == path[0]}
+            nested[path[0]] = object_of(below)
+    return {"type": "object", "properties": nested, "additionalProperties": False}
+
+
+def block(schema: Schema) -> Schema:
+    """Let the error of a block that is not an object hide its value, which may be a secret."""
+    children = {
+        name: block(child) if "properties" in child else child
+        for name, child in schema["properties"].items()
+    }
+    return {**schema, "properties": children, WRONG: "must be an object"}

@@ -1,0 +1,373 @@
+"""Read settings from files, the environment and `.env`, and merge them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.settings.checking import InvalidSettingsError, Json, Schema, holds_secret, nearest
+
+Keys = tuple[str, ...]
+
+KEEP = "x-as-it-is"
+"""Marks an object that keeps its keys and nulls as they are."""
+
+ENV = "ENV"
+DOTENV = Path(".env")
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
+_BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
+_DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
+_NOT_SETTINGS = frozenset({"LOGLEVEL", "LOG_FORMAT"})
+
+
+def load_settings(
+    schema: Schema,
+    sources: Sequence[str],
+    env_prefix: str,
+    environ: Mapping[str, str],
+    dotenv: Path = DOTENV,
+) -> dict[str, Any]:
+    """Read and merge settings; `settings_check.complete_settings` checks them.
+
+    Args:
+        schema: JSON Schema of the program.
+        sources: File paths, later ones overriding earlier ones, and `ENV`, which overrides files.
+        env_prefix: E.g. `TAP_SPARK_`.
+        environ: Environment variables.
+        dotenv: Read together with `ENV`, if it exists; real variables override it.
+
+    Returns:
+        The merged settings: objects merged at every depth, everything else replaced.
+
+    Raises:
+        InvalidSettingsError: A file cannot be read, or a variable cannot be understood.
+    """
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for source in (name for name in sources if name != ENV):
+        try:
+            merged = merge(merged, normalize(schema, read_json_object(Path(source))))
+        except ValueError as error:
+            problems.append(f"config file {source!r}: {error}")
+    if ENV in sources:
+        try:
+            variables = {**read_dotenv(dotenv), **environ}
+        except ValueError as error:
+            problems.append(f"{str(dotenv)!r}: {error}")
+            variables = dict(environ)
+        from_env, env_problems = environment_settings(schema, env_prefix, variables)
+        problems += env_problems
+        merged = merge(merged, from_env)
+    if problems:
+        raise InvalidSettingsError(problems)
+    return merged
+
+
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two objects at every depth; a null in `new` resets the setting to its default."""
+    result = dict(old)
+    for key, value in new.items():
+        if isinstance(value, _AsItIs):
+            result[key] = _laid_over(result.get(key), value)
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            below = result.get(key)
+            result[key] = merge(below if isinstance(below, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+class _AsItIs(dict[str, Any]):
+    """An object that keeps its nulls."""
+
+
+def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
+    """Lay one object over another; its entries come last, because the last one wins."""
+    below = old if isinstance(old, Mapping) else {}
+    result = _AsItIs((key, value) for key, value in below.items() if key not in new)
+    for key, value in new.items():
+        known = below.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            result[key] = {**known, **value}
+        else:
+            result[key] = value
+    return result
+
+
+def is_free_form(schema: Schema) -> bool:
+    """Tell whether an object takes any key (`options`, `spark.conf`)."""
+    return isinstance(schema.get("additionalProperties"), Mapping) and "properties" not in schema
+
+
+def normalize(schema: Schema, value: Json) -> Json:
+    """Turn every accepted spelling into the one that the schema describes.
+
+    Objects marked by `KEEP` stay as they are. Elsewhere dotted keys (`spark.master`) become nested
+    objects, nested objects in free-form settings become dotted keys (`spark.conf`), and nulls
+    inside array items are dropped.
+    """
+    if isinstance(value, Mapping) and schema.get(KEEP):
+        return _AsItIs(value)
+    if isinstance(value, Mapping) and is_free_form(schema):
+        inner = schema["additionalProperties"]
+        return _named(inner, value) if "properties" in inner else dict(_flattened(value))
+    if isinstance(value, Mapping) and "properties" in schema:
+        return _nested(schema["properties"], value)
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        items = (normalize(schema["items"], item) for item in value)
+        return [merge({}, item) if isinstance(item, Mapping) else item for item in items]
+    return value
+
+
+def _nested(properties: Mapping[str, Schema], value: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        head, _, rest = key.partition(".")
+        if key not in properties and rest and properties.get(head, {}).get("type") == "object":
+            key, item = head, {rest: item}  # noqa: PLW2901
+        item = normalize(properties.get(key, {}), item)  # noqa: PLW2901
+        if isinstance(item, _AsItIs):
+            item = _laid_over(result.get(key), item)  # noqa: PLW2901
+        elif isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
+            item = {**merge(result[key], item), **_nulls(item)}  # noqa: PLW2901
+        result[key] = item
+    return result
+
+
+def _named(schema: Schema, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Normalize an object of objects by names that the user chose and that may contain dots."""
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        name, _, rest = key.rpartition(".")
+        if not isinstance(item, Mapping) and name and rest in schema["properties"]:
+            key, item = name, {rest: item}  # noqa: PLW2901
+        item = normalize(schema, item)  # noqa: PLW2901
+        if isinstance(item, Mapping) and isinstance(result.get(key), Mapping):
+            item = merge(result[key], item)  # noqa: PLW2901
+        result[key] = item
+    return result
+
+
+def _nulls(value: Mapping[str, Any]) -> dict[str, None]:
+    return {key: None for key, item in value.items() if item is None}
+
+
+def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _flattened(item, f"{prefix}{key}.")
+        else:
+            yield prefix + key, item
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        ValueError: With what is wrong, in words that fit behind the file's name.
+    """
+    try:
+        return json_object(path.read_bytes())
+    except FileNotFoundError:
+        raise ValueError("the file does not exist") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+
+
+def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
+    """Read text that is one JSON object.
+
+    Args:
+        data: The text, in an encoding of Unicode.
+        unique_keys: Reject an object that gives a key twice; otherwise the last one counts.
+
+    Raises:
+        ValueError: With what is wrong, in one line.
+    """
+    pairs = _without_doubles if unique_keys else None
+    try:
+        value = json.loads(data, object_pairs_hook=pairs, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise ValueError("not valid JSON: not Unicode text") from None
+    except RecursionError:
+        raise ValueError("not valid JSON: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        at = f"at line {error.lineno}, column {error.colno}"
+        raise ValueError(f"not valid JSON: {error.msg} {at}") from None
+    if not isinstance(value, dict):
+        raise ValueError("must hold one JSON object")
+    return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} is given twice in one object")
+        result[key] = item
+    return result
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"not valid JSON: {name} is not a JSON value")
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """Read `KEY=VALUE` lines; with quotes, `export` and comments, without expansion.
+
+    Raises:
+        ValueError: A line cannot be understood; the error names it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8 text") from None
+    result: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _DOTENV_LINE.match(line)
+        if match is None:
+            raise ValueError(f"line {number} is not KEY=VALUE")
+        result[match.group(1)] = _dotenv_value(match.group(2), number)
+    return result
+
+
+def _dotenv_value(text: str, number: int) -> str:
+    quote = text[:1]
+    if quote not in ("'", '"'):
+        return re.sub(r"(^|\s+)#.*$", "", text)
+    pattern = r"'([^']*)'" if quote == "'" else r'"((?:[^"\\]|\\.)*)"'
+    match = re.fullmatch(pattern + r"\s*(?:#.*)?", text)
+    if match is None:
+        raise ValueError(f"line {number} has no closing quote")
+    if quote == "'":
+        return match.group(1)
+    escapes = {"n": "\n", "t": "\t", "r": "\r"}
+    return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), match.group(1))
+
+
+def environment_settings(
+    schema: Schema, prefix: str, variables: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings in environment variables.
+
+    Args:
+        schema: JSON Schema of the program.
+        prefix: E.g. `TAP_SPARK_`; nested keys follow joined by `__`.
+        variables: Names and values; an empty value means not set.
+
+    Returns:
+        The settings, and one line for each variable that cannot be understood.
+    """
+    names = dict(_variable_names(schema))
+    found: list[tuple[Keys, Any]] = []
+    problems: list[str] = []
+    for variable in sorted(variables):
+        name = variable.removeprefix(prefix)
+        text = variables[variable]
+        if name == variable or not text or name.startswith("_") or name in _NOT_SETTINGS:
+            continue
+        location = _locate(names, name)
+        if location is None:
+            match = nearest(name, names)
+            hint = f"; did you mean {prefix}{match}?" if match else ""
+            problems.append(f"environment {variable}: unknown setting{hint}")
+            continue
+        try:
+            found.append((location, coerce(schema_at(schema, location), text)))
+        except ValueError as error:
+            problems.append(f"environment {variable}: {error}")
+    result: dict[str, Any] = {}
+    for location, value in sorted(found, key=lambda item: len(item[0])):
+        result = merge(result, normalize(schema, _wrapped(location, value)))
+    return result, problems
+
+
+def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Keys]]:
+    for name, child in schema.get("properties", {}).items():
+        location = (*above, name)
+        # Meltano joins nested settings by one underscore; `__` is the documented spelling.
+        yield "_".join(location).upper(), location
+        yield "__".join(location).upper(), location
+        yield from _variable_names(child, location)
+        if is_free_form(child):
+            yield "__".join(location).upper() + "__", location
+
+
+def _locate(names: Mapping[str, Keys], name: str) -> Keys | None:
+    if name.upper() in names and not name.endswith("__"):
+        return names[name.upper()]
+    for start in (known for known in names if known.endswith("__")):
+        key = name[len(start) :].replace("__", ".")
+        if name.upper().startswith(start) and key:
+            return (*names[start], key.lower() if key.isupper() else key)
+    return None
+
+
+def schema_at(schema: Schema, location: Iterable[str]) -> Schema:
+    """Find the schema of a declared or free-form setting."""
+    for part in location:
+        schema = (
+            schema["additionalProperties"] if is_free_form(schema) else schema["properties"][part]
+        )
+    return schema
+
+
+def _wrapped(location: Keys, value: Json) -> Json:
+    for part in reversed(location):
+        value = {part: value}
+    return value
+
+
+def coerce(schema: Schema, text: str) -> Json:
+    """Turn a variable's text into a value of the type its schema asks for.
+
+    Returns:
+        The value; the text itself if it fits no type, for the check to report.
+
+    Raises:
+        ValueError: The schema needs JSON and the text is not JSON.
+    """
+    declared = schema.get("type", "string")
+    types = [declared] if isinstance(declared, str) else list(declared)
+    if "array" in types or "object" in types:
+        if "string" in types and not text.lstrip().startswith(("[", "{")):
+            return text
+        return _json_value(schema, text)
+    if "string" in types:
+        return text
+    if "boolean" in types:
+        return _BOOLEANS.get(text.strip().lower(), text)
+    return _number(text, whole="number" not in types)
+
+
+def _json_value(schema: Schema, text: str) -> Json:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = "" if holds_secret(schema) else f" at column {error.colno}"
+        raise ValueError(f"not valid JSON: {error.msg}{where}") from None
+
+
+def _number(text: str, *, whole: bool) -> Json:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    is_finite = number - number == 0
+    return text if whole or not is_finite else number

@@ -1,0 +1,70 @@
+"""The Spark configuration of our sessions. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from shared.spark.spark_settings import SparkSettings
+
+POOLS_FILE = Path(__file__).with_name("fair_scheduler.xml")
+SQL_DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",
+    # Upper and lower case as stream maps expect them.
+    "spark.sql.icu.caseMappings.enabled": "true",
+}
+"""What every session has, also one of a Spark Connect server that others started."""
+
+KEPT_FOR_PAGES = {
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+}
+"""Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
+executions and 100000 tasks, which in a long run are most of the driver's memory."""
+
+_ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
+"""Masters for which Spark makes a secret by itself."""
+
+
+def executors_share_disk(settings: SparkSettings) -> bool:
+    """Return whether the executors see the files that this process writes to local disk."""
+    return (settings.remote or settings.master).startswith("local")
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """Return the Spark configuration of a session: our defaults, then the user's `spark.conf`.
+
+    Args:
+        settings: The `spark` block.
+    """
+    conf = {
+        "spark.app.name": settings.app_name,
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Streams that are read or loaded at the same time share the cores.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": POOLS_FILE.as_uri(),
+        **SQL_DEFAULTS,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    }
+    if executors_share_disk(settings):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+    if _ONE_PROCESS.fullmatch(settings.remote or settings.master):
+        # Others on this machine reach the ports, too. Java makes a secret that never leaves it.
+        conf["spark.authenticate"] = "true"
+    if settings.packages:
+        conf["spark.jars.packages"] = ",".join(settings.packages)
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    if settings.conf.get("spark.ui.enabled", "false").lower() != "true":
+        conf |= KEPT_FOR_PAGES
+    conf |= settings.conf
+    conf["spark.master"] = settings.remote or settings.master
+    return conf

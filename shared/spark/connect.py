@@ -1,0 +1,70 @@
+"""Connect to a Spark Connect server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from shared.errors import SparkStartError, Where
+from shared.spark.conf import SQL_DEFAULTS
+from shared.spark.spark_settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECT_SECONDS = 10.0
+CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
+
+
+def require_connect() -> None:
+    """Check that what Spark Connect needs is installed.
+
+    Raises:
+        SparkStartError: It is not.
+    """
+    try:
+        import pyspark.sql.connect.session  # noqa: F401, PLC0415
+    except Exception as error:
+        raise SparkStartError(
+            f"Spark Connect needs packages that are not installed: {first_line(error)}",
+            where=Where(setting="spark.remote"),
+            hint="run `pip install 'singer-spark[connect]'`",
+        ) from error
+
+
+def connect(url: str, settings: SparkSettings) -> SparkSession:
+    """Connect to a server.
+
+    Args:
+        url: `sc://host:port`, with parameters.
+        settings: What to set in the session.
+
+    Raises:
+        SparkStartError: Nobody answers there.
+    """
+    import grpc  # noqa: PLC0415
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+
+    # Asked first with a limit of our own: Spark's client would try again for many minutes.
+    with contextlib.closing(DefaultChannelBuilder(url).toChannel()) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise SparkStartError(
+                f"no Spark Connect server answers at {url.partition(';')[0]}",
+                where=Where(setting="spark.remote"),
+                hint="check host, port and network",
+            ) from None
+    os.environ[CONNECT_FLAG] = "1"
+    session = SparkSession.builder.remote(url).create()
+    for key, value in {**SQL_DEFAULTS, **settings.conf}.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session  # type: ignore[return-value]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

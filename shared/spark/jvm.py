@@ -1,0 +1,347 @@
+"""Spark's Java process: its start, its output, and its end.
+
+It is started without Spark's launcher script, which runs a Java process of its own first, and
+with its classpath spelled out in a fixed order, so that a class archive fits (`class_archive`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import logging
+import os
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from shared.errors import SparkStartError
+from shared.spark.class_archive import archive_options
+from shared.spark.java import find_java
+from shared.storage.owned_folders import OwnedFolder, remove_stale
+
+POLL_SECONDS = 0.02
+ORDERLY_SECONDS = 10.0
+FOLDER_PREFIX = "singer-spark-"
+PROPERTIES = "spark.properties"
+LOG4J_FILE = Path(__file__).with_name("log4j2.properties")
+SERIAL_GC_CPUS = 2
+
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+"""What Spark 4.1's launcher opens (org.apache.spark.launcher.JavaModuleOptions)."""
+
+_SPARK_OPTIONS = (
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--enable-native-access=ALL-UNNAMED",
+)
+_START_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:-UsePerfData",
+    "-Xlog:disable",
+    # For frames of many columns Spark makes methods above the 8000 bytes up to which Java compiles
+    # by default: interpreted, they took twice as long.
+    "-XX:-DontCompileHugeMethods",
+    # Hotter code than usual before the slow compiler runs: it would take a core at start-up.
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=20000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=80000",
+)
+_TOLD = re.compile(r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception")
+_PYTHON_TRACE = "Traceback (most recent call last)"
+_THROWN = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
+_KEPT_LINES = 200
+_log = logging.getLogger(__name__)
+
+
+class Tracebacks:
+    """Tells lines of Python tracebacks, which Spark's workers print beside raising the error."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def __call__(self, line: str) -> bool:
+        """Return whether a line is part of one; its last line is the first that is not indented."""
+        was_inside = self._inside
+        self._inside = line.startswith(_PYTHON_TRACE) or (was_inside and line[:1] in ("", " "))
+        return was_inside or self._inside
+
+
+class Jvm:
+    """A running Java process that serves py4j.
+
+    Attributes:
+        port: Where its gateway listens (loopback).
+        secret: What a client must send first.
+        folder: Its temporary files; removed when it ends, or else by the next start.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], owned: OwnedFolder) -> None:
+        self.port = 0
+        self.secret = ""
+        self.folder = owned.path
+        self._owned = owned
+        self._process = process
+        self._ready = False
+        self._said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        assert process.stdout is not None  # noqa: S101
+        self._listener = threading.Thread(
+            target=self._listen, args=(process.stdout,), name="spark-output", daemon=True
+        )
+        self._listener.start()
+        # For callers that forget to end it; Java would go, its folder would stay.
+        atexit.register(self.close)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def wait_ready(self, connection_file: Path) -> None:
+        """Wait until the gateway listens.
+
+        Raises:
+            SparkStartError: The process ended instead.
+        """
+        while not connection_file.exists():
+            if not self.alive:
+                self._listener.join(timeout=1)
+                raise SparkStartError(f"Java ended while Spark was starting: {self.last_words()}")
+            time.sleep(POLL_SECONDS)
+        # The file appears whole: Spark renames it into place.
+        data = connection_file.read_bytes()
+        self.port, length = struct.unpack("!ii", data[:8])
+        self.secret = data[8 : 8 + length].decode()
+        self._ready = True
+        # It has been read; a killed run would leave the folder behind.
+        (self.folder / PROPERTIES).unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        """Return the line that explains best why the process ended."""
+        lines = [line for line in self._said if line.strip()]
+        told = [line for line in lines if _TOLD.search(line)]
+        line = (told or lines[-1:] or [f"exit code {self._process.returncode}"])[0].strip()
+        return _THROWN.sub("", line)
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        """Pass on the output of the process; during its start only keep it for `last_words`."""
+        is_trace = Tracebacks()
+        for raw in stream:
+            line = raw.decode(errors="replace").rstrip()
+            self._said.append(line)
+            quiet = is_trace(line) or not self._ready
+            _log.log(logging.DEBUG if quiet else logging.INFO, "Spark: %s", line)
+
+    def close(self, orderly: bool = False, seconds: float = ORDERLY_SECONDS) -> None:
+        """End the process and remove its temporary files; safe to call twice.
+
+        Args:
+            orderly: Let Java run its shutdown hooks first.
+            seconds: How long they may take.
+        """
+        atexit.unregister(self.close)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        if orderly:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+        self._owned.close()
+
+
+def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm, Path]:
+    """Start Java with Spark's gateway, without waiting for it.
+
+    Args:
+        conf: The whole Spark configuration.
+        environ: The environment to start it with.
+
+    Returns:
+        The process, and the file its gateway's address will appear in.
+
+    Raises:
+        SparkStartError: Java was not found or cannot be executed, or there is no
+            temporary folder.
+    """
+    try:
+        owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)
+    except OSError as error:
+        raise SparkStartError(
+            f"cannot create a temporary folder: {error}",
+            hint="free some space, or set TMPDIR to a folder that can be written",
+        ) from error
+    connection_file = owned.path / "gateway"
+    try:
+        properties = _write_properties(owned.path, conf)
+        process = subprocess.Popen(
+            _command(conf, environ, owned.path, properties),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(conf, environ, connection_file),
+            # A group of its own: Ctrl-C is for Python, which then ends Java.
+            start_new_session=True,
+            # Java owns the folder as well: it may outlive a killed Python for a moment.
+            pass_fds=[owned.fd],
+        )
+    except OSError as error:
+        owned.close()
+        raise SparkStartError(f"Java cannot be executed: {error}") from error
+    except BaseException:
+        owned.close()
+        raise
+    # Only now, as it may take a while, and Java starts meanwhile.
+    remove_stale(owned.path.parent, FOLDER_PREFIX)
+    return Jvm(process, owned), connection_file
+
+
+def _write_properties(folder: Path, conf: Mapping[str, str]) -> Path:
+    """Write the conf to a file: it may hold secrets, and arguments of a process are public."""
+    path = folder / PROPERTIES
+    path.touch(0o600)
+    lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items())
+    path.write_text("".join(lines), encoding="ascii")
+    return path
+
+
+def classpath(environ: Mapping[str, str]) -> list[str]:
+    """Return the jars of the installed pyspark, always in the same order."""
+    jars = sorted(str(jar) for jar in (pyspark_home(environ) / "jars").glob("*.jar"))
+    return [*_present(environ, "SPARK_CONF_DIR"), *jars, *_present(environ, *_CONF_FOLDERS)]
+
+
+_CONF_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+
+
+def _present(environ: Mapping[str, str], *names: str) -> list[str]:
+    return [environ[name] for name in names if environ.get(name)]
+
+
+def pyspark_home(environ: Mapping[str, str]) -> Path:
+    """Return SPARK_HOME if it is set, else the folder of the installed pyspark."""
+    if home := environ.get("SPARK_HOME"):
+        return Path(home)
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SparkStartError("pyspark is not installed", hint="run `pip install singer-spark`")
+    return Path(spec.origin).parent
+
+
+def _command(
+    conf: Mapping[str, str], environ: Mapping[str, str], folder: Path, properties: Path
+) -> list[str]:
+    java = find_java(environ)
+    _log.debug("Java %s from %s: %s", java.version, java.source, java.home)
+    jars = classpath(environ)
+    if extra := conf.get("spark.driver.extraClassPath"):
+        jars.insert(0, extra)
+    submit = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS") or "pyspark-shell")
+    return [
+        str(java.binary),
+        *_java_options(conf, environ, folder),
+        *archive_options(java, jars, environ),
+        *_user_options(conf),
+        "-cp",
+        os.pathsep.join(jars),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--properties-file",
+        str(properties),
+        "--load-spark-defaults",
+        *submit,
+    ]
+
+
+def _java_options(
+    conf: Mapping[str, str], environ: Mapping[str, str], folder: Path
+) -> Sequence[str]:
+    memory = conf.get("spark.driver.memory") or environ.get("SPARK_DRIVER_MEMORY") or "1g"
+    level = ("warn", "full") if _log.isEnabledFor(logging.DEBUG) else ("off", "1")
+    return (
+        f"-Xmx{memory}",
+        *_SPARK_OPTIONS,
+        *_START_OPTIONS,
+        *([] if _chooses_gc(conf) else [_collector()]),
+        f"-Djava.io.tmpdir={folder}",
+        f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}",
+        f"-Dsinger.spark.log={level[0]}",
+        f"-Dsinger.spark.trace={level[1]}",
+    )
+
+
+def _user_options(conf: Mapping[str, str]) -> list[str]:
+    names = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+    return [option for name in names for option in shlex.split(conf.get(name, ""))]
+
+
+def _chooses_gc(conf: Mapping[str, str]) -> bool:
+    return any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in _user_options(conf))
+
+
+def _collector() -> str:
+    few = (os.cpu_count() or 1) <= SERIAL_GC_CPUS
+    return "-XX:+UseSerialGC" if few else "-XX:+UseParallelGC"
+
+
+def _environment(
+    conf: Mapping[str, str], environ: Mapping[str, str], connection_file: Path
+) -> dict[str, str]:
+    env = dict(environ)
+    env["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(connection_file)
+    env["SPARK_CONNECT_MODE"] = "0"
+    env["SPARK_SCALA_VERSION"] = "2.13"
+    env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if not conf["spark.master"].startswith("local"):
+        # A local session does without: its workers would import pyspark from a zip, uncompiled.
+        env.setdefault("SPARK_HOME", str(pyspark_home(environ)))
+    if library := conf.get("spark.driver.extraLibraryPath"):
+        env["LD_LIBRARY_PATH"] = os.pathsep.join([library, *_present(env, "LD_LIBRARY_PATH")])
+    for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"):
+        env.pop(name, None)
+    return env
+
+
+def _escape(text: str) -> str:
+    """Write text in the syntax of java.util.Properties."""
+    utf16 = text.encode("utf-16-be")
+    units = (utf16[i] << 8 | utf16[i + 1] for i in range(0, len(utf16), 2))
+    return "".join(
+        chr(unit) if chr(unit).isascii() and chr(unit).isalnum() else f"\\u{unit:04x}"
+        for unit in units
+    )

@@ -1,0 +1,117 @@
+"""Packages and configuration that formats and databases need in Spark. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from shared.spark.jdbc_drivers import driver_of
+from shared.spark.spark_settings import SparkSettings
+
+EXTENSIONS = "spark.sql.extensions"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What something needs to be there in the session.
+
+    Attributes:
+        package: Maven coordinates.
+        extensions: Class of the SQL extensions; empty for none.
+        conf: Spark configuration.
+        signs: Texts in the user's `spark.conf` that tell that it is wanted.
+    """
+
+    package: str
+    extensions: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+
+
+LAKES: Mapping[str, Need] = {
+    "delta": Need(
+        "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "io.delta.sql.DeltaSparkSessionExtension",
+        {
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # Delta replays a table's log by this many tasks; its 50 are for very large tables.
+            "spark.databricks.delta.snapshotPartitions": "8",
+        },
+        ("io.delta.", "org.apache.spark.sql.delta."),
+    ),
+    "iceberg": Need(
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        {},
+        ("org.apache.iceberg.",),
+    ),
+}
+"""What either program needs for tables of these formats."""
+
+
+def with_needs(
+    settings: SparkSettings,
+    wanted: Iterable[Need],
+    databases: Iterable[tuple[str, str | None]] = (),
+) -> SparkSettings:
+    """Add what formats and databases need, where the user has not brought it along.
+
+    A package is left out where the user names another version of it, or a jar of it. A Spark
+    Connect server brings its own packages: settings with `remote` of a server stay as they are.
+
+    Args:
+        settings: The user's.
+        wanted: What the formats need that are read or written.
+        databases: For each its JDBC URL, and the user's own choice of the driver's package.
+    """
+    if settings.remote is not None and not settings.remote.startswith("local"):
+        return settings
+    needs = _all(list(wanted), settings.conf)
+    found = ((package, driver_of(url)) for url, package in databases)
+    needs += [Need(package or driver.package) for package, driver in found if package or driver]  # type: ignore[union-attr]
+    packages = list(settings.packages)
+    conf = dict(settings.conf)
+    for need in needs:
+        if not _is_there(need.package, packages, settings.jars):
+            packages.append(need.package)
+        conf = {**need.conf, **conf}
+        if need.extensions:
+            conf[EXTENSIONS] = _joined(conf.get(EXTENSIONS, ""), need.extensions)
+    return replace(settings, packages=tuple(packages), conf=conf)
+
+
+def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:
+    """The lakes that are wanted or that the user's configuration names, then the rest, once."""
+    values = list(conf.values())
+
+    def is_named(lake: Need) -> bool:
+        return any(sign in value for sign in lake.signs for value in values)
+
+    lakes = [lake for lake in LAKES.values() if lake in wanted or is_named(lake)]
+    found = {need.package: need for need in (*lakes, *wanted)}
+    return list(found.values())
+
+
+def _is_there(package: str, packages: Iterable[str], jars: Iterable[str]) -> bool:
+    artifact = _artifact(package)
+    files = [PurePosixPath(jar).name for jar in jars]
+    return any(_artifact(other) == artifact for other in packages) or any(
+        name.startswith(artifact) for name in files
+    )
+
+
+def _artifact(package: str) -> str:
+    """The artifact's name without versions of Spark and Scala: `delta-spark`."""
+    name = package.split(":")[1] if package.count(":") > 1 else package
+    parts = name.split("_")
+    while len(parts) > 1 and parts[-1][:1].isdigit():
+        parts.pop()
+    base = "_".join(parts)
+    head, _, last = base.rpartition("-")
+    return head if head and last[:1].isdigit() else base
+
+
+def _joined(classes: str, added: str) -> str:
+    known = [name.strip() for name in classes.split(",") if name.strip()]
+    return ",".join(known if added in known else [*known, added])

@@ -1,0 +1,397 @@
+"""Start, reach and stop Spark; the only module that touches the JVM or SparkContext."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SparkStartError
+from shared.spark.conf import executors_share_disk, session_conf
+from shared.spark.connect import (
+    CONNECT_FLAG,
+    connect,
+    first_line,
+    require_connect,
+)
+from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
+from shared.spark.package_cache import resolved
+from shared.spark.spark_settings import SparkSettings
+from shared.storage import s3a
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
+_NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
+_CAUSES = 10
+_log = logging.getLogger(__name__)
+
+
+class SessionStarter:
+    """Starts one Spark session in the background, so that input is read meanwhile.
+
+    Args:
+        settings: How to start or reach Spark.
+    """
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self._settings = settings
+        self._session: SparkSession | None = None
+        self._jvm: Jvm | None = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+
+    def start(self) -> None:
+        """Begin to start Spark, unless it has begun; return at once."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def get(self) -> SparkSession:
+        """Wait for the session.
+
+        Raises:
+            SparkStartError: It could not be started, or was stopped meanwhile.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if self._session is None:
+            raise SparkStartError("Spark has been stopped")
+        return self._session
+
+    def stop(self, orderly_seconds: float | None = None) -> None:
+        """End the session and its Java process, even during the start or a job.
+
+        The process of a local session is killed, which is immediate.
+
+        Args:
+            orderly_seconds: Let Java run its shutdown hooks for so long; by default only if a
+                cluster, an event log or a listener must learn of the end.
+        """
+        with self._lock:
+            already, self._stopped = self._stopped, True
+            session, self._session = self._session, None
+            jvm, self._jvm = self._jvm, None
+        if already:
+            return
+        if orderly_seconds is None and self._needs_orderly_end():
+            orderly_seconds = ORDERLY_SECONDS
+        # Otherwise a Connect client keeps trying to reach its server.
+        if session is not None and (self._settings.remote or orderly_seconds):
+            _within(orderly_seconds or ORDERLY_SECONDS, session.stop)
+        if jvm is not None:
+            _expect_end()
+            jvm.close(orderly_seconds is not None, orderly_seconds or 0.0)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(ORDERLY_SECONDS)
+        if jvm is not None or session is not None:
+            _forget_session()
+
+    def _needs_orderly_end(self) -> bool:
+        conf = self._settings.conf
+        return (
+            not executors_share_disk(self._settings)
+            or "SPARK_LOCAL_DIRS" in os.environ
+            or any(conf.get(name, "false") != "false" for name in _NEEDS_ORDERLY_END)
+        )
+
+    def _run(self) -> None:
+        try:
+            session = self._start()
+        except BaseException as error:
+            self._error = error if isinstance(error, SparkStartError) else _start_error(error)
+            with self._lock:
+                jvm, self._jvm = self._jvm, None
+            if jvm is not None:
+                jvm.close()
+                _forget_session()
+            return
+        with self._lock:
+            if not self._stopped:
+                self._session = session
+
+    def _start(self) -> SparkSession:
+        remote = self._settings.remote
+        if remote is not None:
+            require_connect()
+            if not remote.startswith("local"):
+                return connect(remote, self._settings)
+        conf = session_conf(self._settings)
+        environ = dict(os.environ)
+        if remote is not None:
+            environ[_CONNECT_TOKEN] = os.environ.setdefault(_CONNECT_TOKEN, str(uuid.uuid4()))
+            conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+            conf.setdefault("spark.connect.grpc.binding.port", "0")
+            conf.setdefault("spark.connect.grpc.binding.address", "127.0.0.1")
+        with resolved(conf, environ) as (known_conf, remember):
+            jvm, connection_file = spawn_jvm(known_conf, environ)
+            with self._lock:
+                self._jvm = None if self._stopped else jvm
+            if self._stopped:
+                jvm.close()
+                raise SparkStartError("Spark has been stopped")
+            # Overlaps the start of Java.
+            import pyspark.sql  # noqa: F401, PLC0415
+
+            jvm.wait_ready(connection_file)
+            classic = _classic_session(jvm, known_conf)
+            remember(classic.conf.get("spark.jars", "") or "")
+        if remote is None:
+            return classic
+        java: Any = classic._jvm
+        package = java.org.apache.spark.sql.connect.service
+        port = getattr(getattr(package, "SparkConnectService$"), "MODULE$").localPort()
+        return connect(f"sc://localhost:{port}", self._settings)
+
+
+def start_session(settings: SparkSettings) -> SparkSession:
+    """Start or reach Spark and wait for it; for scripts and tests.
+
+    Args:
+        settings: How to start or reach Spark.
+
+    Raises:
+        SparkStartError: It could not be started or reached; the error says why in one line.
+    """
+    starter = SessionStarter(settings)
+    starter.start()
+    return starter.get()
+
+
+def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Run a frame and yield its Arrow record batches while later tasks still run.
+
+    Batches come as tasks finish, in no fixed order; nothing is held back.
+
+    Args:
+        frame: A DataFrame, classic or of Spark Connect.
+
+    Returns:
+        An iterator of `pyarrow.RecordBatch`. Leaving it early cancels nothing.
+
+    Raises:
+        PySparkException: The job failed.
+    """
+    source: Any = frame
+    if not hasattr(source, "_jdf"):
+        client = source._session.client
+        plan = source._plan.to_proto(client)
+        for part in client.to_table_as_iterator(plan, source._plan.observations):
+            if hasattr(part, "to_batches"):  # the schema comes first
+                yield from part.to_batches()
+        return
+    from pyspark.errors.exceptions.captured import unwrap_spark_exception  # noqa: PLC0415
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer  # noqa: PLC0415
+    from pyspark.util import _load_from_socket  # noqa: PLC0415
+
+    serializer = ArrowCollectSerializer()  # type: ignore[no-untyped-call]
+    port, secret, server = source._jdf.collectAsArrowToPython()
+    try:
+        for batch in _load_from_socket((port, secret), serializer):
+            if not isinstance(batch, list):  # the last item: the order of the batches
+                yield batch
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks can run at the same time, according to Spark.
+
+    Args:
+        spark: The session, classic or Connect.
+    """
+    session: Any = spark
+    if hasattr(session, "_jsparkSession"):
+        return int(session.sparkContext.defaultParallelism)
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    # A range has that many partitions by default; a client of Connect cannot ask.
+    found = spark.range(0, 1 << 16).agg(f.max(f.spark_partition_id())).collect()
+    return int(found[0][0]) + 1
+
+
+class HeldConnection:
+    """A connection to a database that stays open in the driver's Java process.
+
+    Args:
+        connection: The `java.sql.Connection`.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def run(self, statement: str) -> str | None:
+        """Run a statement; return the first value of its first row, if it has one."""
+        prepared = self._connection.createStatement()
+        try:
+            if not prepared.execute(statement):
+                return None
+            rows = prepared.getResultSet()
+            return str(rows.getString(1)) if rows.next() else None
+        finally:
+            _quietly(prepared.close)
+
+    def close(self) -> None:
+        """End its transaction and close it; never fails."""
+        _quietly(self._connection.rollback)
+        _quietly(self._connection.close)
+
+
+def hold_connection(
+    spark: SparkSession, url: str, driver: str, properties: Mapping[str, str]
+) -> HeldConnection | None:
+    """Open a connection to a database, for a transaction.
+
+    Args:
+        spark: The session.
+        url: JDBC URL.
+        driver: Java class of the driver, which may come from `spark.jars.packages`.
+        properties: Those of the connection, with user and password.
+
+    Returns:
+        None over Spark Connect, which cannot open one.
+
+    Raises:
+        Py4JJavaError: The database cannot be reached, or rejects the connection.
+    """
+    session: Any = spark
+    if not hasattr(session, "_jvm"):
+        return None
+    java = session._jvm
+    # DriverManager alone does not see classes that were added after the start of Java.
+    java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
+    given = java.java.util.Properties()
+    for name, value in properties.items():
+        given.setProperty(name, value)
+    connection = java.java.sql.DriverManager.getConnection(url, given)
+    connection.setAutoCommit(False)
+    return HeldConnection(connection)
+
+
+def sql_state(error: BaseException) -> str | None:
+    """Return the SQLSTATE of an error of a database's driver; None if it has none."""
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES):
+        if cause is None:
+            return None
+        with contextlib.suppress(Exception):
+            return str(cause.getSQLState() or "") or None
+        cause = cause.getCause()
+    return None
+
+
+def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
+    from pyspark import SparkConf  # noqa: PLC0415
+    from pyspark.core.context import SparkContext  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
+    # py4j would tell a lost connection with a traceback; it also raises, and that is reported.
+    logging.getLogger().addFilter(_is_no_lost_connection)
+    # pyspark would print the error of a query, which is raised as well.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True
+    try:
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    SparkContext._ensure_initialized(gateway=gateway)
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+    session = SparkSession(context, options=dict(conf))
+    java: Any = context._jvm
+    local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    # No `.crc` file beside every file that Spark writes to local disk.
+    local_files.setWriteChecksum(False)
+    _use_s3a(context)
+    return session
+
+
+def _use_s3a(context: Any) -> None:
+    """Let Spark read `s3://` if S3A is on its classpath; keep what the user has set."""
+    hadoop = context._jsc.hadoopConfiguration()
+    if hadoop.getClassByNameOrNull(s3a.CLASS) is None:
+        return
+    for name, value in s3a.s3a_conf(os.environ).items():
+        origin = list(hadoop.getPropertySources(name) or ())
+        if origin in ([], ["core-default.xml"]):
+            hadoop.set(name, value)
+
+
+def _start_error(error: BaseException) -> SparkStartError:
+    """Return what went wrong, in one line; the Java stack stays in the cause."""
+    java = getattr(error, "java_exception", None)
+    text = first_line(error)
+    if java is not None:
+        with contextlib.suppress(Exception):
+            text = str(java.getMessage() or java.toString()).splitlines()[0]
+    failure = SparkStartError(f"Spark could not be started: {text}")
+    failure.__cause__ = error
+    return failure
+
+
+def _within(seconds: float, action: Callable[[], object]) -> None:
+    """Run something that may hang, with a time limit."""
+    thread = threading.Thread(target=_quietly, args=(action,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        action()
+
+
+def _is_no_lost_connection(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
+
+
+def _loaded(module: str, name: str) -> Any:
+    """Return a part of pyspark, if no other thread is still importing it."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _expect_end() -> None:
+    """Keep pyspark's helpers from reporting the lost connection, before Java is killed."""
+    context = getattr(
+        _loaded("pyspark.core.context", "SparkContext"), "_active_spark_context", None
+    )
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+        server.server_shutdown = True
+        # It takes up to a second, so it runs in the background.
+        threading.Thread(target=_quietly, args=(server.shutdown,), daemon=True).start()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _forget_session() -> None:
+    """Make pyspark forget a process that has ended, so that a new one can start."""
+    os.environ.pop(CONNECT_FLAG, None)
+    os.environ.pop(_CONNECT_TOKEN, None)
+    SparkContext = _loaded("pyspark.core.context", "SparkContext")  # noqa: N806
+    SparkSession = _loaded("pyspark.sql.session", "SparkSession")  # noqa: N806
+    if SparkContext is None or SparkSession is None:
+        return
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context._jsc = None
+    gateway, SparkContext._gateway = SparkContext._gateway, None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    if gateway is not None:
+        gateway._gateway_client.is_connected = False
+        _quietly(gateway.close)

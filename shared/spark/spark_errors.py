@@ -1,0 +1,230 @@
+"""Turn failures of Spark into one error that a user can act on.
+
+Works on texts alone: the same failure has other classes in classic Spark and Spark Connect, and
+nothing here needs pyspark.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared import errors
+from shared.errors import (
+    DISK_FULL,
+    DestinationError,
+    RecordError,
+    SingerSparkError,
+    SourceError,
+    SparkStartError,
+    Where,
+)
+from shared.storage import s3a
+from shared.storage.storage_errors import storage_hint
+
+SHOWN = 400
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
+_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
+_PYTHON_TRACE = "Traceback (most recent call last)"
+_ERRNO = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
+_TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+).*$", re.DOTALL)
+_FILE = re.compile(r"(?:reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
+_OUR_ERRORS = {kind.__name__: kind for kind in errors.EXIT_CODES}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A kind of failure: recognised by any of some texts, explained by one error.
+
+    Attributes:
+        signs: Texts, any of which identifies it.
+        error: What it becomes.
+        message: Said in place of Spark's own words; empty to keep those.
+        hint: What the user can do.
+    """
+
+    signs: tuple[str, ...]
+    error: type[SingerSparkError]
+    message: str = ""
+    hint: str = ""
+
+
+ENVIRONMENT: Sequence[Cause] = (
+    Cause(
+        ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "Java heap space"),
+        SparkStartError,
+        "Spark ran out of memory",
+        "raise spark.driver.memory (local) or spark.executor.memory in spark.conf",
+    ),
+    Cause(
+        ("No space left on device", "Disk quota exceeded"),
+        DestinationError,
+        "no space left on a disk Spark works on",
+        "free some space, or point spark.local.dir in spark.conf at a larger disk",
+    ),
+    Cause(
+        (
+            "Answer from Java side is empty",
+            "An error occurred while trying to connect to the Java server",
+            "Cannot call methods on a stopped SparkContext",
+            "SparkContext was shut down",
+            "StatusCode.UNAVAILABLE",
+            "INVALID_HANDLE.SESSION",
+            "Py4JNetworkError",
+            "[Errno 111] Connection refused",
+        ),
+        SparkStartError,
+        "Spark has gone away",
+        "see the log for the reason; a new run continues from the last STATE",
+    ),
+    Cause(
+        ("Cannot run program", "PYTHON_VERSION_MISMATCH", "ModuleNotFoundError: No module named"),
+        SparkStartError,
+        "",
+        "Spark's Python workers need this Python version and its packages",
+    ),
+    Cause(
+        ("Python worker exited unexpectedly", "Python worker failed to connect back"),
+        SparkStartError,
+        "a Python worker of Spark died",
+        "often too little memory: fewer cores (spark.master) or smaller batches help",
+    ),
+)
+
+DATA: Sequence[Cause] = (
+    Cause(("PATH_NOT_FOUND", "Path does not exist"), SourceError, "", "check the path"),
+    Cause(
+        (
+            "CAST_INVALID_INPUT",
+            "CAST_OVERFLOW",
+            "NUMERIC_VALUE_OUT_OF_RANGE",
+            "MALFORMED_RECORD_IN_PARSING",
+            "MALFORMED_CSV_RECORD",
+            "CANNOT_PARSE_TIMESTAMP",
+            "ARITHMETIC_OVERFLOW",
+        ),
+        RecordError,
+        "",
+        "correct the value, or read the column as a string",
+    ),
+    Cause(
+        ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA"),
+        SourceError,
+        "",
+        "the file is damaged, or does not have the configured format and schema",
+    ),
+    Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
+    Cause(s3a.NOT_THERE, DestinationError, "Spark knows no way to S3", s3a.HINT),
+)
+
+
+def explain(
+    error: BaseException,
+    where: Where | None = None,
+    default: type[SingerSparkError] = SourceError,
+) -> SingerSparkError:
+    """Turn any exception from Spark into one clear error.
+
+    Args:
+        error: What PySpark, Py4J or Spark Connect raised.
+        where: What it was about; completes the place of the error.
+        default: What an unknown failure becomes.
+
+    Returns:
+        The error to raise `from` the given one. One of ours is given back as it is, with its
+        place completed; so is one that was raised by Python code on an executor.
+    """
+    where = where or Where()
+    if isinstance(error, SingerSparkError):
+        error.where = _merge(error.where, where)
+        return error
+    text = str(error)
+    found = explain_environment(error, where) or _from_worker(text, where)
+    if found is not None:
+        return found
+    message, condition = _reason(error, text)
+    cause = _first(DATA, text) or Cause((), default)
+    file = _FILE.search(text)
+    place = _merge(where, Where(file=plain_path(file.group(1)) if file else None))
+    hint = cause.hint or ("" if condition else type(error).__name__)
+    return cause.error(cause.message or message, where=place, hint=hint)
+
+
+def explain_environment(
+    error: BaseException, where: Where | None = None
+) -> SingerSparkError | None:
+    """Explain a failure of the machine or the cluster; None if it is about data or code.
+
+    Args:
+        error: What PySpark, Py4J or Spark Connect raised.
+        where: What it was about.
+    """
+    text = str(error)
+    cause = _first(ENVIRONMENT, f"{type(error).__name__}: {text}")
+    if cause is None:
+        return None
+    return cause.error(cause.message or _reason(error, text)[0], where=where, hint=cause.hint)
+
+
+def plain_path(url: str) -> str:
+    """Write a `file:` URL as a plain path."""
+    return re.sub(r"^file:/+", "/", url)
+
+
+def _first(causes: Sequence[Cause], text: str) -> Cause | None:
+    return next((cause for cause in causes if any(sign in text for sign in cause.signs)), None)
+
+
+def _merge(one: Where, other: Where) -> Where:
+    """Complete the first place from the second."""
+    return Where(
+        stream=one.stream if one.stream is not None else other.stream,
+        file=one.file if one.file is not None else other.file,
+        line=one.line if one.line is not None else other.line,
+        setting=one.setting if one.setting is not None else other.setting,
+    )
+
+
+def _from_worker(text: str, where: Where) -> SingerSparkError | None:
+    """Explain an exception of Python code that ran on an executor."""
+    trace = text.find(_PYTHON_TRACE)
+    found = _PYTHON_ERROR.search(text, trace) if trace >= 0 else None
+    if found is None:
+        return None
+    name, message = found.group(1).rsplit(".", 1)[-1], _short(found.group(2))
+    kind = _OUR_ERRORS.get(name)
+    if kind is not None:
+        return kind(message, where=where)
+    number = _ERRNO.search(message)
+    if number is not None:
+        return _os_error(int(number.group(1)), number.group(2), where)
+    return SingerSparkError(f"Python code on an executor failed: {name}: {message}", where=where)
+
+
+def _os_error(number: int, message: str, where: Where) -> SingerSparkError:
+    if number in DISK_FULL:
+        return DestinationError(message, where=where, hint="free some space")
+    if "://" in message:
+        return DestinationError(message, where=where, hint=storage_hint(number))
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return DestinationError(message, where=where, hint="check the permissions")
+    return DestinationError(f"{message or os.strerror(number)}", where=where)
+
+
+def _reason(error: BaseException, text: str) -> tuple[str, str]:
+    """Return the sentence of Spark that explains most, and the name of its error condition."""
+    conditions = _CONDITION.findall(text)
+    told = [(_short(message), name) for name, message in conditions if _short(message)]
+    if told:
+        return told[-1]
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return (_short(lines[0]) if lines else type(error).__name__), ""
+
+
+def _short(message: str) -> str:
+    text = " ".join(_TAIL.sub("", message).split())
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

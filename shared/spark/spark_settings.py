@@ -1,0 +1,65 @@
+"""The `spark` settings block as plain data; importing this does not import pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.settings.checking import Problem, read
+from shared.settings.kinds import SECRET_VALUES, TEXT, TEXTS, Schema, schema_of, setting
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """How to start or reach Spark; `conf` wins over every default of ours."""
+
+    master: str = setting(
+        TEXT,
+        "Spark master URL.",
+        default="local[*]",
+        examples=["local[4]", "spark://host:7077", "yarn"],
+    )
+    remote: str | None = setting(
+        TEXT,
+        "Spark Connect URL, used instead of `spark.master`.",
+        secret=True,
+        examples=["sc://host:15002"],
+    )
+    app_name: str = setting(
+        TEXT, "Name of the application in Spark's own interfaces.", default="singer-spark"
+    )
+    packages: tuple[str, ...] = setting(
+        TEXTS,
+        "Maven coordinates of packages to load.",
+        default=[],
+        examples=[["org.apache.spark:spark-avro_2.13:4.1.1"]],
+    )
+    jars: tuple[str, ...] = setting(TEXTS, "Jar files to put on the classpath.", default=[])
+    conf: Mapping[str, str] = setting(
+        SECRET_VALUES,
+        "Spark configuration, passed on unchanged.",
+        default={},
+        examples=[{"spark.driver.memory": "4g"}],
+    )
+
+
+def spark_schema(app_name: str) -> Schema:
+    """Build the JSON Schema of the `spark` block.
+
+    Args:
+        app_name: Default of `spark.app_name`.
+    """
+    return schema_of(SparkSettings, "How to start or reach Spark.", app_name=app_name)
+
+
+def spark_settings(block: Mapping[str, Any]) -> SparkSettings:
+    """Build the plan of a session from a validated `spark` block with its defaults."""
+    return SparkSettings(**read(schema_of(SparkSettings), block))
+
+
+def spark_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check the rules between settings of the `spark` block."""
+    block = settings.get("spark")
+    if isinstance(block, Mapping) and "master" in block and "remote" in block:
+        yield Problem(("spark",), "'master' and 'remote' exclude each other; set one of them")

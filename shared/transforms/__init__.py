@@ -1,1 +1,0 @@
-"""Transforms of records between reading and writing: pure functions that compose."""

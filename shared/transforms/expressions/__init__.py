@@ -1,1 +1,0 @@
-"""Expressions of stream maps: Python's syntax and results, computed by Spark."""

@@ -1,0 +1,323 @@
+"""BATCH messages of one stream: executors write files, which are announced one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import DestinationError, Where
+from shared.settings.batch.types import BatchConfig
+from shared.singer.messages import batch_line
+from shared.spark.session import parallelism
+from shared.storage.files import delete, shown
+from tap_spark.batch.batch_notes import FileNote, written_files
+from tap_spark.batch.batch_plan import (
+    NO_FILE,
+    STORAGE_FAILED,
+    FileContent,
+    WrittenFile,
+    distribute,
+    file_names,
+    full_contents,
+    marking_storage_failures,
+    whole_leftover,
+)
+from tap_spark.batch.batch_staging import BatchStagingFolder
+from tap_spark.output.line_chunks import KeyMax, greater
+from tap_spark.output.line_output import LineOutput
+from tap_spark.output.record_writer import ChunkInfo, OnChunk, RowsWritten
+from tap_spark.output.spool import Spool, SpoolFolder
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark.batch.batch_tasks import BatchTask, FileWriter, Reporter
+
+TAP_NAME = "tap-spark"
+_STORAGE_FAILED = re.compile(re.escape(STORAGE_FAILED).replace(r"\{\}", "(.*)"))
+
+Bookmark = Mapping[str, Any]
+
+
+class BatchWriter:
+    """Writes the slices of a stream as files and BATCH messages.
+
+    With `batch_size`, every file but the stream's last has exactly that many rows: tasks write full
+    files, and a second, small job combines their left-over rows. Rows that still do not fill a file
+    wait for the next slice, and so do the bookmarks that cover them. An ordered slice is written by
+    a single task, which writes waiting rows before its own.
+
+    Args:
+        spark: The session, classic or Connect.
+        plan: The stream.
+        output: Standard output.
+        batch: Folder, format and size of the files.
+        spool: Where executors leave notes; None if they do not share a disk with this process.
+        staging: Folder for finished files that are not announced yet; None if tasks write them to
+            their URLs.
+
+    Attributes:
+        written: Rows announced so far.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: StreamPlan,
+        output: LineOutput,
+        *,
+        batch: BatchConfig,
+        spool: Spool | None,
+        staging: BatchStagingFolder | None = None,
+    ) -> None:
+        from shared.formats.encodings import FORMATS  # noqa: PLC0415
+        from shared.storage.files import StorageOptions  # noqa: PLC0415
+
+        self.written = RowsWritten()
+        self._spark = spark
+        self._plan = plan
+        self._batch = batch
+        self._output = output
+        self._spool = spool
+        self._staging = staging if spool is not None else None
+        extension = FORMATS[batch.format].extension(batch.compression)
+        self._options = StorageOptions(batch.options)
+        self._names = file_names(batch.root or "", batch.prefix, TAP_NAME, plan.stream, extension)
+        self._announced: set[str] = set()
+        self._leftover_folder: SpoolFolder | None = None
+        self._writer: FileWriter | None = None
+        self._on_chunk: OnChunk = lambda _: None
+        self._left: FileContent = ()
+        self._left_key: KeyMax | None = None
+        self._held: Bookmark | None = None
+
+    def write(self, slice_: Slice, on_chunk: OnChunk) -> Bookmark | None:
+        """Write a slice.
+
+        Args:
+            slice_: The slice; if it is ordered, files are announced in its order.
+            on_chunk: Called after each BATCH message; may write STATE.
+
+        Returns:
+            The newest bookmark whose rows, and all earlier ones, have been announced; None if
+            there is none.
+
+        Raises:
+            ClosedPipeError: The reader of standard output has closed it.
+            DestinationError: The spool folder or the batch files cannot be written.
+            Exception: Any failure of Spark.
+        """
+        self._on_chunk = on_chunk
+        had_left = self._left
+        with self._explained():
+            written, key = self._read(slice_)
+            leftovers = tuple(map(whole_leftover, written))
+            self._left_key = greater(self._left_key, key)
+            if slice_.ordered:
+                # Its task wrote the waiting rows before its own.
+                earlier_out = not self._left
+                self._left = leftovers or self._left
+            else:
+                earlier_out = self._write_full_files((*self._left, *leftovers)) or not had_left
+            if not self._left:
+                self._count(ChunkInfo(0, 0, self._left_key))
+                self._left_key = None
+            self._remove_used((*had_left, *leftovers))
+        return self._settled(slice_.bookmark, earlier_out=earlier_out)
+
+    def finish(self) -> Bookmark | None:
+        """Write left-over rows to a last, short file.
+
+        Returns:
+            The bookmark that was still waiting; None if there was none.
+
+        Raises:
+            Exception: See `write`.
+        """
+        if self._left:
+            content, self._left = self._left, ()
+            with self._explained():
+                self._announce_repacked((content,))
+                self._count(ChunkInfo(0, 0, self._left_key))
+        held, self._held = self._held, None
+        return held
+
+    def close(self, *, done: bool) -> None:
+        """Remove files that were not announced.
+
+        Args:
+            done: Whether the stream is complete; else tasks may still finish files.
+        """
+        if self._leftover_folder is not None:
+            self._leftover_folder.remove()
+        if not done or self._spool is None:
+            from tap_spark.batch.batch_cleaning import remove_unannounced  # noqa: PLC0415
+
+            # Files that tasks still write to the staging folder are removed with it.
+            empty_listings = 1 if done or self._work() is not None else 2
+            remove_unannounced(
+                self._plan.stream, self._names, self._options, self._announced, empty_listings
+            )
+
+    def __enter__(self) -> BatchWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(done=kind is None)
+
+    def _work(self) -> str | None:
+        return None if self._staging is None else self._staging.work
+
+    def _read(self, slice_: Slice) -> tuple[list[WrittenFile], KeyMax | None]:
+        """Write and announce the full files of a slice; return left-over files and their key."""
+        from tap_spark.output.batch_columns import file_frame  # noqa: PLC0415
+
+        plan, rows = self._plan, self._batch.batch_size
+        key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
+        frame = file_frame(slice_, self._batch.format, key)
+        if rows is not None:
+            frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark))
+        writer = self._writer = self._file_writer(frame, slice_, key)
+        folder = self._folder_for_leftovers()
+        before = self._left if slice_.ordered else ()
+
+        def make(reporter: Reporter) -> BatchTask:
+            from tap_spark.batch.batch_tasks import BatchTask  # noqa: PLC0415
+
+            return BatchTask(writer, reporter, key, rows, folder, before=before)
+
+        leftovers: list[WrittenFile] = []
+        greatest: KeyMax | None = None
+        # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
+        with closing(
+            written_files(self._spark, frame, make, self._spool, ordered=slice_.ordered)
+        ) as files:
+            for written, found in files:
+                if written.is_leftover or written == NO_FILE:
+                    leftovers += [written] if written.is_leftover else []
+                    greatest = greater(greatest, found)
+                    continue
+                if before:
+                    # The first file has the waiting rows.
+                    self._left, before = (), ()
+                self._announce(written, found)
+        return leftovers, greatest
+
+    def _file_writer(self, frame: DataFrame, slice_: Slice, key: str | None) -> FileWriter:
+        from shared.formats.encodings import Encoding  # noqa: PLC0415
+        from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
+        from tap_spark.output.batch_columns import file_schema  # noqa: PLC0415
+
+        with marking_storage_failures(self._options):
+            work = self._work()
+        return FileWriter(
+            Encoding(self._batch.format, self._batch.compression),
+            self._names,
+            file_schema(frame.schema, slice_, self._batch.format, key),
+            self._options,
+            work,
+        )
+
+    def _folder_for_leftovers(self) -> str | None:
+        if self._spool is None or self._batch.batch_size is None:
+            return None
+        if self._leftover_folder is None:
+            self._leftover_folder = self._spool.new_folder()
+        return str(self._leftover_folder.path)
+
+    def _write_full_files(self, ranges: FileContent) -> bool:
+        """Write full files of left-over rows.
+
+        Returns:
+            Whether there was one: it then has all waiting rows of earlier slices.
+        """
+        if not ranges:
+            return False
+        full, left = full_contents(ranges, self._batch.batch_size or 1)
+        # Cleared first: if this fails, some of the rows may have been announced.
+        self._left, held, self._held = (), self._held, None
+        self._announce_repacked(full)
+        self._left, self._held = left, held
+        return bool(full)
+
+    def _announce_repacked(self, contents: tuple[FileContent, ...]) -> None:
+        if contents:
+            with closing(self._repacked(contents)) as files:
+                for written, _ in files:
+                    self._announce(written, None)
+
+    def _repacked(self, contents: tuple[FileContent, ...]) -> Generator[FileNote, None, None]:
+        from tap_spark.batch.batch_tasks import RepackTask  # noqa: PLC0415
+
+        writer = self._writer
+        assert writer is not None  # noqa: S101
+        shares = tuple(distribute(contents, parallelism(self._spark)))
+        frame = self._spark.range(0, len(shares), 1, len(shares))
+
+        def make(reporter: Reporter) -> RepackTask:
+            return RepackTask(writer, reporter, shares)
+
+        # In order, as the short file must be last.
+        return written_files(self._spark, frame, make, self._spool, ordered=True)
+
+    def _remove_used(self, ranges: Iterable[Any]) -> None:
+        """Remove left-over files whose rows are in files now."""
+        used = {leftover.url for leftover in ranges} - {leftover.url for leftover in self._left}
+        for url in used:
+            # If this fails, they are removed at the end of the stream.
+            with contextlib.suppress(OSError):
+                delete(url, self._options)
+
+    def _settled(self, bookmark: Bookmark | None, *, earlier_out: bool) -> Bookmark | None:
+        """Return the bookmark that may be written after a slice, and hold back newer ones."""
+        newest = self._held if bookmark is None else bookmark
+        if not self._left:
+            self._held = None
+            return newest
+        true = self._held if earlier_out else None
+        self._held = newest
+        return true
+
+    def _announce(self, written: WrittenFile, key: KeyMax | None) -> None:
+        encoding = {"format": self._batch.format, "compression": self._batch.compression}
+        line = batch_line(self._plan.stream, encoding, [written.url], self._plan.version)
+        self._publish(written.url)
+        # Recorded first: a reader may have the line even if writing it fails.
+        self._announced.add(written.url)
+        self._output.write(line)
+        self._count(ChunkInfo(written.rows, written.size, key))
+
+    def _publish(self, url: str) -> None:
+        from tap_spark.batch.batch_tasks import waiting_path  # noqa: PLC0415
+
+        work = self._work()
+        if self._staging is not None and work is not None:
+            with marking_storage_failures(self._options):
+                self._staging.publish(waiting_path(work, url), url)
+
+    def _count(self, chunk: ChunkInfo) -> None:
+        self.written = self.written.plus(chunk)
+        self._on_chunk(chunk)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Separate failures of the storage from failures of the source."""
+        try:
+            yield
+        except Exception as error:
+            failed = _STORAGE_FAILED.search(str(error))
+            if failed is None:
+                raise
+            raise DestinationError(
+                f"cannot write batch files: {failed.group(1)}",
+                where=Where(
+                    stream=self._plan.stream,
+                    file=shown(self._names.root),
+                    setting="batch_config.storage.root",
+                ),
+                hint="check that the folder exists and is writable, and 'batch_config.storage'",
+            ) from error

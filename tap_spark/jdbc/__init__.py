@@ -1,1 +1,0 @@
-"""Databases read over JDBC: URLs, dialects, metadata, and parallel reads."""

@@ -1,0 +1,202 @@
+"""RECORD lines of one slice: built by Spark, copied to standard output in chunks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from shared.singer.messages import record_head, record_tail
+from tap_spark.output import line_chunks, spool_files
+from tap_spark.output.line_chunks import (
+    CHUNK_SCHEMA,
+    ChunkRows,
+    KeyMax,
+    greater,
+    unpack_meta,
+)
+from tap_spark.output.line_output import LineOutput
+from tap_spark.output.spark_job import SparkJob, tagged
+from tap_spark.output.spool import Spool, SpoolFolder, check_complete, spool_error
+from tap_spark.output.spool_files import COUNT_SCHEMA, SPOOL_FAILED, SpoolWriter
+from tap_spark.state import date_numbers
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+SPOOL_CHUNK_BYTES = 8 * 1024 * 1024
+FETCH_CHUNK_BYTES = 4 * 1024 * 1024
+POLL_SECONDS = 0.01
+
+_SPOOL_FAILED = re.compile(re.escape(SPOOL_FAILED).replace(r"\{\}", r"(\d+)"))
+
+
+@dataclass(frozen=True)
+class ChunkInfo:
+    """Lines that were just written to standard output.
+
+    Attributes:
+        rows: Number of lines.
+        size: Their bytes.
+        key: Greatest replication key in them; None if there is none.
+    """
+
+    rows: int
+    size: int
+    key: KeyMax | None = None
+
+
+@dataclass(frozen=True)
+class RowsWritten:
+    """The result of writing a slice.
+
+    Attributes:
+        rows: Number of RECORD messages.
+        key: Greatest replication key in them; None if there is none.
+    """
+
+    rows: int = 0
+    key: KeyMax | None = None
+
+    @property
+    def max_key(self) -> Any:
+        """The greatest replication key as a JSON value; None if there is none."""
+        return None if self.key is None else self.key.value
+
+    def plus(self, chunk: ChunkInfo) -> RowsWritten:
+        """Add a chunk."""
+        return RowsWritten(self.rows + chunk.rows, greater(self.key, chunk.key))
+
+
+OnChunk = Callable[[ChunkInfo], None]
+
+
+def write_records(
+    spark: SparkSession,
+    plan: StreamPlan,
+    slice_: Slice,
+    output: LineOutput,
+    *,
+    spool: Spool | None,
+    on_chunk: OnChunk,
+) -> RowsWritten:
+    """Write a slice as RECORD messages.
+
+    Args:
+        spark: The session, classic or Connect.
+        plan: The stream.
+        slice_: The slice; if it is ordered, lines are written in its order.
+        output: Standard output.
+        spool: Where executors leave lines; None if they do not share a disk with this process.
+        on_chunk: Called after each chunk has been written; may write STATE.
+
+    Returns:
+        How much was written, and the greatest replication key in it.
+
+    Raises:
+        ClosedPipeError: The reader of standard output has closed it.
+        DestinationError: The spool folder cannot be written.
+        Exception: Any failure of Spark (see `shared.spark.spark_errors`).
+    """
+    key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
+    lines = _lines(plan, slice_, key, datetime.now(timezone.utc))
+    _send_by_value()
+    if spool is None:
+        chunks = _fetch(spark, lines, key, output)
+    else:
+        folder = spool.new_folder(ordered=slice_.ordered)
+        chunks = _drain(spark, lines, key, output, folder)
+    written = RowsWritten()
+    # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
+    with closing(chunks):
+        for chunk in chunks:
+            written = written.plus(chunk)
+            on_chunk(chunk)
+    return written
+
+
+def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> DataFrame:
+    """Select the columns `line` and, with a key to track, `key`.
+
+    If the record may lack the key, a third column has it as a record of its own. The line of a
+    filtered row is null.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from shared.types.record_text import record_json  # noqa: PLC0415
+    from tap_spark.output.batch_columns import key_columns, record_of  # noqa: PLC0415
+
+    line = f.concat(
+        f.lit(record_head(plan.stream)),
+        record_json(record_of(slice_)),
+        f.lit(record_tail(started, plan.version)),
+    )
+    if slice_.left_out_column is not None:
+        line = f.when(f.col(slice_.left_out_column).isNull(), line)
+    line = line.alias("line")
+    if key is None:
+        return slice_.frame.select(line)
+    keys = key_columns(slice_, key)
+    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]))
+
+
+def _send_by_value() -> None:
+    """Send our modules to workers, which may not have this package installed."""
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(date_numbers)
+    register(line_chunks)
+    register(spool_files)
+
+
+def _drain(
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, folder: SpoolFolder
+) -> Generator[ChunkInfo, None, None]:
+    """Run the slice as one job and copy its chunk files while later ones are being written."""
+    writer = SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES)
+    job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
+    rows = 0
+    try:
+        ended = False
+        while not ended:
+            ended = _wait(job, folder)
+            for chunk in folder.ready(ended=ended):
+                size = chunk.path.stat().st_size
+                output.copy_file(chunk.path)
+                chunk.remove()
+                rows += chunk.rows
+                yield ChunkInfo(chunk.rows, size, chunk.key)
+        check_complete(rows, sum(row.rows for row in job.result()), "{} of {} lines")
+    finally:
+        job.cancel()
+        folder.remove()
+
+
+def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
+    """Wait a moment for the job to end; explains a full or broken spool folder."""
+    try:
+        return job.wait(POLL_SECONDS)
+    except Exception as error:
+        failed = _SPOOL_FAILED.search(str(error))
+        if failed is None:
+            raise
+        number = int(failed.group(1))
+        raise spool_error(OSError(number, os.strerror(number)), folder.path.parent) from error
+
+
+def _fetch(
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput
+) -> Generator[ChunkInfo, None, None]:
+    """Fetch chunks through Spark's result stream, partition after partition."""
+    frame = lines.mapInArrow(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
+    with tagged(spark):
+        for row in frame.toLocalIterator(prefetchPartitions=True):
+            output.write(row.chunk)
+            yield ChunkInfo(row.rows, len(row.chunk), unpack_meta(row.meta)[1])

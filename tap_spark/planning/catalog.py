@@ -1,0 +1,260 @@
+"""Singer catalogs: entries built from Spark schemas, checked, and read for what is selected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SourceError, Where
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+Breadcrumb = tuple[str, ...]
+Metadata = Mapping[Breadcrumb, Mapping[str, Any]]
+SPARK_SCHEMA = "spark-schema"
+REDISCOVER = "run --discover again, or correct the catalog"
+
+
+def build_entry(
+    name: str,
+    struct: StructType,
+    *,
+    key_properties: Sequence[str] = (),
+    replication_key: str | None = None,
+    replication_method: str | None = None,
+) -> dict[str, Any]:
+    """Describe one stream as a catalog entry with the standard metadata.
+
+    Args:
+        name: The stream; also its `tap_stream_id`.
+        struct: Its columns, kept exactly in the root metadata so that a sync does not infer them.
+        key_properties: Primary key columns.
+        replication_key: Bookmark column, if any.
+        replication_method: FULL_TABLE or INCREMENTAL; None to derive it from the replication key.
+
+    Raises:
+        SourceError: A key is not a column, or the replication key has no order.
+    """
+    from shared.types.json_schema import spark_to_json_schema  # noqa: PLC0415
+
+    valid_keys = [field.name for field in struct.fields if _orderable(field.dataType)]
+    check_keys(name, struct.names, key_properties, replication_key, valid_keys)
+    method = replication_method or ("INCREMENTAL" if replication_key else "FULL_TABLE")
+    root: dict[str, Any] = {
+        "inclusion": "available",
+        "selected-by-default": True,
+        "table-key-properties": list(key_properties),
+        "valid-replication-keys": valid_keys,
+        "replication-method": method,
+        SPARK_SCHEMA: json.dumps(struct.jsonValue(), separators=(",", ":")),
+    }
+    entry: dict[str, Any] = {
+        "tap_stream_id": name,
+        "stream": name,
+        "replication_method": method,
+        "key_properties": list(key_properties),
+        "schema": spark_to_json_schema(struct),
+    }
+    if replication_key:
+        root["replication-key"] = entry["replication_key"] = replication_key
+    automatic = {*key_properties, *([replication_key] if replication_key else [])}
+    entry["metadata"] = [{"breadcrumb": [], "metadata": root}]
+    for breadcrumb in property_breadcrumbs(struct):
+        inclusion = "automatic" if _is_column(breadcrumb, automatic) else "available"
+        entry["metadata"].append(
+            {
+                "breadcrumb": list(breadcrumb),
+                "metadata": {"inclusion": inclusion, "selected-by-default": True},
+            }
+        )
+    return entry
+
+
+def check_keys(
+    stream: str,
+    columns: Sequence[str],
+    key_properties: Sequence[str],
+    replication_key: str | None,
+    valid_keys: Sequence[str] | None,
+) -> None:
+    """Check that keys are columns, and that the replication key has an order.
+
+    Args:
+        stream: The stream, for the error.
+        columns: The stream's columns.
+        key_properties: Primary key columns.
+        replication_key: Bookmark column, if any.
+        valid_keys: Columns with an order; None if unknown.
+
+    Raises:
+        SourceError: Keys are wrong; names each of them.
+    """
+    wrong = [
+        f"key property '{key}' is not a column" for key in key_properties if key not in columns
+    ]
+    if replication_key is not None and replication_key not in columns:
+        wrong.append(f"replication key '{replication_key}' is not a column")
+    elif replication_key is not None and replication_key not in (valid_keys or columns):
+        wrong.append(
+            f"replication key '{replication_key}' is not a number, date, timestamp or string"
+        )
+    if wrong:
+        shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004
+        raise SourceError("; ".join(wrong), where=Where(stream=stream), hint=f"columns: {shown}")
+
+
+def property_breadcrumbs(dtype: DataType, base: Breadcrumb = ()) -> Iterator[Breadcrumb]:
+    """Yield the breadcrumb of every property, nested ones after their parent."""
+    from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415
+
+    if isinstance(dtype, ArrayType):
+        yield from property_breadcrumbs(dtype.elementType, (*base, "items"))
+    elif isinstance(dtype, StructType):
+        for field in dtype.fields:
+            breadcrumb = (*base, "properties", field.name)
+            yield breadcrumb
+            yield from property_breadcrumbs(field.dataType, breadcrumb)
+
+
+def metadata_of(entry: Mapping[str, Any]) -> Metadata:
+    """Return the metadata of an entry by breadcrumb."""
+    return {
+        tuple(item.get("breadcrumb") or ()): item.get("metadata") or {}
+        for item in entry.get("metadata") or ()
+    }
+
+
+def stream_selected(entry: Mapping[str, Any]) -> bool:
+    """Return whether the stream itself is selected; without any metadata it is."""
+    metadata = metadata_of(entry)
+    root = {"selected": entry.get("selected"), **metadata.get((), {})}
+    return _selected(root, parent=not metadata)
+
+
+def selected_schema(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry's JSON Schema without the properties that are not selected, at any depth."""
+    return _prune(entry["schema"], metadata_of(entry), (), parent=True)
+
+
+def load_catalog(path: str) -> dict[str, Any]:
+    """Read a catalog file.
+
+    Raises:
+        SourceError: It cannot be read, is not JSON, or is not a catalog.
+    """
+    where = Where(file=path)
+    try:
+        catalog = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise SourceError(f"cannot read the catalog: {error.strerror}", where=where) from error
+    except ValueError as error:
+        raise SourceError(f"the catalog is not JSON: {error}", where=where) from error
+    check_catalog(catalog, path)
+    return dict(catalog)
+
+
+def check_catalog(catalog: object, path: str | None = None) -> None:
+    """Check the structure of a catalog.
+
+    Raises:
+        SourceError: It is wrong; names every problem and its stream.
+    """
+    problems = list(_problems(catalog))
+    if problems:
+        raise SourceError(
+            "the catalog is wrong: " + "; ".join(problems),
+            where=Where(file=path),
+            hint=REDISCOVER,
+        )
+
+
+def _problems(catalog: object) -> Iterator[str]:
+    streams = catalog.get("streams") if isinstance(catalog, Mapping) else None
+    if not isinstance(streams, list):
+        yield "it has no list 'streams'"
+        return
+    seen: set[str] = set()
+    for number, entry in enumerate(streams):
+        name = _stream_id(entry)
+        if name is None:
+            yield f"streams[{number}] has no 'tap_stream_id'"
+            continue
+        if name in seen:
+            yield f"stream '{name}' is listed twice"
+        seen.add(name)
+        yield from (f"stream '{name}' {problem}" for problem in _entry_problems(entry))
+
+
+def _entry_problems(entry: Mapping[str, Any]) -> Iterator[str]:
+    schema = entry.get("schema")
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
+        yield "has no schema with properties"
+    metadata = entry.get("metadata") or []
+    if not isinstance(metadata, list):
+        yield "has metadata that is not a list"
+        return
+    for item in metadata:
+        good = isinstance(item, Mapping) and isinstance(item.get("breadcrumb") or [], list)
+        if not good or not isinstance(item.get("metadata") or {}, Mapping):
+            yield "has a metadata item without breadcrumb and metadata"
+            return
+
+
+def _stream_id(entry: object) -> str | None:
+    name = entry.get("tap_stream_id") or entry.get("stream") if isinstance(entry, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _is_column(breadcrumb: Breadcrumb, names: set[str]) -> bool:
+    return len(breadcrumb) == 2 and breadcrumb[1] in names  # noqa: PLR2004
+
+
+def _orderable(dtype: DataType) -> bool:
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    kinds = (t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType, t.StringType)
+    return isinstance(dtype, kinds)
+
+
+def _selected(metadata: Mapping[str, Any], *, parent: bool) -> bool:
+    inclusion = metadata.get("inclusion")
+    if inclusion in ("automatic", "unsupported"):
+        return bool(inclusion == "automatic")
+    for key in ("selected", "selected-by-default"):
+        if metadata.get(key) is not None:
+            return bool(metadata[key])
+    return parent
+
+
+def _prune(
+    node: Mapping[str, Any], metadata: Metadata, breadcrumb: Breadcrumb, *, parent: bool
+) -> dict[str, Any]:
+    pruned = dict(node)
+    if isinstance(node.get("items"), Mapping):
+        pruned["items"] = _prune(node["items"], metadata, (*breadcrumb, "items"), parent=parent)
+    properties = node.get("properties")
+    if not isinstance(properties, Mapping):
+        return pruned
+    kept: dict[str, Any] = {}
+    for name, child in properties.items():
+        path = (*breadcrumb, "properties", name)
+        if _selected(metadata.get(path, {}), parent=parent):
+            kept_child = _prune(child, metadata, path, parent=True) if child else child
+            if not _emptied(child, kept_child):
+                kept[name] = kept_child
+    pruned["properties"] = kept
+    if isinstance(node.get("required"), list):
+        pruned["required"] = [name for name in node["required"] if name in kept]
+    return pruned
+
+
+def _emptied(before: object, after: dict[str, Any]) -> bool:
+    """Return whether every field of a struct was deselected; it is then removed, too."""
+    if not isinstance(before, Mapping):
+        return False
+    if isinstance(before.get("items"), Mapping):
+        return _emptied(before["items"], after["items"])
+    return bool(before.get("properties")) and not after["properties"]

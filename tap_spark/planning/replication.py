@@ -1,0 +1,260 @@
+"""Planning: one plan per selected stream, from settings, catalog and state. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SourceError, Where
+from tap_spark.planning import catalog as catalogs
+from tap_spark.planning.table_entries import stream_of
+from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS
+from tap_spark.state.bookmarks import (
+    TEMPORAL,
+    Json,
+    can_be_bookmark,
+    check_state,
+    load_state,
+    normal_key,
+)
+from tap_spark.state.stream_plans import Method, Resume, StreamPlan
+
+if TYPE_CHECKING:
+    from tap_spark.config import TapConfig
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import StreamConfig
+
+__all__ = ["all_of", "load_state", "plan_streams"]
+DELETED_AT = "_sdc_deleted_at"
+START_OVER = "correct the state, or remove the stream's bookmark to read it from the start"
+
+
+def plan_streams(
+    config: TapConfig, catalog: Mapping[str, Any], state: Mapping[str, Any] | None, now_ms: int
+) -> tuple[StreamPlan, ...]:
+    """Plan every selected stream, in the catalog's order.
+
+    Args:
+        config: The tap's settings.
+        catalog: The user's catalog, or the result of discovery.
+        state: State of an earlier run, if any.
+        now_ms: Milliseconds since the epoch; the version of FULL_TABLE streams.
+
+    Raises:
+        SourceError: Catalog or state is wrong; names every wrong stream.
+    """
+    catalogs.check_catalog(catalog)
+    check_state(state or {})
+    streams = {stream.name: stream for stream in config.streams}
+    plans: list[StreamPlan] = []
+    errors: list[SourceError] = []
+    for entry in catalog["streams"]:
+        if not catalogs.stream_selected(entry):
+            continue
+        try:
+            stream = _stream(entry, streams, config.connections)
+            plans.append(_plan(entry, stream, config.start_date, state or {}, now_ms))
+        except SourceError as error:
+            errors.append(error)
+    if errors:
+        raise all_of(errors)
+    return tuple(plans)
+
+
+def all_of(errors: list[SourceError]) -> SourceError:
+    """Combine several errors into one."""
+    return errors[0] if len(errors) == 1 else SourceError("; ".join(map(str, errors)))
+
+
+def _stream(
+    entry: Mapping[str, Any],
+    streams: Mapping[str, StreamConfig],
+    connections: Sequence[ConnectionConfig],
+) -> StreamConfig:
+    name = entry.get("tap_stream_id") or entry["stream"]
+    root = catalogs.metadata_of(entry).get((), {})
+    stream = streams.get(name) or stream_of(name, root, connections)
+    if stream is None:
+        raise SourceError(
+            "the catalog selects a stream that is not in the settings",
+            where=Where(stream=name),
+            hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
+        )
+    return stream
+
+
+def _plan(
+    entry: Mapping[str, Any],
+    stream: StreamConfig,
+    start_date: str | None,
+    state: Mapping[str, Any],
+    now_ms: int,
+) -> StreamPlan:
+    name = stream.name
+    root = catalogs.metadata_of(entry).get((), {})
+    method = _method(entry, root, stream)
+    key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
+    resume = _resume(method, key, stream)
+    keys = _key_properties(entry, root, stream)
+    schema = catalogs.selected_schema(entry)
+    columns = _columns(schema, root)
+    catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
+    catalogs.check_keys(name, columns, keys, key, None)
+    key_type = _key_type(name, key, entry, root)
+    bookmark = (state.get("bookmarks") or {}).get(name) or {}
+    return StreamPlan(
+        stream=entry.get("stream") or name,
+        tap_stream_id=name,
+        config=stream,
+        schema=_with_deletes(schema) if method is Method.LOG_BASED else schema,
+        columns=columns,
+        key_properties=keys,
+        method=method,
+        resume=resume,
+        replication_key=key,
+        bookmark=bookmark,
+        start_value=_start_value(name, key, key_type, bookmark, start_date),
+        version=now_ms if method is Method.FULL_TABLE else None,
+        key_type=key_type,
+        source_schema=root.get(catalogs.SPARK_SCHEMA),
+    )
+
+
+def _method(entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig) -> Method:
+    word = (
+        root.get("forced-replication-method")
+        or root.get("replication-method")
+        or entry.get("replication_method")
+        or stream.replication_method
+        or ("INCREMENTAL" if _replication_key(entry, root, stream) else "FULL_TABLE")
+    )
+    where = Where(stream=stream.name)
+    try:
+        method = Method(word)
+    except ValueError:
+        raise SourceError(
+            f"unknown replication method '{word}'", where=where, hint="FULL_TABLE or INCREMENTAL"
+        ) from None
+    if method is Method.LOG_BASED and stream.format not in LOG_FORMATS:
+        raise SourceError(
+            f"format '{stream.format}' has no log to replicate from",
+            where=where,
+            hint="use FULL_TABLE or INCREMENTAL",
+        )
+    return method
+
+
+def _replication_key(
+    entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
+) -> str | None:
+    return root.get("replication-key") or entry.get("replication_key") or stream.replication_key
+
+
+def _key_properties(
+    entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
+) -> tuple[str, ...]:
+    found = (root.get("table-key-properties"), entry.get("key_properties"), stream.key_properties)
+    return next((tuple(keys) for keys in found if keys), ())
+
+
+def _with_deletes(schema: Mapping[str, Any]) -> dict[str, Any]:
+    deleted = {"type": ["string", "null"], "format": "date-time"}
+    return {**schema, "properties": {**schema["properties"], DELETED_AT: deleted}}
+
+
+def _resume(method: Method, key: str | None, stream: StreamConfig) -> Resume:
+    if method is Method.LOG_BASED:
+        return Resume.LOG_POSITION
+    if method is not Method.INCREMENTAL:
+        return Resume.NOTHING
+    if key:
+        return Resume.REPLICATION_KEY
+    if stream.format in FILE_FORMATS:
+        return Resume.FILE_POSITION
+    raise SourceError(
+        f"INCREMENTAL of format '{stream.format}' needs a replication key",
+        where=Where(stream=stream.name),
+        hint="set 'replication_key', or use FULL_TABLE",
+    )
+
+
+def _columns(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the selected columns in the source's order, as a catalog may have been sorted."""
+    selected = schema["properties"]
+    order = [field["name"] for field in _fields(root)]
+    known = [name for name in order if name in selected]
+    return (*known, *(name for name in selected if name not in set(known)))
+
+
+def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    text = root.get(catalogs.SPARK_SCHEMA)
+    if not text:
+        return []
+    try:
+        return list(json.loads(text)["fields"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(
+            f"the catalog's '{catalogs.SPARK_SCHEMA}' is invalid", hint=catalogs.REDISCOVER
+        ) from error
+
+
+def _key_type(
+    stream: str, key: str | None, entry: Mapping[str, Any], root: Mapping[str, Any]
+) -> str | None:
+    if key is None:
+        return None
+    known = [field["type"] for field in _fields(root) if field["name"] == key]
+    found = known[0] if known else _type_of_property(entry["schema"]["properties"][key])
+    simple = ("string", "char", "varchar", "decimal", "float", "double")
+    ordered = ("byte", "short", "integer", "long", *TEMPORAL)
+    if isinstance(found, str) and (found in ordered or found.startswith(simple)):
+        return found
+    raise SourceError(
+        f"replication key '{key}' is not a number, date, timestamp or string",
+        where=Where(stream=stream),
+    )
+
+
+def _type_of_property(schema: Mapping[str, Any]) -> str:
+    """Return the Spark type of a JSON Schema, for a replication key."""
+    types = schema.get("type", "string")
+    types = [types] if isinstance(types, str) else types
+    if "integer" in types:
+        return "long"
+    if "number" in types:
+        return "double"
+    formats = {"date": "date", "date-time": "timestamp"}
+    return formats.get(str(schema.get("format")), "string")
+
+
+def _start_value(
+    stream: str,
+    key: str | None,
+    key_type: str | None,
+    bookmark: Mapping[str, Any],
+    start_date: str | None,
+) -> Json:
+    if key is None or key_type is None:
+        return None
+    old_key = bookmark.get("replication_key")
+    if old_key is not None and old_key != key:
+        raise SourceError(
+            f"the state's bookmark has replication key '{old_key}', not '{key}'",
+            where=Where(stream=stream),
+            hint=START_OVER,
+        )
+    value = bookmark.get("replication_key_value")
+    value = bookmark.get("starting_replication_value") if value is None else value
+    what = "the state's bookmark"
+    try:
+        if not can_be_bookmark(value, key_type):
+            is_date = start_date is not None and key_type in TEMPORAL
+            value, what = start_date if is_date else None, "the setting 'start_date'"
+        return None if value is None else normal_key(value, key_type)
+    except ValueError as error:
+        raise SourceError(
+            f"{what} does not fit replication key '{key}' of type {key_type}: {error}",
+            where=Where(stream=stream),
+            hint=START_OVER,
+        ) from error

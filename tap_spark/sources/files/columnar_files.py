@@ -1,0 +1,68 @@
+"""Parquet and ORC, which contain their schema, and plain text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from tap_spark.sources.files.file_source import FileSource, parse_ddl
+from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.frame_helpers import col
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class ParquetSource(FileSource):
+    """Parquet files; their schemas are merged unless the option `mergeSchema` is false."""
+
+    kind = "parquet"
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`."""
+        if self.stream.schema:
+            return parse_ddl(self, spark)
+        return self._all(spark)
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        reader = spark.read.format(self.kind).options(**self.options())
+        return reader.schema(struct).load(urls)
+
+    def present_columns(self, spark: SparkSession) -> list[str] | None:
+        """See `FileSource.present_columns`."""
+        return self._all(spark).names
+
+    def _all(self, spark: SparkSession) -> StructType:
+        options = self.options(mergeSchema="true")
+        struct = spark.read.format(self.kind).options(**options).load(self.paths).schema
+        if not struct.fields:
+            raise self.error("the files have no columns", "", self.shown_path())
+        return struct
+
+
+class OrcSource(ParquetSource):
+    """ORC files."""
+
+    kind = "orc"
+
+
+class TextSource(FileSource):
+    """Text files, one column `value` with a line each."""
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`."""
+        return spark.read.options(**self.options()).text(self.paths).schema
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:  # noqa: ARG002
+        """See `FileSource.rows`."""
+        return spark.read.options(**self.options()).text(urls)
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:  # noqa: ARG002
+        """See `FileSource.rows_of_lines`."""
+        return lines.select(col("value").cast("string").alias("value"))
+
+    def line_rules(self) -> LineRules | None:
+        """See `FileSource.line_rules`."""
+        return None if self.flag("wholetext") or self.option("lineSep") else LineRules()

@@ -1,0 +1,264 @@
+"""CSV: columns read as text, named by the header, with types that keep every value."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
+
+from shared.storage.files import open_random
+from tap_spark.sources.files import paths
+from tap_spark.sources.files.file_source import UTF8, FileSource, corrupt_options, parse_ddl
+from tap_spark.sources.files.inference import exact_casts, infer_types
+from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.frame_helpers import (
+    CORRUPT,
+    FILE,
+    col,
+    file_of,
+    quoted,
+    without_corrupt,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+RAGGED = "it has too few or too many columns, or a value of another type; check the options \
+'quote', 'escape' and 'multiLine'"
+HEAD_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class CsvLayout:
+    """The columns of the files.
+
+    Attributes:
+        header: The header line; None without one.
+        names: Unique column names, by position.
+        partitions: Columns that Spark reads from `name=value` folders.
+    """
+
+    header: tuple[str, ...] | None
+    names: tuple[str, ...]
+    partitions: tuple[StructField, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """All column names."""
+        return [*self.names, *(field.name for field in self.partitions)]
+
+
+def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
+    """Name the columns of a header: empty ones get `_cN`, repeated ones a number.
+
+    Names that differ only by case count as repeated: they are the same to Spark.
+    """
+    taken = {name.lower() for name in header if name}
+    names: list[str] = []
+    seen: set[str] = set()
+    for position, title in enumerate(header):
+        name = title or f"_c{position}"
+        base, number = name, 2
+        while name.lower() in seen or (name != base and name.lower() in taken):
+            name, number = f"{base}_{number}", number + 1
+        seen.add(name.lower())
+        names.append(name)
+    return tuple(names)
+
+
+class CsvSource(FileSource):
+    """CSV files of one layout."""
+
+    _layout: CsvLayout | None = None
+
+    @cached_property
+    def header(self) -> bool:
+        """Whether each file starts with a header line."""
+        return self.flag("header", default=True)
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`."""
+        layout = self.layout(spark)
+        if self.stream.schema:
+            return parse_ddl(self, spark)
+        if not layout.names:
+            raise self.error("the files have no lines", "set 'schema'", self.shown_path())
+        if self.flag("inferSchema"):
+            frame = self._reader(spark, layout).csv(self.paths)
+            types = [field.dataType for field in frame.schema.fields]
+        else:
+            types = [*infer_types(self._text(spark, layout), layout.names)]
+            types += [field.dataType for field in layout.partitions]
+        fields = zip(layout.columns, types, strict=True)
+        return StructType([StructField(name, dtype) for name, dtype in fields])
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        layout = self.layout(spark)
+        if not layout.names:
+            return spark.createDataFrame([], struct)
+        fields = [*self._fields(layout, struct), *layout.partitions]
+        reader = self._reader(spark, layout)
+        here = F.input_file_name()
+        if self.option("mode"):
+            return exact_casts(reader.schema(StructType(fields)).csv(urls), struct, here)
+        fields.append(StructField(CORRUPT, StringType()))
+        frame = reader.schema(StructType(fields)).csv(urls)
+        return exact_casts(without_corrupt(frame, RAGGED), struct, here)
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """See `FileSource.rows_of_lines`."""
+        text = col("value").cast("string")
+        if self._encoding() not in UTF8:
+            text = F.decode(col("value"), self._encoding())
+        lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
+        comment = self.option("comment")
+        if comment:
+            lines = lines.filter(~col("value").startswith(comment))
+        layout = self.layout(lines.sparkSession)
+        if not layout.names:
+            return lines.sparkSession.createDataFrame([], struct)
+        fields = self._fields(layout, struct)
+        checked = not self.option("mode")
+        if checked:
+            fields.append(StructField(CORRUPT, StringType()))
+        ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
+        skipped = ("header", "multiline", "inferschema", "enforceschema", "encoding", "charset")
+        options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
+        parsed = F.from_csv("value", F.lit(ddl), options)
+        # With an alias, Spark would parse again for the filter on unreadable rows.
+        frame = lines.select(file_of(urls).alias(FILE), F.inline(F.array(parsed)))
+        frame = without_corrupt(frame, RAGGED, col(FILE)) if checked else frame
+        return exact_casts(frame, struct, col(FILE))
+
+    def line_rules(self) -> LineRules | None:
+        """See `FileSource.line_rules`."""
+        if self._wide() or self.flag("multiLine") or self.option("lineSep"):
+            return None
+        return LineRules(header=self.header, comment=self.option("comment").encode())
+
+    def present_columns(self, spark: SparkSession) -> list[str] | None:
+        """See `FileSource.present_columns`."""
+        return self.layout(spark).columns or None
+
+    def check_file(self, url: str) -> None:
+        """Refuse a file with another header, whose values would get the wrong names."""
+        layout = self._layout or self.layout(self._spark)
+        if layout.header is None:
+            return
+        found = self._header_of(url)
+        if found is not None and found != layout.header:
+            raise self.error(
+                f"the header {', '.join(found)} differs from that of the other files: "
+                f"{', '.join(layout.header)}",
+                hint="read files with other columns as a stream of their own",
+                file=url,
+            )
+
+    def layout(self, spark: SparkSession) -> CsvLayout:
+        """Return the columns, from the first line; none if there is no line."""
+        if self._layout is None:
+            self._layout = self._read_layout(spark)
+        return self._layout
+
+    def _read_layout(self, spark: SparkSession) -> CsvLayout:
+        options = self._options() | {"header": "false", "inferSchema": "false"}
+        options = {k: v for k, v in options.items() if k.lower() != "enforceschema"}
+        frame, data, first = self._first_row(spark.read.options(**options), self.paths)
+        if not first:
+            return CsvLayout(None, ())
+        partitions = tuple(field for field in frame.schema.fields if field.name not in data)
+        if not self.header:
+            names = tuple(data)
+            return CsvLayout(None, self._given_names(spark, names), partitions)
+        header = tuple(value or "" for value in first)
+        return CsvLayout(header, self._given_names(spark, unique_names(header)), partitions)
+
+    def _first_row(
+        self, reader: DataFrameReader, urls: list[str]
+    ) -> tuple[DataFrame, list[str], tuple[str, ...]]:
+        """Return the frame of the files, its data columns, and the first row of a finished line."""
+        frame = reader.csv(urls)
+        data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
+        here = F.input_file_name()
+        for first in frame.select(here, *map(col, data)).head(1) if data else []:
+            file = paths.from_spark(first[0])
+            if self.waiting([file]).get(file) != 0:
+                return frame, data, tuple(first[1:])
+            rest = [url for url in map(paths.from_spark, frame.inputFiles()) if url != file]
+            if rest:
+                return self._first_row(reader, [paths.spark_url(url) for url in rest])
+        return frame, data, ()
+
+    def _given_names(self, spark: SparkSession, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Name columns by position as `schema` does, unless the header has these names."""
+        if not self.stream.schema:
+            return names
+        given = parse_ddl(self, spark).names
+        if set(given) <= set(names):
+            return names
+        if len(given) == len(names):
+            return tuple(given)
+        raise self.error(
+            f"'schema' has {len(given)} columns, the files have {len(names)}: {', '.join(names)}",
+            hint="name columns of the header, or every column, in order",
+        )
+
+    def _options(self) -> dict[str, str]:
+        # Spark splits lines at bytes, which breaks these encodings; `multiLine` does not.
+        wide = {"multiLine": "true"} if self._wide() and not self.option("lineSep") else {}
+        return self.options(
+            columnPruning="false",
+            escape=self.option("quote", '"'),
+            **wide,
+            **corrupt_options(self, CORRUPT),
+        )
+
+    def _reader(self, spark: SparkSession, layout: CsvLayout) -> DataFrameReader:
+        options = self._options()
+        if layout.header is not None:
+            verbatim = str(layout.names != layout.header).lower()
+            options = {"header": "true", "enforceSchema": verbatim, **options}
+        return spark.read.options(**options)
+
+    def _text(self, spark: SparkSession, layout: CsvLayout) -> DataFrame:
+        struct = StructType([StructField(name, StringType()) for name in layout.names])
+        return self.finished_rows(spark, self.paths, struct)
+
+    def _fields(self, layout: CsvLayout, struct: StructType) -> list[StructField]:
+        """Return the data columns for Spark's parser: text, or the types that Spark is to parse."""
+        typed = bool(self.stream.schema) or self.flag("inferSchema")
+        types = {field.name: field.dataType for field in struct.fields} if typed else {}
+        return [StructField(name, types.get(name, StringType())) for name in layout.names]
+
+    def _wide(self) -> bool:
+        return re.match(r"(?i)utf-?(16|32)", self._encoding()) is not None
+
+    def _encoding(self) -> str:
+        return (self.option("encoding") or self.option("charset")).lower()
+
+    def _header_of(self, url: str) -> tuple[str, ...] | None:
+        """Read the header line of a file; None if Python's csv has no such dialect."""
+        separator = self.option("sep") or self.option("delimiter") or ","
+        separator = "\t" if separator == "\\t" else separator
+        quote = self.option("quote", '"')
+        if len(separator) != 1 or len(quote) != 1:
+            return None
+        with open_random(url) as file:
+            head = bytes(file.read(HEAD_BYTES))
+        comment = self.option("comment")
+        text = head.decode(self._encoding() or "utf-8", errors="replace").removeprefix("\ufeff")
+        lines = (line for line in text.splitlines() if line.strip())
+        line = next((line for line in lines if not (comment and line.startswith(comment))), None)
+        if line is None:
+            return None
+        option = self.option("escape", quote)
+        escape = None if option == quote or len(option) != 1 else option
+        rows = csv.reader([line], delimiter=separator, quotechar=quote, escapechar=escape)
+        return tuple(next(rows))

@@ -1,0 +1,230 @@
+"""Positions in files that grow: how far they were read, and what to read next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date, timedelta
+from enum import Enum
+from typing import Any, Protocol
+
+from tap_spark.sources.files.paths import ListedFile
+
+FORGET_DAYS = 30
+"""Days for which the position of a file that is no longer listed is kept."""
+
+
+class FileChange(str, Enum):
+    """How a file changed since its position was written."""
+
+    NEW = "new"
+    GROWN = "grown"
+    UNFINISHED = "its last line went on"
+    TRUNCATED = "truncated"
+    REWRITTEN = "rewritten"
+
+
+@dataclass(frozen=True)
+class FilePosition:
+    """How far a file was read; one entry of `bookmarks.<stream>.files`.
+
+    Attributes:
+        offset: Bytes read.
+        size: Bytes the file had when it was planned.
+        mtime: Time of its last change then.
+        fingerprint: Hash of the first `offset` bytes.
+        lines: Line ends in them, for people who read the state; None for remote files, as
+            counting needs a second download.
+        gone: Day (UTC) on which it was first not listed; None while it is listed.
+    """
+
+    offset: int
+    size: int
+    mtime: str
+    fingerprint: str
+    lines: int | None = None
+    gone: str | None = None
+
+    @classmethod
+    def from_json(cls, value: object) -> FilePosition:
+        """Read a position from the state.
+
+        Raises:
+            ValueError: It is not a position.
+        """
+        if not isinstance(value, Mapping):
+            raise ValueError("a file's position is not an object")
+        try:
+            lines, gone = value.get("lines"), value.get("gone")
+            return cls(
+                offset=int(value["offset"]),
+                size=int(value["size"]),
+                mtime=str(value["mtime"]),
+                fingerprint=str(value["fingerprint"]),
+                lines=None if lines is None else int(lines),
+                gone=None if gone is None else date.fromisoformat(gone).isoformat(),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"a file's position has a missing or wrong value: {error}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the position as JSON for the state."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class FileInspector(Protocol):
+    """Inspects a file as far as `plan_range` needs it."""
+
+    def fingerprint(self, url: str, length: int) -> str:
+        """Hash the first `length` bytes of the file."""
+        ...
+
+    def read_at(self, url: str, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes from `offset` on; fewer at the file's end."""
+        ...
+
+    def unfinished_line(self, url: str, start: int, end: int) -> int | None:
+        """Find the start of the last line before `end`, if it has no line end; at least `start`."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Bytes of one file to read; `start` and `end` are line starts, or the end of the file.
+
+    Attributes:
+        file: The file as listed.
+        start: First byte.
+        end: Byte after the last.
+        change: How the file changed.
+        lines: Line ends before `start`, if known.
+    """
+
+    file: ListedFile
+    start: int
+    end: int
+    change: FileChange
+    lines: int | None = 0
+
+
+def plan_range(
+    file: ListedFile, position: FilePosition | None, inspector: FileInspector, *, lines: bool = True
+) -> FileRange | None:
+    """Decide which bytes of a file to read; None if nothing is new.
+
+    Args:
+        file: The file as listed now.
+        position: How far it was read, if ever.
+        inspector: Inspects the file; called only if its size or time changed.
+        lines: Whether reading may resume after the last line; else a file that grew is read
+            again as a whole.
+    """
+    if position is None:
+        return FileRange(file, 0, file.size, FileChange.NEW) if file.size else None
+    if file.size < position.offset:
+        return FileRange(file, 0, file.size, FileChange.TRUNCATED)
+    touched = (file.size, file.mtime) != (position.size, position.mtime)
+    if touched and inspector.fingerprint(file.url, position.offset) != position.fingerprint:
+        return FileRange(file, 0, file.size, FileChange.REWRITTEN)
+    if file.size == position.offset:
+        return None
+    start, change = _resume(file, position, inspector) if lines else (0, FileChange.GROWN)
+    return FileRange(file, start, file.size, change, position.lines) if start < file.size else None
+
+
+def refreshed(file: ListedFile, position: FilePosition) -> FilePosition:
+    """Renew the position of a file without new data, so that it is not inspected again."""
+    return replace(position, size=file.size, mtime=file.mtime)
+
+
+def kept_positions(
+    positions: Mapping[str, FilePosition], listed: Collection[str], today: date
+) -> dict[str, FilePosition]:
+    """Drop the positions of files that have not been listed for `FORGET_DAYS`.
+
+    If no file is listed, as in a folder that is not mounted, all stay as they are.
+    """
+    if not listed:
+        return dict(positions)
+    known = {
+        url: replace(position, gone=None if url in listed else position.gone or today.isoformat())
+        for url, position in positions.items()
+    }
+    last = (today - timedelta(days=FORGET_DAYS)).isoformat()
+    return {
+        url: position
+        for url, position in known.items()
+        if position.gone is None or position.gone > last
+    }
+
+
+def _resume(
+    file: ListedFile, position: FilePosition, inspector: FileInspector
+) -> tuple[int, FileChange]:
+    """Find the first line that was not read as a whole."""
+    if not position.offset:
+        return 0, FileChange.GROWN
+    around = inspector.read_at(file.url, position.offset - 1, 3)
+    before, after = around[:1], around[1:]
+    if before in (b"\n", b"\r"):
+        split_crlf = before == b"\r" and after[:1] == b"\n"
+        return position.offset + split_crlf, FileChange.GROWN
+    if after[:1] in (b"\n", b"\r"):
+        return position.offset + (2 if after == b"\r\n" else 1), FileChange.GROWN
+    start = inspector.unfinished_line(file.url, 0, position.offset)
+    return start or 0, FileChange.UNFINISHED
+
+
+def complete_end(
+    url: str, start: int, end: int, inspector: FileInspector, whole: Callable[[str, int, int], bool]
+) -> int:
+    """Find the end of the lines that may be read, without an incomplete last line.
+
+    Args:
+        url: The file.
+        start: A line start.
+        end: Where the file ends.
+        inspector: Inspects the file.
+        whole: Returns whether a last line without line end is complete.
+    """
+    at = inspector.unfinished_line(url, start, end)
+    return end if at is None or whole(url, at, end) else at
+
+
+def waves(
+    file_ranges: Sequence[FileRange], wave_bytes: int, cut: FindLineStart
+) -> Iterator[list[tuple[FileRange, int, int]]]:
+    """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
+
+    Args:
+        file_ranges: What is to be read, in order.
+        wave_bytes: Bytes after which a wave is closed.
+        cut: Finds the first line start at or after an offset.
+
+    Yields:
+        For each wave its parts `(file_range, start, end)`; all waves cover every range once.
+    """
+    wave: list[tuple[FileRange, int, int]] = []
+    room = wave_bytes
+    for file_range in file_ranges:
+        start = file_range.start
+        while start < file_range.end:
+            end = file_range.end
+            if end - start > room:
+                end = min(end, cut(file_range.file.url, start + room, file_range.end))
+            wave.append((file_range, start, end))
+            room -= end - start
+            start = end
+            if room <= 0:
+                yield wave
+                wave, room = [], wave_bytes
+    if wave:
+        yield wave
+
+
+class FindLineStart(Protocol):
+    """Finds line starts."""
+
+    def __call__(self, url: str, at: int, limit: int) -> int:
+        """Find the first line start at or after `at`; `limit` if there is none before it."""
+        ...

@@ -1,0 +1,261 @@
+"""The base of file sources; each format adds how its rows are read."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from shared.errors import SourceError, Where
+from tap_spark.sources.files import paths
+from tap_spark.sources.files.resumable_files import (
+    LineRules,
+    file_slices,
+    line_slices,
+    lines_frame,
+    log_waiting,
+    waiting_ends,
+)
+from tap_spark.sources.frame_helpers import (
+    col,
+    missing_columns,
+    planned_slice,
+    prune,
+    struct_from_text,
+)
+from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark.sources.frame_source import FrameSource
+    from tap_spark.stream_config import StreamConfig
+
+log = logging.getLogger("tap-spark")
+UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
+
+
+class FileSource(ABC):
+    """Files of one format.
+
+    Raises:
+        SourceError: A local path does not exist.
+    """
+
+    def __init__(self, stream: StreamConfig) -> None:
+        self.stream = stream
+        self.key_properties = stream.key_properties
+        self.paths = list(paths.resolve(stream))
+        self._base: dict[str, str] = {}
+        method = stream.replication_method
+        self._incremental = method == Method.INCREMENTAL or (
+            method is None and stream.replication_key is not None
+        )
+
+    @abstractmethod
+    def schema(self, spark: SparkSession) -> StructType:
+        """Return columns and types of the files."""
+
+    @abstractmethod
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """Return the files' rows with at least the columns of `struct`, of exactly those types."""
+
+    def line_rules(self) -> LineRules | None:
+        """Return how lines are split; None if files are only read as a whole."""
+        return None
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """Parse lines into rows; only for formats with `line_rules`."""
+        raise NotImplementedError
+
+    def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
+        """Return the columns of the files now; None if that needs a read of every file."""
+        return None
+
+    def check_file(self, url: str) -> None:  # noqa: B027
+        """Check the start of a file before it is read, from its start or from later on."""
+
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
+        """See `GrowingFiles`."""
+        return self.stream.read_unterminated_line
+
+    def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
+        """See `Source.slices`."""
+        self._spark = spark
+        self._incremental = plan.method is Method.INCREMENTAL
+        if plan.resume is Resume.FILE_POSITION:
+            yield from self._new_slices(spark, plan)
+            return
+        struct = self.planned_struct(spark, plan)
+        self._check_columns(spark, plan)
+        yield planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
+
+    def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
+        """See `GrowingFiles`."""
+        self._check_columns(spark, plan)
+        escaped = [paths.spark_url(url) for url in urls]
+        return self._finished_rows(spark, escaped, self.planned_struct(spark, plan), plan)
+
+    def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
+        """See `GrowingFiles`."""
+        self._check_columns(self._spark, plan)
+        return self.rows_of_lines(lines, self.planned_struct(self._spark, plan), urls)
+
+    def line_change(
+        self, spark: SparkSession, plan: StreamPlan
+    ) -> Callable[[pa.Array], pa.Array] | None:
+        """See `GrowingFiles`."""
+        return self.change_for(self.planned_struct(spark, plan))
+
+    def change_for(self, struct: StructType) -> Callable[[pa.Array], pa.Array] | None:  # noqa: ARG002
+        """Return what changes lines before `rows_of_lines` gets them; None if nothing does."""
+        return None
+
+    def finished_rows(
+        self,
+        spark: SparkSession,
+        urls: list[str],
+        struct: StructType,
+        report: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> DataFrame:
+        """Return `rows`; if the stream is INCREMENTAL, without last lines that wait for their end.
+
+        Args:
+            spark: The session.
+            urls: The files, as paths for Spark.
+            struct: The columns.
+            report: Called with the files whose last line waits.
+        """
+        frame = self.rows(spark, urls, struct)
+        rules = self.line_rules() if self._incremental else None
+        if rules is None:
+            return frame
+        files = [paths.from_spark(url) for url in frame.inputFiles()]
+        ends = self.waiting(files)
+        if not ends:
+            return frame
+        report(list(ends))
+        finished = [paths.spark_url(url) for url in files if url not in ends]
+        begun = [url for url, end in ends.items() if end]
+        found = [self.rows(spark, finished, struct)] if finished else []
+        if begun:
+            for url in begun:
+                self.check_file(url)
+            parts = [(url, 0, ends[url]) for url in begun]
+            lines = lines_frame(spark, parts, rules, self.change_for(struct))
+            found.append(self.rows_of_lines(lines, struct, begun))
+        empty = spark.createDataFrame([], struct)
+        names = [col(field.name) for field in struct.fields]
+        return reduce(lambda one, more: one.unionAll(more.select(names)), found, empty)
+
+    def waiting(self, files: Sequence[str]) -> dict[str, int]:
+        """Return the files whose last line has no line end yet, and the end of the lines before."""
+        rules = self.line_rules()
+        if rules is None or not self._incremental:
+            return {}
+        plain = [url for url in files if not paths.is_read_whole(url)]
+        try:
+            return waiting_ends(self, plain, rules)
+        except OSError as error:
+            log.warning(
+                "stream '%s': cannot check files for unterminated last lines, which are read at "
+                "once: %s",
+                self.stream.name,
+                error,
+            )
+            return {}
+
+    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
+        """See `GrowingFiles`."""
+        frame = spark.createDataFrame([], self.planned_struct(spark, plan))
+        return frame.select(*map(col, plan.columns))
+
+    def planned_struct(self, spark: SparkSession, plan: StreamPlan) -> StructType:
+        """Return the plan's columns with the catalog's types, else the source's."""
+        text = plan.source_schema
+        return prune(struct_from_text(text) if text else self.schema(spark), plan.schema)
+
+    def option(self, name: str, default: str = "") -> str:
+        """Return a reader option; its name may be in upper or lower case."""
+        values = [
+            value for key, value in self.stream.options.items() if key.lower() == name.lower()
+        ]
+        return values[-1] if values else default
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return a boolean reader option."""
+        return self.option(name, str(default)).lower() == "true"
+
+    def options(self, **defaults: str) -> dict[str, str]:
+        """Return the stream's options, over the given defaults."""
+        given = {key.lower() for key in self.stream.options}
+        kept = {key: value for key, value in defaults.items() if key.lower() not in given}
+        return {**kept, **self._base, **self.stream.options}
+
+    def error(self, message: str, hint: str = "", file: str | None = None) -> SourceError:
+        """Build an error that names this stream."""
+        return SourceError(message, where=Where(stream=self.stream.name, file=file), hint=hint)
+
+    def shown_path(self) -> str:
+        """Return the path of the settings, for errors."""
+        return ", ".join(map(paths.display, self.stream.paths))
+
+    def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
+        files = paths.list_files(tuple(self.paths))
+        rules = self.line_rules()
+        whole_only = any(file.partitioned or paths.is_compressed(file.url) for file in files)
+        if any(file.partitioned for file in files):
+            self._base = {"basePath": self._only_root()}
+        if rules is None or whole_only:
+            yield from file_slices(self, spark, plan, files)
+        else:
+            yield from line_slices(self, spark, plan, files, rules)
+
+    def _finished_rows(
+        self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
+    ) -> DataFrame:
+        return self.finished_rows(spark, urls, struct, lambda files: log_waiting(plan, files))
+
+    def _only_root(self) -> str:
+        """Return the folder whose `name=value` folders become columns."""
+        if len(self.paths) == 1:
+            return paths.unescaped(self.paths[0])
+        raise self.error(
+            "'name=value' folders under several paths cannot be resumed by file",
+            hint="give one path, or use FULL_TABLE or a replication key",
+        )
+
+    def _check_columns(self, spark: SparkSession, plan: StreamPlan) -> None:
+        present = self.present_columns(spark)
+        gone = missing_columns(plan.columns, present) if present is not None else []
+        if gone:
+            raise self.error(
+                f"selected columns are no longer in the source: {', '.join(gone)}",
+                hint="run --discover again, or deselect them in the catalog",
+                file=self.shown_path(),
+            )
+
+
+def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:
+    """Parse the stream's setting `schema`.
+
+    Raises:
+        SourceError: It is not Spark DDL.
+    """
+    try:
+        return spark.createDataFrame([], source.stream.schema or "").schema
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        raise source.error(f"the setting 'schema' is not Spark DDL: {first}") from error
+
+
+def corrupt_options(source: FileSource, name: str) -> Mapping[str, str]:
+    """Return options that keep unreadable rows visible, unless the user has set `mode`."""
+    if source.option("mode"):
+        return {}
+    return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": name}

@@ -1,0 +1,113 @@
+"""Fixed-width files: each column has the same characters of every line."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tap_spark.sources.declared.fixed_width import FixedColumn
+from tap_spark.sources.files.file_source import UTF8, FileSource, parse_ddl
+from tap_spark.sources.files.inference import exact_casts, infer_types
+from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.frame_helpers import FILE, col, fail_job, file_of, missing_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SHORT = "a line ends before its last column begins"
+SHORT_HINT = "correct 'columns', or set the option 'mode' to PERMISSIVE to read nulls there"
+# Not a character of text: Spark's CSV reader then reads a line as one column.
+NO_SEPARATOR = "\x01"
+LINE = "value"
+
+
+class FixedWidthSource(FileSource):
+    """Lines split by the setting `columns`; values are trimmed, and empty values are null."""
+
+    @cached_property
+    def columns(self) -> tuple[FixedColumn, ...]:
+        """The positions of the columns."""
+        columns: tuple[FixedColumn, ...] = self.stream.own["columns"]
+        return columns
+
+    @cached_property
+    def header(self) -> bool:
+        """Whether each file starts with a header line."""
+        return self.flag("header")
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`."""
+        names = [column.name for column in self.columns]
+        if self.stream.schema:
+            struct = parse_ddl(self, spark)
+            unknown = missing_columns(struct.names, names)
+            if unknown:
+                raise self.error(
+                    f"'schema' has columns that 'columns' does not have: {', '.join(unknown)}"
+                )
+            return struct
+        text = StructType([StructField(name, StringType()) for name in names])
+        types = infer_types(self.finished_rows(spark, self.paths, text), names)
+        return StructType([StructField(n, t) for n, t in zip(names, types, strict=True)])
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        skipped = ("header", "comment", "encoding", "charset", "mode")
+        options = {k: v for k, v in self.options().items() if k.lower() not in skipped}
+        line = StructType([StructField(LINE, StringType())])
+        reader = spark.read.options(
+            **options,
+            header=str(self.header).lower(),
+            comment=self.option("comment"),
+            encoding=self._encoding() or "utf-8",
+            sep=NO_SEPARATOR,
+            quote="",
+            escape="",
+            mode="FAILFAST",
+            maxCharsPerColumn="-1",
+        )
+        return self._cut(reader.schema(line).csv(urls), struct, F.input_file_name())
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """See `FileSource.rows_of_lines`."""
+        text = col("value").cast("string")
+        if self._encoding() not in UTF8:
+            text = F.decode(col("value"), self._encoding())
+        lines = lines.select(text.alias(LINE), "file")
+        comment = self.option("comment")
+        if comment:
+            lines = lines.filter(~col(LINE).startswith(comment))
+        lines = lines.select(file_of(urls).alias(FILE), F.rtrim(LINE, F.lit("\r")).alias(LINE))
+        return self._cut(lines, struct, col(FILE))
+
+    def line_rules(self) -> LineRules | None:
+        """See `FileSource.line_rules`."""
+        wide = self._encoding().startswith(("utf-16", "utf-32", "utf16", "utf32"))
+        if wide or self.option("lineSep"):
+            return None
+        return LineRules(header=self.header, comment=self.option("comment").encode())
+
+    def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
+        """See `FileSource.present_columns`."""
+        return [column.name for column in self.columns]
+
+    def _cut(self, lines: DataFrame, struct: StructType, file: Column) -> DataFrame:
+        lines = lines.select(col(LINE), file.alias(FILE)).filter(F.trim(LINE) != "")
+        if self.option("mode").upper() != "PERMISSIVE":
+            last = max(column.start for column in self.columns)
+            failure = fail_job(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
+            whole = F.length(LINE) >= last
+            lines = lines.filter(F.when(whole, F.lit(True)).otherwise(failure.cast("boolean")))
+        places = {column.name: column for column in self.columns}
+        values = []
+        for field in struct.fields:
+            place = places[field.name]
+            text = F.trim(F.substring(LINE, place.start, place.length))
+            values.append(F.when(text != "", text).alias(field.name))
+        return exact_casts(lines.select(col(FILE), *values), struct, col(FILE))
+
+    def _encoding(self) -> str:
+        return (self.option("encoding") or self.option("charset")).lower()

@@ -1,0 +1,228 @@
+"""JSON: lines, or whole documents (an array, or an object that holds one) per file."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import orjson
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+
+from shared.spark.spark_errors import plain_path
+from shared.storage.files import open_input
+from tap_spark.sources.files import json_documents, paths
+from tap_spark.sources.files.file_inspector import StorageFileInspector
+from tap_spark.sources.files.file_source import UTF8, FileSource, corrupt_options, parse_ddl
+from tap_spark.sources.files.line_reader import BOM
+from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
+from tap_spark.sources.frame_helpers import (
+    CORRUPT,
+    FILE,
+    col,
+    fail_job,
+    file_of,
+    widen_inferred,
+    without_corrupt,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+HEAD_BYTES = 64 * 1024
+LONGEST_CHECKED = 64 * 1024**2
+HINT = "it is not JSON, or has a value of another type than the catalog"
+RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
+SHOWN = 200
+
+
+class JsonSource(FileSource):
+    """JSON files of one kind."""
+
+    @cached_property
+    def document(self) -> bool:
+        """Whether each file is one JSON value instead of one per line."""
+        if self.option("multiLine"):
+            return self.flag("multiLine")
+        return bool(self._records_path()) or self._first_is_document()
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`."""
+        if self.stream.schema:
+            return parse_ddl(self, spark)
+        struct = self._reader(spark).json(self.paths).schema
+        if CORRUPT in struct.names:
+            self._name_corrupt(spark, struct)
+        good = [field for field in struct.fields if field.name != CORRUPT]
+        tidied = widen_inferred(self._record_type(StructType(good)))
+        if not isinstance(tidied, StructType) or not tidied.fields:
+            raise self.error("no JSON objects with properties were found", "", self.shown_path())
+        return tidied
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        fields = list(self._document_type(struct).fields)
+        checked = not self.option("mode")
+        if checked:
+            fields.append(StructField(CORRUPT, StringType()))
+        frame = self._reader(spark).schema(StructType(fields)).json(urls)
+        frame = without_corrupt(frame, HINT) if checked else frame
+        frame = self._records(frame)
+        if not self.document:
+            return frame
+        return json_documents.checked_documents(
+            frame, [file.url for file in paths.list_files(tuple(urls))]
+        )
+
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """See `FileSource.rows_of_lines`."""
+        text = col("value").cast("string")
+        lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
+        checked = not self.option("mode")
+        fields = list(struct.fields)
+        if checked:
+            fields.append(StructField(CORRUPT, StringType()))
+        skipped = ("multiline", "encoding", "charset")
+        options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
+        kind = StructType(fields)
+        # Each element of an array in a line is a record, as in Spark's own reader.
+        strict = options | ({"mode": "FAILFAST"} if checked else {})
+        several = F.from_json("value", ArrayType(kind), strict)
+        if checked:
+            failure = fail_job(
+                "a row cannot be read", value=col("value"), file=file_of(urls), hint=HINT
+            )
+            whole = F.from_json("value", "array<string>").isNotNull()
+            several = F.when(whole, several).otherwise(failure.cast(ArrayType(kind)))
+        single = F.array(F.from_json("value", kind, options))
+        records = F.when(F.ltrim("value").startswith("["), several).otherwise(single)
+        frame = lines.select(file_of(urls).alias(FILE), F.inline(records))
+        frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
+        return frame.drop(FILE)
+
+    def change_for(self, struct: StructType) -> UnquotedValues | None:
+        """See `FileSource.change_for`."""
+        text_fields = text_fields_of(struct)
+        return None if text_fields is None else UnquotedValues(text_fields)
+
+    def line_rules(self) -> LineRules | None:
+        """See `FileSource.line_rules`."""
+        encoding = (self.option("encoding") or self.option("charset")).lower()
+        if self.document or self.option("lineSep") or encoding not in UTF8:
+            return None
+        return LineRules()
+
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:
+        """See `GrowingFiles`: only a complete object or array is read."""
+        if end - start > LONGEST_CHECKED:
+            return False
+        try:
+            value = orjson.loads(
+                StorageFileInspector().read_at(url, start, end - start).removeprefix(BOM)
+            )
+        except orjson.JSONDecodeError:
+            return False
+        return isinstance(value, dict | list)
+
+    def _first_is_document(self) -> bool:
+        """Return whether the first non-empty file starts with an array or a pretty object."""
+        for file in paths.list_files(tuple(self.paths)):
+            if file.size:
+                return is_document(self._head(file.url))
+        return False
+
+    def _head(self, url: str) -> bytes:
+        with open_input(url) as file:
+            return bytes(file.read(HEAD_BYTES))
+
+    def _options(self) -> dict[str, str]:
+        return self.options(**corrupt_options(self, CORRUPT))
+
+    def _reader(self, spark: SparkSession) -> DataFrameReader:
+        return spark.read.options(**self._options() | {"multiLine": str(self.document).lower()})
+
+    def _path(self) -> list[str]:
+        return self._records_path().split(".") if self._records_path() else []
+
+    def _records_path(self) -> str:
+        return str(self.stream.own.get("records_path") or "")
+
+    def _record_type(self, dtype: DataType) -> DataType:
+        """Return the type of one record inside the type of a document."""
+        path = self._path()
+        for number, name in enumerate(path):
+            known = dtype.names if isinstance(dtype, StructType) else []
+            if not isinstance(dtype, StructType) or name not in known:
+                at = ".".join(path[: number + 1])
+                raise self.error(
+                    f"records_path '{at}' is not in the documents",
+                    hint=f"they have {', '.join(known[:20]) or 'no properties there'}",
+                    file=self.shown_path(),
+                )
+            dtype = dtype[name].dataType
+        if not path:
+            return dtype
+        if isinstance(dtype, ArrayType) and isinstance(dtype.elementType, StructType):
+            return dtype.elementType
+        raise self.error(
+            f"records_path '{'.'.join(path)}' is not an array of objects", file=self.shown_path()
+        )
+
+    def _document_type(self, struct: StructType) -> StructType:
+        """Return the type of a document, given the type of its records."""
+        path = self._path()
+        if not path:
+            return struct
+        dtype: DataType = ArrayType(struct)
+        for name in reversed(path):
+            dtype = StructType([StructField(name, dtype)])
+        return dtype  # type: ignore[return-value]
+
+    def _records(self, frame: DataFrame) -> DataFrame:
+        path = self._path()
+        if not path:
+            return frame
+        records: Column = col(path[0])
+        for name in path[1:]:
+            records = records.getField(name)
+        problem = f"records_path '{'.'.join(path)}' is not in the document"
+        failure = fail_job(problem, file=F.input_file_name())
+        kind = F.when(records.isNotNull(), records).otherwise(failure)
+        return frame.select(F.explode(kind).alias(RECORD)).select(f"{RECORD}.*")
+
+    def _name_corrupt(self, spark: SparkSession, struct: StructType) -> None:
+        """Find the row that is not JSON; inference only says that there is one."""
+        fields = [*struct.fields, StructField(ANY, StringType())]
+        frame = self._reader(spark).schema(StructType(fields)).json(self.paths)
+        bad = frame.filter(col(CORRUPT).isNotNull()).select(
+            F.input_file_name().alias(FILE), F.substring(col(CORRUPT), 1, SHOWN).alias(RECORD), ANY
+        )
+        # Spark rejects queries that read only the column of unreadable rows.
+        found = bad.groupBy(FILE).agg(F.first(RECORD), F.count("*"), F.first(ANY)).collect()
+        waiting = self.waiting([paths.from_spark(file) for file, _, _, _ in found])
+        for file, text, count, _ in found:
+            if count == 1 and paths.from_spark(file) in waiting:
+                continue
+            raise self.error(
+                f"a row cannot be read: {json.dumps(text, ensure_ascii=False)}",
+                hint="it is not a JSON object",
+                file=plain_path(file),
+            )
+
+
+def is_document(head: bytes) -> bool:
+    """Return whether a file that starts so is one JSON value over several lines, or an array."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"["):
+        return True
+    line, end, rest = text.partition(b"\n")
+    if not text.startswith(b"{") or not end:
+        return False
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # A damaged first line of JSON lines is followed by another object at the line's start.
+        return not rest.startswith(b"{")
+    return False

@@ -1,0 +1,194 @@
+"""The files of a stream's `path`: globs, folders and URLs, listed as Spark lists them."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from shared.errors import SourceError, Where
+from shared.spark.spark_errors import plain_path
+from shared.storage.files import failures, local_path, remote, shown
+from shared.storage.storage_errors import storage_hint
+
+if TYPE_CHECKING:
+    from tap_spark.stream_config import StreamConfig
+
+FileSystem = Any
+"""An fsspec file system."""
+COMPRESSED = (".gz", ".gzip", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file as it is listed now.
+
+    Attributes:
+        url: Absolute path, or URL.
+        size: Bytes.
+        mtime: Time of the last change, as text; empty if the storage has none.
+        partitioned: Whether it is in a `name=value` folder, which Spark reads as a column.
+    """
+
+    url: str
+    size: int
+    mtime: str = ""
+    partitioned: bool = False
+
+
+def resolve(stream: StreamConfig) -> tuple[str, ...]:
+    """Return the stream's paths, absolute, and escaped if they name a file literally.
+
+    Raises:
+        SourceError: A local path does not match any file.
+    """
+    found = []
+    for path in stream.paths:
+        local = local_path(path)
+        found.append(path if local is None else _resolve_local(stream.name, path, local))
+    return tuple(found)
+
+
+def _resolve_local(stream: str, path: str, local: str) -> str:
+    absolute = str(Path(local).expanduser().absolute())
+    if Path(absolute).exists():
+        return escaped(absolute)
+    if not any(glob.glob(pattern) for pattern in expanded(absolute)):  # noqa: PTH207
+        raise SourceError(
+            "the path does not exist" if not _GLOB.search(path) else "no file matches the path",
+            where=Where(stream=stream, file=path),
+            hint=f"looked for {absolute}" if absolute != path else "check 'path'",
+        )
+    return absolute
+
+
+def escaped(path: str) -> str:
+    """Escape a literal path for Spark's globbing."""
+    return _GLOB.sub(lambda match: "\\" + match.group(), path)
+
+
+def unescaped(path: str) -> str:
+    """Undo `escaped`."""
+    return re.sub(r"\\(.)", r"\1", path)
+
+
+def expanded(pattern: str) -> list[str]:
+    """Expand the `{a,b}` alternatives of a pattern."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        return [pattern]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    choices = match.group(1).split(",")
+    return [full for choice in choices for full in expanded(before + choice + after)]
+
+
+def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
+    """List the data files of resolved paths, sorted by URL, each once.
+
+    Raises:
+        SourceError: A remote storage rejects the request, or does not answer.
+    """
+    files: dict[str, ListedFile] = {}
+    for path in paths:
+        listing = _local_files(path) if local_path(path) is not None else _listed(path)
+        files.update((file.url, file) for file in listing)
+    return [files[url] for url in sorted(files)]
+
+
+def is_compressed(url: str) -> bool:
+    """Return whether Spark decompresses a file, which depends on its name."""
+    return url.lower().endswith(COMPRESSED)
+
+
+def is_read_whole(url: str) -> bool:
+    """Return whether a file cannot be read in parts: compressed, or in `name=value` folders."""
+    return is_compressed(url) or "=" in url.rpartition("/")[0]
+
+
+def from_spark(url: str) -> str:
+    """Turn Spark's name of a file into its URL as listed."""
+    return plain_path(unquote(url))
+
+
+def spark_url(url: str) -> str:
+    """Turn the URL of a listed file into a path for Spark."""
+    return escaped(url)
+
+
+def _local_files(path: str) -> Iterator[ListedFile]:
+    literal = unescaped(path)
+    roots = [literal] if Path(literal).exists() else []
+    if not roots:
+        roots = [hit for pattern in expanded(path) for hit in glob.glob(pattern)]  # noqa: PTH207
+    for root in roots:
+        yield from _below(Path(root))
+
+
+def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
+    if root.is_file():
+        stat = root.stat()
+        yield ListedFile(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
+    elif root.is_dir():
+        for child in sorted(root.iterdir()):
+            if _hidden(child.name):
+                continue
+            if child.is_file() or "=" in child.name:
+                yield from _below(child, partitioned=partitioned or child.is_dir())
+
+
+def _listed(path: str) -> list[ListedFile]:
+    try:
+        with failures(path):
+            return list(_remote_files(path))
+    except OSError as error:
+        raise SourceError(
+            f"cannot list the files: {error.strerror or error}",
+            where=Where(file=display(path)),
+            hint=storage_hint(error.errno),
+        ) from error
+
+
+def _remote_files(path: str) -> Iterator[ListedFile]:
+    scheme = path.split("://", 1)[0]
+    filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", path))
+    for pattern in expanded(inside):
+        for name, info in filesystem.glob(pattern, detail=True).items():
+            yield from _remote_below(filesystem, scheme, name, info)
+
+
+def _remote_below(
+    filesystem: FileSystem,
+    scheme: str,
+    name: str,
+    info: dict[str, Any],
+    *,
+    partitioned: bool = False,
+) -> Iterator[ListedFile]:
+    if info["type"] == "file":
+        mtime = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
+        yield ListedFile(
+            f"{scheme}://{name.lstrip('/')}", int(info["size"]), str(mtime), partitioned
+        )
+        return
+    for child in filesystem.ls(name, detail=True):
+        leaf = child["name"].rstrip("/").rpartition("/")[2]
+        if child["name"].rstrip("/") == name.rstrip("/") or _hidden(leaf):
+            continue
+        if child["type"] == "file" or "=" in leaf:
+            inner = partitioned or child["type"] != "file"
+            yield from _remote_below(filesystem, scheme, child["name"], child, partitioned=inner)
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def display(url: str) -> str:
+    """Return the URL as an error may show it."""
+    return shown(url)

@@ -1,0 +1,370 @@
+"""Slices of files that grow: what is new since the bookmark, with a bookmark after each slice."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SourceError, Where
+from shared.spark.spark_errors import plain_path
+from tap_spark.sources.files.file_inspector import StorageFileInspector
+from tap_spark.sources.files.file_positions import (
+    FORGET_DAYS,
+    FileChange,
+    FilePosition,
+    FileRange,
+    complete_end,
+    kept_positions,
+    plan_range,
+    refreshed,
+    waves,
+)
+from tap_spark.sources.files.line_reader import (
+    LINES_SCHEMA,
+    LineRange,
+    cut_ranges,
+    has_line,
+    reader,
+)
+from tap_spark.sources.files.paths import ListedFile
+from tap_spark.sources.frame_helpers import col
+from tap_spark.state.stream_plans import Slice, StreamPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("tap-spark")
+WAVE_BYTES = 1024**3
+RANGE_BYTES = 16 * 1024**2
+INSPECTION_THREADS = 16
+"""Files that are inspected at the same time."""
+FILES = "files"
+
+
+class ResumableFiles(Protocol):
+    """What a format does to read files that grow."""
+
+    def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
+        """Read whole files."""
+        ...
+
+    def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
+        """Read a frame of lines (`value` binary, `file` index into `urls`)."""
+        ...
+
+    def line_change(
+        self, spark: SparkSession, plan: StreamPlan
+    ) -> Callable[[pa.Array], pa.Array] | None:
+        """Return what changes lines, on executors, before `frame_of_lines`; None for nothing."""
+        ...
+
+    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
+        """Return a frame without rows, to carry a bookmark."""
+        ...
+
+    def check_file(self, url: str) -> None:
+        """Check the start of a file before it is read, from its start or from later on."""
+        ...
+
+    def is_complete_line(self, url: str, start: int, end: int) -> bool:
+        """Return whether a last line without line end is complete, and may be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class LineRules:
+    """How a format's lines are split.
+
+    Attributes:
+        header: Whether each file starts with a header line.
+        comment: Prefix of lines to skip.
+    """
+
+    header: bool = False
+    comment: bytes = b""
+
+
+def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
+    """Read the file positions from the plan's bookmark.
+
+    Raises:
+        SourceError: The state is invalid.
+    """
+    files = plan.bookmark.get(FILES) or {}
+    try:
+        return {url: FilePosition.from_json(position) for url, position in files.items()}
+    except (ValueError, AttributeError) as error:
+        raise SourceError(
+            f"the state's file positions are invalid: {error}",
+            where=Where(stream=plan.tap_stream_id),
+            hint="remove the stream's bookmark to read its files from the start",
+        ) from error
+
+
+def line_slices(
+    source: ResumableFiles,
+    spark: SparkSession,
+    plan: StreamPlan,
+    files: Sequence[ListedFile],
+    rules: LineRules,
+) -> Iterator[Slice]:
+    """Read the lines that no earlier run has read."""
+    inspector = StorageFileInspector()
+    positions = read_positions(plan)
+    file_ranges: list[FileRange] = []
+    waiting: list[str] = []
+    stuck: list[str] = []
+    for file_range in _changed(plan, files, positions, inspector):
+        url, start = file_range.file.url, file_range.start
+        end = complete_end(url, start, file_range.end, inspector, source.is_complete_line)
+        if end < file_range.end:
+            (stuck if _is_unchanged(file_range.file, positions.get(url)) else waiting).append(url)
+        if not start and rules.header and not has_line(url, end, rules.comment):
+            end = 0
+        if end > start:
+            source.check_file(url)
+            file_ranges.append(replace(file_range, end=end))
+        elif end:
+            positions[url] = refreshed(file_range.file, positions[url])
+        else:
+            positions.pop(url, None)
+    log_waiting(plan, waiting)
+    warn_stuck(plan, stuck)
+    if not file_ranges:
+        yield from _positions_only(source, spark, plan, positions)
+    for wave in waves(file_ranges, WAVE_BYTES, inspector.cut):
+        urls = [file_range.file.url for file_range, _, _ in wave]
+        for file_range, start, end in wave:
+            positions[file_range.file.url] = _position(
+                file_range, positions.get(file_range.file.url), start, end, inspector
+            )
+        parts = [(file_range.file.url, start, end) for file_range, start, end in wave]
+        lines = lines_frame(spark, parts, rules, source.line_change(spark, plan))
+        frame = source.frame_of_lines(plan, lines, urls).select(*map(col, plan.columns))
+        yield Slice(frame, bookmark=_bookmark(plan, positions))
+
+
+def file_slices(
+    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, files: Sequence[ListedFile]
+) -> Iterator[Slice]:
+    """Read the files that are new or have changed, each as a whole."""
+    inspector = StorageFileInspector()
+    positions = read_positions(plan)
+    file_ranges = _changed(plan, files, positions, inspector, lines=False)
+    for file_range in file_ranges:
+        if not file_range.end:
+            positions.pop(file_range.file.url, None)
+        if file_range.change is FileChange.GROWN:
+            log.warning(
+                "stream '%s': file '%s' has grown: reading it again as a whole, as its format "
+                "cannot be resumed inside a file",
+                plan.stream,
+                plain_path(file_range.file.url),
+            )
+    file_ranges = [file_range for file_range in file_ranges if file_range.end]
+    if not file_ranges:
+        yield from _positions_only(source, spark, plan, positions)
+    for wave in waves(file_ranges, WAVE_BYTES, lambda _url, _at, limit: limit):
+        for file_range, _, end in wave:
+            digest = inspector.fingerprint(file_range.file.url, end)
+            file = file_range.file
+            positions[file.url] = FilePosition(end, file.size, file.mtime, digest)
+        urls = [file_range.file.url for file_range, _, _ in wave]
+        frame = source.frame_of_files(spark, plan, urls).select(*map(col, plan.columns))
+        yield Slice(frame, bookmark=_bookmark(plan, positions))
+
+
+def warn_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
+    """Warn of files whose last line may never get a line end."""
+    if urls:
+        log.warning(
+            "stream '%s': the last line of %d file(s) still has no line end, and they have not "
+            "changed since the last run; first '%s'; if they are complete, set "
+            "'read_unterminated_line'",
+            plan.stream,
+            len(urls),
+            plain_path(urls[0]),
+        )
+
+
+def _is_unchanged(file: ListedFile, position: FilePosition | None) -> bool:
+    return position is not None and (position.size, position.mtime) == (file.size, file.mtime)
+
+
+def _positions_only(
+    source: ResumableFiles,
+    spark: SparkSession,
+    plan: StreamPlan,
+    positions: Mapping[str, FilePosition],
+) -> Iterator[Slice]:
+    """Yield a slice without rows, to carry the bookmark, if that has changed."""
+    if positions != read_positions(plan):
+        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, positions))
+
+
+def _changed(
+    plan: StreamPlan,
+    files: Sequence[ListedFile],
+    positions: dict[str, FilePosition],
+    inspector: StorageFileInspector,
+    *,
+    lines: bool = True,
+) -> list[FileRange]:
+    """Find what is to be read; warn of files that start over, renew other positions."""
+    _forget_positions(plan, files, positions)
+    file_ranges = []
+    for file in files:
+        position = positions.get(file.url)
+        file_range = plan_range(file, position, inspector, lines=lines)
+        if file_range is not None:
+            file_ranges.append(file_range)
+        elif position is not None:
+            positions[file.url] = refreshed(file, position)
+    for file_range in file_ranges:
+        path = plain_path(file_range.file.url)
+        if file_range.change in (FileChange.TRUNCATED, FileChange.REWRITTEN):
+            log.warning(
+                "stream '%s': file '%s' was %s since the last run: reading it again as a whole",
+                plan.stream,
+                path,
+                file_range.change.value,
+            )
+        elif file_range.change is FileChange.UNFINISHED:
+            log.warning(
+                "stream '%s': the last line of file '%s' was read before it was finished: reading "
+                "it again",
+                plan.stream,
+                path,
+            )
+    return file_ranges
+
+
+def _forget_positions(
+    plan: StreamPlan, files: Sequence[ListedFile], positions: dict[str, FilePosition]
+) -> None:
+    """Drop the positions of files that have not existed for long."""
+    listed = {file.url for file in files}
+    gone = len(positions.keys() - listed)
+    kept = kept_positions(positions, listed, datetime.now(timezone.utc).date())
+    if gone and not listed:
+        log.warning("stream '%s': found no files; keeping all %d file positions", plan.stream, gone)
+    elif gone:
+        log.info(
+            "stream '%s': %d file(s) of the bookmark no longer exist; dropped the positions of "
+            "%d not listed for %d days",
+            plan.stream,
+            gone,
+            len(positions) - len(kept),
+            FORGET_DAYS,
+        )
+    positions.clear()
+    positions.update(kept)
+
+
+def waiting_ends(source: ResumableFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:
+    """Return the files whose last line has no line end yet, and the end of the lines before.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    inspector = StorageFileInspector()
+
+    def end_of(url: str) -> tuple[int, int]:
+        size = inspector.size(url)
+        end = complete_end(url, 0, size, inspector, source.is_complete_line)
+        if rules.header and end < size and not has_line(url, end, rules.comment):
+            end = 0
+        return end, size
+
+    with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
+        change = zip(urls, pool.map(end_of, urls), strict=True)
+        return {url: end for url, (end, size) in change if end < size}
+
+
+def log_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
+    """Log which files have a last line without line end."""
+    if urls:
+        log.info(
+            "stream '%s': the last line of %d file(s) has no line end yet and is read once it has; "
+            "first '%s' (set 'read_unterminated_line' to read such lines at once)",
+            plan.stream,
+            len(urls),
+            plain_path(urls[0]),
+        )
+
+
+def _position(
+    file_range: FileRange,
+    old: FilePosition | None,
+    start: int,
+    end: int,
+    inspector: StorageFileInspector,
+) -> FilePosition:
+    file = file_range.file
+    before = file_range.lines if start == file_range.start or old is None else old.lines
+    ends = inspector.line_ends(file.url, start, end)
+    return FilePosition(
+        offset=end,
+        size=file.size,
+        mtime=file.mtime,
+        fingerprint=inspector.fingerprint(file.url, end),
+        lines=None if before is None or ends is None else before + ends,
+    )
+
+
+def _bookmark(plan: StreamPlan, positions: Mapping[str, FilePosition]) -> dict[str, Any]:
+    entries = {url: position.to_json() for url, position in positions.items()}
+    kept: dict[str, Any] = json.loads(json.dumps(dict(plan.bookmark)))
+    return {**kept, FILES: entries}
+
+
+def lines_frame(
+    spark: SparkSession,
+    parts: Sequence[tuple[str, int, int]],
+    rules: LineRules,
+    change: Callable[[pa.Array], pa.Array] | None,
+) -> DataFrame:
+    """Return a frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
+
+    Args:
+        spark: The session.
+        parts: File, start and end; both are line starts or the end of the file.
+        rules: How lines are split.
+        change: Changes the lines on executors.
+    """
+    ranges = [
+        line_range
+        for number, (url, start, end) in enumerate(parts)
+        for line_range in cut_ranges(
+            url,
+            number,
+            start,
+            end,
+            range_bytes=RANGE_BYTES,
+            header=rules.header,
+            comment=rules.comment,
+        )
+    ]
+    tasks = pack(ranges, RANGE_BYTES)
+    ids = spark.range(0, len(tasks), 1, len(tasks))
+    return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
+
+
+def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:
+    """Put small ranges together, so that many small files do not make as many tasks."""
+    tasks: list[list[LineRange]] = []
+    room = 0
+    for line_range in ranges:
+        size = line_range.stop - line_range.start
+        if size > room or not tasks:
+            tasks.append([])
+            room = task_bytes
+        tasks[-1].append(line_range)
+        room -= size
+    return tasks

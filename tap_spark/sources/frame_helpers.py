@@ -1,0 +1,141 @@
+"""DataFrame helpers of the sources: names, filters, and checks that fail the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tap_spark.sources.source_failures import BEGIN, END
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+
+CORRUPT, FILE = "_tap_spark_unreadable", "_tap_spark_file"
+_SHOWN = 200
+MAX_DECIMAL = 38
+
+
+def col(name: str) -> Column:
+    """Return the top-level column of exactly this name, which may have any characters."""
+    return F.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """Quote a name for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def struct_from_text(text: str) -> StructType:
+    """Read a schema from Spark's JSON text."""
+    return StructType.fromJson(json.loads(text))
+
+
+def prune(struct: StructType, schema: Mapping[str, Any]) -> StructType:
+    """Return the fields, at any depth, that a JSON Schema has too, in the struct's order."""
+    wanted = schema.get("properties")
+    if not isinstance(wanted, Mapping):
+        return struct
+    return StructType(
+        [
+            StructField(field.name, _prune(field.dataType, wanted[field.name]), True)
+            for field in struct.fields
+            if field.name in wanted
+        ]
+    )
+
+
+def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
+    if isinstance(dtype, StructType):
+        return prune(dtype, schema)
+    if isinstance(dtype, ArrayType) and isinstance(schema.get("items"), Mapping):
+        return ArrayType(_prune(dtype.elementType, schema["items"]), True)
+    return dtype
+
+
+def widen_inferred(dtype: DataType) -> DataType:
+    """Widen an inferred type for later data: void to string, and decimals to all digits."""
+    if isinstance(dtype, NullType):
+        return StringType()
+    if isinstance(dtype, DecimalType):
+        return DecimalType(MAX_DECIMAL, dtype.scale)
+    if isinstance(dtype, ArrayType):
+        return ArrayType(widen_inferred(dtype.elementType), True)
+    if isinstance(dtype, MapType):
+        return MapType(dtype.keyType, widen_inferred(dtype.valueType), True)
+    if isinstance(dtype, StructType):
+        return StructType(
+            [StructField(f.name, widen_inferred(f.dataType), True) for f in dtype.fields]
+        )
+    return dtype
+
+
+def fail_job(
+    problem: str,
+    *,
+    value: Column | None = None,
+    file: Column | None = None,
+    hint: str = "",
+) -> Column:
+    """Return an expression that fails the job with a marked text; see `failures`."""
+    parts = [F.lit(problem).alias("problem"), F.lit(hint).alias("hint")]
+    if value is not None:
+        parts.append(F.substring(value, 1, _SHOWN).alias("value"))
+    if file is not None:
+        parts.append(file.alias("file"))
+    return F.raise_error(F.concat(F.lit(BEGIN), F.to_json(F.struct(*parts)), F.lit(END)))
+
+
+def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> DataFrame:
+    """Fail the job at a row that the parser could not read, instead of reading nulls."""
+    file = F.input_file_name() if file is None else file
+    failure = fail_job("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
+    # Spark rejects queries that read only the column of unreadable rows.
+    also = next((name for name in frame.columns if name != CORRUPT), CORRUPT)
+    failure = F.when(col(also).isNull(), failure).otherwise(F.concat(failure, F.lit("")))
+    good = F.when(col(CORRUPT).isNull(), F.lit(True)).otherwise(failure.cast("boolean"))
+    return frame.filter(good).drop(CORRUPT)
+
+
+def file_of(urls: Sequence[str]) -> Column:
+    """Return the URL for the index in the column `file` of a frame of lines."""
+    return F.get(F.split(F.lit("\n".join(urls)), "\n"), col("file"))
+
+
+def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
+    """Return one slice of everything the plan asks for: columns, lower bound and order."""
+    frame = from_start_value(frame, plan)
+    if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
+        frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
+        ordered = True
+    return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
+
+
+def from_start_value(frame: DataFrame, plan: StreamPlan) -> DataFrame:
+    """Keep rows at or above the plan's start value, and rows whose key is null.
+
+    A start value that does not fit the column's type does not filter rows.
+    """
+    if plan.resume is not Resume.REPLICATION_KEY or plan.start_value is None:
+        return frame
+    key = str(plan.replication_key)
+    dtype = frame.schema[key].dataType
+    start = F.lit(str(plan.start_value)).try_cast(dtype)
+    return frame.filter((col(key) >= start) | col(key).isNull() | start.isNull())
+
+
+def missing_columns(columns: Iterable[str], present: Sequence[str]) -> list[str]:
+    """Return the columns that are not present."""
+    known = set(present)
+    return [name for name in columns if name not in known]

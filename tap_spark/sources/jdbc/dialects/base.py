@@ -1,0 +1,225 @@
+"""The parts that most dialects share: quoting, values as SQL, tables from metadata rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
+from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+
+Row = Mapping[str, Any]
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+TEMPORAL = ("date", "timestamp", "timestamp_ntz")
+_MOMENT = re.compile(
+    r"([+-]?\d{4,7}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?))?"
+    r"\s*(Z|[+-]\d\d(?::?\d\d)?)?"
+)
+_MAX_DIGITS = 38
+
+
+class SqlDialect:
+    """Standard SQL; databases override what differs."""
+
+    name = "other"
+    open_quote = close_quote = '"'
+
+    def quote(self, name: str) -> str:
+        """Quote an identifier; the closing quote inside of it is doubled."""
+        return (
+            self.open_quote
+            + name.replace(self.close_quote, self.close_quote * 2)
+            + (self.close_quote)
+        )
+
+    def table(self, parts: Sequence[str]) -> str:
+        """Quote a table's name with its schema."""
+        return ".".join(map(self.quote, parts))
+
+    def text(self, value: str) -> str:
+        """Write a string as SQL.
+
+        Raises:
+            ValueError: It has a NUL character, which databases reject.
+        """
+        if "\0" in value:
+            raise ValueError("text with a NUL character cannot be sent to a database")
+        return "'" + value.replace("'", "''") + "'"
+
+    def key(self, column: ColumnInfo) -> str:
+        """Write the column as SQL for comparisons with bookmarks."""
+        return self.quote(column.name)
+
+    def literal(self, value: Any, column: ColumnInfo) -> str:
+        """Write a bookmark's JSON value as SQL for comparisons with a column.
+
+        Raises:
+            ValueError: It is not a value of the column's type.
+        """
+        kind = column.spark_type.split("(")[0]
+        if kind in NUMBERS:
+            return number(value)
+        if kind in TEMPORAL:
+            day, clock, zone = moment(value)
+            return self.moment(kind, self.day(day), clock, zone, column)
+        if not isinstance(value, str):
+            raise ValueError(f"{json.dumps(value)} is not text")
+        return self.text(value)
+
+    def day(self, day: str) -> str:
+        """Write a day of any year.
+
+        Raises:
+            ValueError: The database may not support such years.
+        """
+        if day[0] in "+-":
+            raise ValueError(f"the year of {day} is not supported for this database")
+        return day
+
+    def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
+        """Write a date or timestamp (in UTC if it has a zone) as SQL."""
+        del column
+        if kind == "date":
+            return f"DATE '{day}'"
+        return f"TIMESTAMP '{day} {clock}{zone if kind == 'timestamp' else ''}'"
+
+
+class MetadataDialect(SqlDialect):
+    """A database whose metadata is read by three queries: tables, primary keys, columns.
+
+    Each query has `{wanted}` among its conditions. Rows carry `schema` and `name` of the table;
+    those of keys and columns also `column` and `place`.
+    """
+
+    tables_query = keys_query = columns_query = ""
+    all_tables = one_table = ""
+    """Conditions: for every table of the user; for one table, with `{schema}` and `{name}`."""
+    this_schema = ""
+    """SQL for the schema of a table that is named without one."""
+
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
+        """Describe every table and view the user may read, by three queries.
+
+        Args:
+            run_query: Queries the database.
+            only: Describe this table alone.
+        """
+        wanted = self.all_tables
+        if only:
+            schema = self.this_schema if only[0] is None else self.text(only[0])
+            wanted = self.one_table.format(schema=schema, name=self.text(only[1]))
+        tables = self._run_query(run_query, self.tables_query, wanted)
+        keys = group_rows(self._run_query(run_query, self.keys_query, wanted), "schema", "name")
+        columns = group_rows(
+            self._run_query(run_query, self.columns_query, wanted), "schema", "name"
+        )
+        found = []
+        for row in tables:
+            at = (row["schema"], row["name"])
+            found.append(self._put_together(row, keys.get(at, []), columns.get(at, [])))
+        return sorted_tables(table for table in found if table.columns)
+
+    def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
+        return run_query(query.replace("{wanted}", wanted))
+
+    def _put_together(self, row: Row, keys: list[Row], rows: list[Row]) -> TableInfo:
+        rows = sorted(self.columns_of(rows), key=lambda item: int(item["place"]))
+        columns = tuple(self.column(item) for item in rows)
+        key = [item["column"] for item in sorted(keys, key=lambda item: int(item["place"]))]
+        return TableInfo(
+            schema=row["schema"],
+            name=row["name"],
+            kind=row["kind"],
+            columns=columns,
+            primary_key=tuple(key),
+            replication_keys=self.keys(columns, rows),
+            row_count=count_or_none(row["row_count"]),
+            size_bytes=count_or_none(row["size_bytes"]),
+        )
+
+    def columns_of(self, rows: list[Row]) -> list[Row]:
+        """Select the columns that can be read: all of them."""
+        return rows
+
+    def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
+        """Name the columns that can be replication keys."""
+        del rows
+        return tuple(column.name for column in columns if is_ordered(column.spark_type))
+
+    def column(self, row: Row) -> ColumnInfo:
+        """Describe a column by its row of the metadata."""
+        raise NotImplementedError
+
+
+def with_era(day: str, mark: str) -> str:
+    """Write an ISO day with its year before Christ marked, and without a sign."""
+    year = int(day[:-6])
+    return f"{1 - year:04}{day[-6:]} {mark}" if year <= 0 else day.lstrip("+")
+
+
+def number(value: Any) -> str:
+    """Write a JSON number, or one as text, as SQL.
+
+    Raises:
+        ValueError: It is not a number, or not finite.
+    """
+    try:
+        found = Decimal(str(value))
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if isinstance(value, bool) or not found.is_finite():
+        raise ValueError(f"{json.dumps(value)} is not a finite number")
+    return f"{found:f}" if abs(found.adjusted()) <= 2 * _MAX_DIGITS else f"{found:E}"
+
+
+def moment(value: Any) -> tuple[str, str, str]:
+    """Split an ISO date or timestamp into day, clock and offset from UTC (`+00:00` for none).
+
+    Raises:
+        ValueError: It is not a date or timestamp.
+    """
+    match = _MOMENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{json.dumps(value)} is not a date or timestamp")
+    day, clock, zone = match.groups()
+    clock = clock or "00:00:00"
+    if zone in (None, "Z"):
+        zone = "+00:00"
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    return day, clock, f"{zone[0]}{digits[:2]}:{digits[2:]}"
+
+
+def decimal(precision: int | None, scale: int | None) -> str:
+    """Return Spark's type that holds every value of `numeric(p,s)`; text if none does."""
+    if not precision:
+        return "string"
+    scale = scale or 0
+    digits = max(precision, scale) if scale >= 0 else precision - scale
+    return f"decimal({digits},{max(scale, 0)})" if digits <= _MAX_DIGITS else "string"
+
+
+def is_ordered(spark_type: str) -> bool:
+    """Return whether the database orders the type as Spark does: numbers, dates and timestamps."""
+    kind = spark_type.split("(", maxsplit=1)[0]
+    return kind in NUMBERS or kind in TEMPORAL
+
+
+def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Put rows of the same keys together, in their order."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+def count_or_none(value: Any) -> int | None:
+    """Return a number of the metadata as an integer; None for null and for less than zero."""
+    return None if value is None or int(value) < 0 else int(value)
+
+
+def sorted_tables(tables: Iterable[TableInfo]) -> list[TableInfo]:
+    """Sort by schema and name."""
+    return sorted(tables, key=lambda table: (table.schema or "", table.name))

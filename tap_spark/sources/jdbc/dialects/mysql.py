@@ -1,0 +1,119 @@
+"""MySQL and MariaDB."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal
+from tap_spark.sources.jdbc.table_info import ColumnInfo
+
+_TEXT = "CAST({} AS CHAR)"
+_SHAPES = (
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"),
+    *("multipolygon", "geomcollection", "geometrycollection"),
+)
+INTEGERS = {
+    "tinyint": ("tinyint", "smallint"),
+    "smallint": ("smallint", "int"),
+    "mediumint": ("int", "int"),
+    "int": ("int", "bigint"),
+    "bigint": ("bigint", "decimal(20,0)"),
+}
+"""Spark's type of each integer type, and of its unsigned form."""
+TYPES: dict[str, tuple[str, str, str]] = {
+    # The text protocol returns six digits of a float, but all of a double.
+    "float": ("float", "CAST({} AS DOUBLE)", "double"),
+    "double": ("double", "{}", "double"),
+    **dict.fromkeys(
+        ("varchar", "tinytext", "text", "mediumtext", "longtext"),
+        ("string", "{}", "string"),
+    ),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+        ("binary", "{}", "binary"),
+    ),
+    # Dates are read as days and microseconds since 1970, and 0000-00-00 as null.
+    "date": ("date", "TO_DAYS({}) - 719528", "int"),
+    "datetime": (
+        "timestamp_ntz",
+        "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP '1970-01-01 00:00:00', {})",
+        "bigint",
+    ),
+    "timestamp": (
+        "timestamp",
+        "CAST(NULLIF(UNIX_TIMESTAMP({}), 0) * 1000000 AS SIGNED)",
+        "bigint",
+    ),
+    "year": ("int", "CAST({} AS UNSIGNED)", "int"),
+    **dict.fromkeys(_SHAPES, ("string", "ST_AsText({})", "string")),
+}
+"""Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
+_MAX_BITS = 63
+
+
+class MySqlDialect(MetadataDialect):
+    """Quotes, metadata and values of MySQL and MariaDB. What they call a database is a schema."""
+
+    name = "mysql"
+    open_quote = close_quote = "`"
+    tables_query = """
+SELECT t.TABLE_SCHEMA AS `schema`, t.TABLE_NAME AS `name`,
+  CASE WHEN t.TABLE_TYPE LIKE '%VIEW' THEN 'view' ELSE 'table' END AS `kind`,
+  CAST(t.TABLE_ROWS AS SIGNED) AS `row_count`, CAST(t.DATA_LENGTH AS SIGNED) AS `size_bytes`
+FROM INFORMATION_SCHEMA.TABLES t WHERE t.TABLE_TYPE <> 'SEQUENCE' AND {wanted}"""
+    keys_query = """
+SELECT t.TABLE_SCHEMA AS `schema`, t.TABLE_NAME AS `name`, t.COLUMN_NAME AS `column`,
+  CAST(t.SEQ_IN_INDEX AS SIGNED) AS `place`
+FROM INFORMATION_SCHEMA.STATISTICS t WHERE t.INDEX_NAME = 'PRIMARY' AND {wanted}"""
+    columns_query = """
+SELECT t.TABLE_SCHEMA AS `schema`, t.TABLE_NAME AS `name`, t.COLUMN_NAME AS `column`,
+  CAST(t.ORDINAL_POSITION AS SIGNED) AS `place`, LOWER(t.DATA_TYPE) AS `type`,
+  CAST(t.COLUMN_TYPE AS CHAR) AS `words`, CAST(t.NUMERIC_PRECISION AS SIGNED) AS `digits`,
+  CAST(t.NUMERIC_SCALE AS SIGNED) AS `scale`, t.IS_NULLABLE AS `nullable`
+FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
+    all_tables = (
+        "t.TABLE_SCHEMA = COALESCE(DATABASE(), t.TABLE_SCHEMA) AND t.TABLE_SCHEMA NOT IN"
+        " ('mysql', 'information_schema', 'performance_schema', 'sys')"
+    )
+    one_table = "t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = {name}"
+    this_schema = "DATABASE()"
+
+    def column(self, row: Row) -> ColumnInfo:
+        """Describe a column by its type, with its precision and sign."""
+        kind, expression, given = column_type(row)
+        expression = expression.replace("{}", self.quote(row["column"]))
+        nullable = row["nullable"] == "YES"
+        return ColumnInfo(row["column"], row["words"], kind, nullable, expression, given)
+
+    def text(self, value: str) -> str:
+        """Write a string as SQL that means the same with every `sql_mode`.
+
+        Raises:
+            ValueError: It has a NUL character.
+        """
+        super().text(value)
+        return f"CONVERT(X'{value.encode().hex()}' USING utf8mb4)" if value else "''"
+
+    def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
+        """Write a date or timestamp as SQL; a TIMESTAMP in the session's own time zone."""
+        if kind != "timestamp":
+            return super().moment(kind, day, clock, zone, column)
+        clock, _, fraction = clock.partition(".")
+        found = datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(timezone.utc)
+        return f"FROM_UNIXTIME({int(found.timestamp())}.{fraction or 0})"
+
+
+def column_type(row: Row) -> tuple[str, str, str]:
+    """Return Spark's type, the SQL that reads it (`{}` is the column), and what JDBC returns."""
+    name, words = row["type"], row["words"].lower()
+    if name in INTEGERS:
+        kind = INTEGERS[name]["unsigned" in words]
+        return kind, "{}", "int" if kind in ("tinyint", "smallint") else kind
+    if name in ("decimal", "numeric"):
+        kind = decimal(row["digits"], row["scale"])
+        return (kind, "{}", kind) if kind != "string" else (kind, _TEXT, kind)
+    if name == "bit":
+        wide = (row["digits"] or 1) > _MAX_BITS
+        kind = "decimal(20,0)" if wide else "bigint"
+        return ("boolean" if row["digits"] == 1 else kind), "CAST({} AS UNSIGNED)", kind
+    return TYPES.get(name, ("string", _TEXT, "string"))

@@ -1,0 +1,191 @@
+"""PostgreSQL, and databases that speak its protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tap_spark.sources.jdbc.dialects.base import (
+    Row,
+    SqlDialect,
+    group_rows,
+    is_ordered,
+    sorted_tables,
+    with_era,
+)
+from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
+from tap_spark.sources.jdbc.dialects.postgresql_types import TEXT_KEYS, column_type
+from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+
+KINDS = {"r": "table", "p": "partitioned", "v": "view", "m": "materialized view", "f": "foreign"}
+
+TABLES = """
+WITH RECURSIVE tree AS (
+  SELECT inhparent AS root, inhrelid AS part FROM pg_catalog.pg_inherits
+  UNION
+  SELECT t.root, i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.part
+), parts AS (
+  SELECT root, part FROM tree UNION SELECT oid, oid FROM pg_catalog.pg_class WHERE relkind <> 'p'
+)
+SELECT c.oid::bigint AS id, n.nspname::text AS schema, c.relname::text AS name,
+  c.relkind::text AS kind, s.row_count, s.size_bytes,
+  (SELECT pg_catalog.json_agg(a.attname ORDER BY k.place)::text
+    FROM pg_catalog.pg_constraint p
+    CROSS JOIN LATERAL pg_catalog.unnest(p.conkey) WITH ORDINALITY AS k(number, place)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = p.conrelid AND a.attnum = k.number
+    WHERE p.conrelid = c.oid AND p.contype = 'p') AS primary_key,
+  (SELECT pg_catalog.json_agg(DISTINCT a.attname)::text
+    FROM pg_catalog.pg_index i
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL) AS indexed
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN LATERAL (
+  SELECT CASE WHEN bool_and(l.reltuples >= 0
+      AND (l.reltuples > 0 OR pg_catalog.current_setting('server_version_num')::int >= 140000))
+    THEN sum(l.reltuples)::bigint END AS row_count,
+    sum({size})::bigint AS size_bytes
+  FROM parts p JOIN pg_catalog.pg_class l ON l.oid = p.part
+  WHERE p.root = c.oid AND l.relkind IN ('r', 'm', 'f')
+) s ON true
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {wanted}
+"""
+"""One row per table. Sizes of parts (partitions, inheriting tables) are added up."""
+
+COLUMNS = """
+WITH RECURSIVE domains AS (
+  SELECT oid, typbasetype AS base, typtypmod AS typmod, typnotnull AS not_null, typndims AS ndims
+  FROM pg_catalog.pg_type WHERE typtype = 'd'
+  UNION ALL
+  SELECT d.oid, t.typbasetype, greatest(d.typmod, t.typtypmod), d.not_null OR t.typnotnull,
+    greatest(d.ndims, t.typndims)
+  FROM domains d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype = 'd'
+)
+SELECT c.oid::bigint AS id, a.attname::text AS name,
+  pg_catalog.format_type(a.atttypid, a.atttypmod) AS words,
+  pg_catalog.format_type(b.oid, coalesce(d.typmod, a.atttypmod)) AS base_words,
+  b.typname::text AS base, b.typnamespace = 'pg_catalog'::regnamespace AS builtin,
+  e.typname::text AS element, e.typnamespace = 'pg_catalog'::regnamespace AS element_builtin,
+  greatest(a.attndims, d.ndims)::int AS dimensions,
+  NOT (a.attnotnull OR coalesce(d.not_null, false)) AS nullable,
+  pg_catalog.current_setting('server_version_num')::int AS version
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN domains d ON d.oid = t.oid AND NOT EXISTS (
+  SELECT FROM pg_catalog.pg_type x WHERE x.oid = d.base AND x.typtype = 'd')
+JOIN pg_catalog.pg_type b ON b.oid = coalesce(d.base, t.oid)
+LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typlen = -1 AND e.typarray = b.oid
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {wanted}
+ORDER BY c.oid, a.attnum
+"""
+"""One row per column; domains are followed to the type they stand for."""
+
+MONEY = "SELECT pg_catalog.scale(0::money::numeric)::int AS scale"
+"""Decimal places of money, which depend on the server's locale."""
+
+READABLE = """n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT c.relispartition
+  AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')"""
+READABLE_TABLE = "pg_catalog.has_any_column_privilege(c.oid, 'SELECT')"
+READABLE_COLUMN = "pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')"
+
+
+class PostgreSqlDialect(SqlDialect):
+    """Quotes, metadata and values of PostgreSQL."""
+
+    name = "postgresql"
+
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
+        """Describe every table and view the user may read, by two or three queries.
+
+        Args:
+            run_query: Queries the database.
+            only: Describe this table alone, even if the user may not read it.
+        """
+        # The exact size needs a lock, which a table that is being altered does not grant.
+        size = "pg_catalog.pg_relation_size(l.oid)" if only else "l.relpages::bigint * 8192"
+        wanted = self._named(only) if only else f"{READABLE} AND {READABLE_TABLE}"
+        tables = run_query(TABLES.format(size=size, wanted=wanted))
+        wanted = self._named(only) if only else f"{READABLE} AND {READABLE_COLUMN}"
+        rows = run_query(COLUMNS.format(wanted=wanted))
+        if any(row["base"] == "money" for row in rows):
+            money = {"money_scale": run_query(MONEY)[0]["scale"]}
+            rows = [{**row, **money} for row in rows]
+        columns = group_rows(rows, "id")
+        found = (self._table(row, columns.get((row["id"],), [])) for row in tables)
+        return sorted_tables(table for table in found if table.columns)
+
+    def _named(self, only: TableName) -> str:
+        schema, name = only
+        if schema is None:
+            return f"c.relname = {self.text(name)} AND pg_catalog.pg_table_is_visible(c.oid)"
+        return f"c.relname = {self.text(name)} AND n.nspname = {self.text(schema)}"
+
+    def _table(self, row: Row, rows: Iterable[Row]) -> TableInfo:
+        rows = list(rows)
+        columns = tuple(self._column(item) for item in rows)
+        readable = {column.name for column in columns}
+        key = json.loads(row["primary_key"] or "[]")
+        indexed = {*json.loads(row["indexed"] or "[]"), *key}
+        keys = (
+            column.name
+            for column, item in zip(columns, rows, strict=True)
+            if is_ordered(column.spark_type) or (column.name in indexed and _is_text(item))
+        )
+        return TableInfo(
+            schema=row["schema"],
+            name=row["name"],
+            kind=KINDS[row["kind"]],
+            columns=columns,
+            primary_key=tuple(key) if readable.issuperset(key) else (),
+            replication_keys=tuple(keys),
+            row_count=row["row_count"],
+            size_bytes=row["size_bytes"],
+        )
+
+    def _column(self, row: Row) -> ColumnInfo:
+        spark_type, expression = column_type(row, self.quote(row["name"]))
+        return ColumnInfo(row["name"], row["words"], spark_type, bool(row["nullable"]), expression)
+
+    def text(self, value: str) -> str:
+        """Write a string as SQL that means the same with every setting of the server.
+
+        Raises:
+            ValueError: It has a NUL character.
+        """
+        return "E" + super().text(value).replace("\\", "\\\\")
+
+    def key(self, column: ColumnInfo) -> str:
+        """Write the column as SQL for comparisons: text by its bytes, as Spark orders it."""
+        quoted = self.quote(column.name)
+        if column.spark_type == "string" and column.sql_type != "uuid":
+            return f'({column.expression}) COLLATE "C"'
+        return quoted
+
+    def literal(self, value: Any, column: ColumnInfo) -> str:
+        """Write a bookmark's JSON value as SQL for comparisons with a column.
+
+        Raises:
+            ValueError: It is not a value of the column's type.
+        """
+        written = super().literal(value, column)
+        return f"{written}::uuid" if column.sql_type == "uuid" else written
+
+    def day(self, day: str) -> str:
+        """Write a day of any year."""
+        return with_era(day, "BC")
+
+    def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
+        """Write a date or timestamp as SQL."""
+        del column
+        if kind == "date":
+            return f"DATE '{day}'"
+        if kind == "timestamp":
+            return f"TIMESTAMPTZ '{day} {clock}{zone}'"
+        return f"TIMESTAMP '{day} {clock}'"
+
+
+def _is_text(row: Row) -> bool:
+    return bool(row["builtin"]) and row["base"] in (*TEXT_KEYS, "uuid")

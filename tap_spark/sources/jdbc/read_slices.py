@@ -1,0 +1,217 @@
+"""Reading a table as slices: how it is split, in which snapshot, and the bookmark after each."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import Where
+from shared.spark.session import parallelism
+from tap_spark.sources.frame_helpers import col
+from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options
+from tap_spark.sources.jdbc.jdbc_urls import reader_options
+from tap_spark.sources.jdbc.metadata import query_runner
+from tap_spark.sources.jdbc.part_plan import (
+    KeyInterval,
+    PartPlan,
+    TableStatistics,
+    as_number,
+    can_split,
+    even_bounds,
+    from_number,
+    key_ranges,
+    page_conditions,
+    part_count,
+    plan_parts,
+)
+from tap_spark.sources.jdbc.snapshots import snapshot_of
+from tap_spark.sources.jdbc.table_statistics import key_type_of, table_statistics
+from tap_spark.sources.jdbc_failures import with_retries
+from tap_spark.state.bookmarks import can_be_bookmark
+from tap_spark.state.stream_plans import Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.sources.jdbc.jdbc_options import JdbcOptions
+    from tap_spark.sources.jdbc.snapshots import DatabaseSnapshot
+    from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+
+_log = logging.getLogger("tap-spark")
+
+
+@dataclass(frozen=True)
+class JdbcRead:
+    """One read of a table or query.
+
+    Attributes:
+        spark: The session.
+        connection: The database.
+        plan: The stream's plan.
+        options: The stream's JDBC options.
+        query: The query, in sessions without a snapshot.
+        table: The table; None for a query.
+        split: The user's partition column, if any.
+    """
+
+    spark: SparkSession
+    connection: ConnectionConfig
+    plan: StreamPlan
+    options: JdbcOptions
+    query: JdbcQuery
+    table: TableInfo | None = None
+    split: ColumnInfo | None = None
+
+    @property
+    def where(self) -> Where:
+        """The stream, for errors and logs."""
+        return Where(stream=self.plan.tap_stream_id)
+
+    def at_snapshot(self, snapshot: DatabaseSnapshot | None) -> JdbcQuery:
+        """Return the query as of a snapshot."""
+        if snapshot is None:
+            return self.query
+        url = str(self.connection.url)
+        options = session_options(
+            url, reader_options(self.connection), self.options.reader, snapshot
+        )
+        source = self.query.source + snapshot.as_of
+        return replace(self.query, source=source, options=options)
+
+
+def read_slices(read: JdbcRead) -> Iterator[Slice]:
+    """Read a table or query.
+
+    Raises:
+        SourceError: The database cannot be reached, or rejects the query.
+    """
+    if read.split is not None:
+        with snapshot_of(read.spark, read.connection, read.where) as snapshot:
+            query = read.at_snapshot(snapshot)
+            split, options = read.split, read.options.split
+            yield _slice(read, lambda: query.split_by(read.spark, split, options))
+        return
+    if read.table is None:
+        yield _slice(read, lambda: read.query.in_one_part(read.spark))
+        return
+    statistics = _statistics(read, read.table)
+    wanted = read.options.partitions
+    parts = part_count(statistics, parallelism(read.spark) if wanted is None else 1, wanted)
+    part_plan = _part_plan(read, statistics, parts)
+    if part_plan.pages or part_plan.slices:
+        with snapshot_of(read.spark, read.connection, read.where) as snapshot:
+            if snapshot is not None:
+                yield from _planned_slices(read, read.at_snapshot(snapshot), part_plan)
+                return
+    yield from _without_snapshot(read, parts)
+
+
+def _statistics(read: JdbcRead, table: TableInfo) -> TableStatistics:
+    run_query = query_runner(read.spark, read.connection, read.where)
+    return table_statistics(
+        run_query, database_name(str(read.connection.url)), table, read.query.key
+    )
+
+
+def _part_plan(read: JdbcRead, statistics: TableStatistics, parts: int) -> PartPlan:
+    if not read.connection.snapshot:
+        return PartPlan()
+    plan = read.plan
+    key_type = None if read.query.key is None else key_type_of(read.query.key.spark_type)
+    ordered = plan.config.sort_by_replication_key
+    part_plan = plan_parts(statistics, parts, plan.start_value, key_type, ordered=ordered)
+    # A single query needs no snapshot.
+    return PartPlan() if part_plan.slices == ((KeyInterval(),),) else part_plan
+
+
+def _planned_slices(read: JdbcRead, query: JdbcQuery, part_plan: PartPlan) -> Iterator[Slice]:
+    if part_plan.pages:
+        conditions = page_conditions(query.block_column, part_plan.pages)
+        _log.info("%s: reading in %d parts, by blocks", read.where, len(conditions))
+        yield _slice(read, lambda: query.in_blocks(read.spark, conditions))
+        return
+    key = query.key
+    assert key is not None  # noqa: S101
+    for number, ranges in enumerate(part_plan.slices, 1):
+        _log.info(
+            "%s: slice %d of %d, in %d parts, by '%s'",
+            *(read.where, number, len(part_plan.slices), len(ranges), key.name),
+        )
+        make = partial(query.in_ranges, read.spark, ranges, key)
+        yield _slice(read, make, _bookmark(read.plan, ranges[-1]))
+
+
+def _bookmark(plan: StreamPlan, last: KeyInterval) -> Mapping[str, Any] | None:
+    """Return the bookmark after a slice: every row below its end has been read by then."""
+    if last.high is None or plan.config.sort_by_replication_key:
+        return None
+    return {"replication_key": plan.replication_key, "replication_key_value": last.high}
+
+
+def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
+    """Read without a snapshot: parts then see different moments, so only if the user asks."""
+    asked = read.options.partitions is not None or not read.connection.snapshot
+    by = _split_column(read) if asked and parts > 1 else None
+    if by is None:
+        if parts > 1:
+            _log.info("%s: reading in one part (see docs/databases.md)", read.where)
+        yield _slice(read, lambda: read.query.in_one_part(read.spark))
+        return
+    low, high = with_retries(lambda: _key_bounds(read, by), read.connection, read.where)
+    query = read.query
+    if low is None:
+        yield _slice(read, lambda: query.in_one_part(read.spark))
+        return
+    kind = key_type_of(by.spark_type)
+    if by is query.key and can_be_bookmark(high, kind):
+        # A row that is updated meanwhile moves above `high`: the next run reads it.
+        query = query.up_to(high)
+    ranges = key_ranges(even_bounds(low, high, parts, kind))
+    _log.info("%s: reading in %d parts, by '%s'", read.where, len(ranges), by.name)
+    yield _slice(read, partial(query.in_ranges, read.spark, ranges, by))
+
+
+def _split_column(read: JdbcRead) -> ColumnInfo | None:
+    """Choose the column whose ranges are the parts: the replication key, else the primary key."""
+    table, key = read.table, read.query.key
+    if key is not None:
+        return key if can_split(key_type_of(key.spark_type)) else None
+    primary = table.primary_key if table is not None else ()
+    by = table.column(primary[0]) if table is not None and len(primary) == 1 else None
+    return by if by is not None and can_split(key_type_of(by.spark_type)) else None
+
+
+def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
+    """Return the least and the greatest value, which the database's indexes know."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    name = read.query.dialect.quote(by.name)
+    both = " UNION ALL ".join(
+        f"SELECT {word}({name}) AS {name} FROM {read.query.filtered}"  # noqa: S608
+        for word in ("MIN", "MAX")
+    )
+    ends = replace(read.query, source=f"({both}) ends", columns=(by,), conditions=())
+    form = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    value = F.to_json(F.struct(col(by.name).alias("value")), form)
+    rows = ends.in_one_part(read.spark).select(value.alias("end")).collect()
+    kind = key_type_of(by.spark_type)
+    found = [json.loads(row["end"]).get("value") for row in rows]
+    known = sorted(as_number(value, kind) for value in found if value is not None)
+    return (from_number(known[0], kind), from_number(known[-1], kind)) if known else (None, None)
+
+
+def _slice(
+    read: JdbcRead, make: Callable[[], DataFrame], bookmark: Mapping[str, Any] | None = None
+) -> Slice:
+    # Building a frame queries the database for its columns.
+    frame = with_retries(make, read.connection, read.where)
+    plan = read.plan
+    if read.query.key is not None and plan.config.sort_by_replication_key:
+        key = col(str(plan.replication_key))
+        return Slice(frame.orderBy(key.asc_nulls_first()), ordered=True)
+    return Slice(frame, bookmark=bookmark)

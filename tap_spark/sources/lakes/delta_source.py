@@ -1,0 +1,285 @@
+"""Delta tables: any version of them, and their change data feed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from shared.errors import SourceError
+from shared.types.spark_conform import conformed, loose
+from tap_spark.sources.frame_helpers import col, quoted
+from tap_spark.sources.lakes.delta_log import (
+    CHANGE_FEED,
+    DeltaVersion,
+    names_at,
+    stale_columns,
+)
+from tap_spark.sources.lakes.lake_changes import as_records, both_versions, with_commit_columns
+from tap_spark.sources.lakes.lake_log import (
+    ChangeReadMode,
+    CommitGroup,
+    TableCommit,
+    group_commits,
+    split_in_half,
+)
+from tap_spark.sources.lakes.lake_source import START_OVER, LakeSource, Pinned
+from tap_spark.state.stream_plans import Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+_logger = logging.getLogger(__name__)
+_CHANGE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"
+_BEFORE = ("delete", "update_preimage")
+_INCOMPATIBLE = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
+_NO_FEED = "DELTA_MISSING_CHANGE_DATA"
+_GONE = ("DELTA_VERSION_NOT_FOUND", "DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_LOG_FILE_NOT_FOUND")
+_COMMITS_MEANWHILE = 1_000
+_ENABLE = "ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+
+
+@dataclass(frozen=True)
+class DeltaPinned(Pinned):
+    """A Delta table at a version.
+
+    Attributes:
+        has_feed: Whether its change data feed is on now.
+    """
+
+    has_feed: bool = False
+
+
+@dataclass(frozen=True)
+class _DeltaScan:
+    """One read of changes."""
+
+    spark: SparkSession
+    plan: StreamPlan
+    pinned: Pinned
+    want: StructType
+    versions: Sequence[DeltaVersion]
+
+
+class DeltaSource(LakeSource):
+    """A Delta table."""
+
+    kind, unit = "Delta", "version"
+    not_a_table = (
+        "DELTA_TABLE_ONLY_OPERATION",
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_TABLE_NOT_FOUND",
+        *LakeSource.not_a_table,
+    )
+
+    @property
+    def relation(self) -> str:
+        """The table as SQL names it."""
+        return self.name or f"delta.{quoted(str(self.path))}"
+
+    def pin(self, spark: SparkSession) -> DeltaPinned:
+        """See `LakeSource.pin`."""
+        newest = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT 1").select("version").collect()
+        detail = spark.sql(f"DESCRIBE DETAIL {self.relation}").select("id", "properties").first()
+        version = int(newest[0].version)
+        table_id, properties = (detail.id, detail.properties) if detail else (None, {})
+        has_feed = str((properties or {}).get(CHANGE_FEED)).lower() == "true"
+        return DeltaPinned(self._version(spark, version).schema, version, table_id, has_feed)
+
+    def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
+        """See `LakeSource.rows`."""
+        return conformed(self._version(spark, int(pinned.position or 0)), want)
+
+    def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any]:
+        """See `LakeSource.first_bookmark`."""
+        if isinstance(pinned, DeltaPinned) and not pinned.has_feed:
+            raise self.error(
+                "the table does not record its changes", f"run {_ENABLE}, or use FULL_TABLE"
+            )
+        return {"table_id": pinned.table_id, "version": pinned.position}
+
+    def has_position(self, bookmark: Mapping[str, Any]) -> bool:
+        """See `LakeSource.has_position`."""
+        version = bookmark.get("version")
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+            raise self.error(f"the bookmark's version {version!r} is not a number", START_OVER)
+        return version is not None
+
+    def changes(
+        self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
+    ) -> Iterator[Slice]:
+        """See `LakeSource.changes`."""
+        after, newest = int(plan.bookmark["version"]), int(pinned.position or 0)
+        self._check_bookmark(plan.bookmark, pinned)
+        if after == newest:
+            return
+        self.first_bookmark(pinned)
+        versions = self._history(spark, after, newest)
+        scan = _DeltaScan(spark, plan, pinned, want, versions)
+        stale = stale_columns(versions, plan.columns) if plan.key_properties else []
+        for part in group_commits([self._planned(spark, version) for version in versions]):
+            for slice_ in self._slices_of(scan, part):
+                yield replace(slice_, bookmark=None) if stale else slice_
+        if stale:
+            _logger.warning(
+                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
+                plan.stream,
+                ", ".join(stale),
+            )
+            yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned))
+
+    def _explain(self, error: Exception) -> SourceError:
+        if any(sign in str(error) for sign in _GONE):
+            return self.error("a version to read is no longer in the table's log", START_OVER)
+        return super()._explain(error)
+
+    def _check_bookmark(self, bookmark: Mapping[str, Any], pinned: Pinned) -> None:
+        known = bookmark.get("table_id")
+        if known is not None and known != pinned.table_id:
+            raise self.error("the table was replaced after the bookmark was written", START_OVER)
+        after = bookmark["version"]
+        if after > int(pinned.position or 0):
+            raise self.error(
+                f"the bookmark is at version {after}, the table only at {pinned.position}: it was "
+                "replaced by an older copy",
+                START_OVER,
+            )
+
+    def _history(self, spark: SparkSession, after: int, newest: int) -> list[DeltaVersion]:
+        """Return every version after one, up to another.
+
+        Raises:
+            SourceError: The first of them are gone from the log.
+        """
+        # The newest come first; some may be newer than the pinned version.
+        most = newest - after + _COMMITS_MEANWHILE
+        history = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT {most}").filter(
+            (col("version") > after) & (col("version") <= newest)
+        )
+        found = history.select(
+            "version",
+            F.unix_micros("timestamp").alias("micros"),
+            "operation",
+            "operationParameters",
+            "operationMetrics",
+            "isBlindAppend",
+        ).collect()
+        versions = [_version(row) for row in found]
+        versions.sort(key=lambda version: version.number)
+        if [version.number for version in versions] != list(range(after + 1, newest + 1)):
+            raise self._expired(after)
+        return versions
+
+    def _expired(self, after: int) -> SourceError:
+        return self.error(
+            f"the changes after version {after} are no longer in the table's log", START_OVER
+        )
+
+    def _planned(self, spark: SparkSession, version: DeltaVersion) -> TableCommit:
+        """Return a version as a commit; compared if it replaced rows by rows of other columns."""
+        commit = version.commit()
+        if not version.replaces_rows:
+            return commit
+        before, after = (
+            self._version(spark, n).schema for n in (version.number - 1, version.number)
+        )
+        same = loose(before) == loose(after)
+        return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
+
+    def _slices_of(self, scan: _DeltaScan, part: CommitGroup) -> Iterator[Slice]:
+        """Read commits as one slice, or as several if the columns changed on the way."""
+        if part[0].how is ChangeReadMode.COMPARE or (
+            len(part) == 1 and self._is_unreadable(scan, part)
+        ):
+            yield self._compared(scan, part)
+        elif len(part) > 1 and self._is_unreadable(scan, part):
+            for half in split_in_half(part):
+                yield from self._slices_of(scan, half)
+        else:
+            yield self._fed(scan, part)
+
+    def _is_unreadable(self, scan: _DeltaScan, part: CommitGroup) -> bool:
+        """Return whether the feed cannot be read at once, which Delta says only when planning."""
+        nothing = self._feed(scan.spark, part).filter(col(_VERSION) < 0)
+        try:
+            nothing.isEmpty()
+        except Exception as error:
+            text = str(error)
+            if _INCOMPATIBLE in text:
+                return True
+            if _NO_FEED in text:
+                raise self.error(
+                    f"the table did not record its changes in every version after "
+                    f"{scan.plan.bookmark['version']}",
+                    START_OVER,
+                ) from error
+            if any(sign in text for sign in _GONE):
+                raise self._expired(part[0].position - 1) from error
+            raise
+        return False
+
+    def _fed(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
+        feed = self._feed(scan.spark, part)
+        names = names_at(scan.versions, part[-1].position)
+        kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
+        rows = conformed(feed, StructType([*scan.want.fields, *kept.fields]), names)
+        frame = with_commit_columns(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
+        frame = frame.drop(_CHANGE, _VERSION, _TIME)
+        ordered = len(part) > 1
+        if all(commit.only_new for commit in part):
+            ordered = ordered and bool(scan.plan.key_properties)
+            records = as_records(frame, ordered=ordered)
+        else:
+            records = self.changed_rows(frame, scan.plan, ordered=ordered)
+            ordered = ordered or not scan.plan.key_properties
+        return Slice(records, self._bookmark(scan, part), ordered=ordered)
+
+    def _compared(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
+        first, last = part[0].position - 1, part[-1].position
+        _logger.info(
+            "stream '%s': comparing versions %s and %s, as columns changed between them",
+            scan.plan.stream,
+            first,
+            last,
+        )
+        before, after = (
+            conformed(self._version(scan.spark, number), scan.want, names_at(scan.versions, number))
+            for number in (first, last)
+        )
+        frame = both_versions(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
+        records = self.changed_rows(frame, scan.plan, ordered=False)
+        ordered = not scan.plan.key_properties
+        return Slice(records, self._bookmark(scan, part), ordered=ordered)
+
+    def _bookmark(self, scan: _DeltaScan, part: CommitGroup) -> Mapping[str, Any]:
+        at = replace(scan.pinned, position=part[-1].position)
+        return {"replication_method": "LOG_BASED", **self.first_bookmark(at)}
+
+    def _version(self, spark: SparkSession, version: int) -> DataFrame:
+        return self._load(self._reader(spark).option("versionAsOf", version))
+
+    def _feed(self, spark: SparkSession, part: CommitGroup) -> DataFrame:
+        reader = self._reader(spark).option("readChangeFeed", True)
+        reader = reader.option("startingVersion", part[0].position)
+        return self._load(reader.option("endingVersion", part[-1].position))
+
+    def _reader(self, spark: SparkSession) -> DataFrameReader:
+        return spark.read.format("delta").options(**self.stream.options)
+
+    def _load(self, reader: DataFrameReader) -> DataFrame:
+        return reader.table(self.name) if self.name else reader.load(str(self.path))
+
+
+def _version(row: Any) -> DeltaVersion:
+    return DeltaVersion(
+        int(row.version),
+        int(row.micros),
+        row.operation or "",
+        row.operationParameters or {},
+        row.operationMetrics or {},
+        bool(row.isBlindAppend),
+    )

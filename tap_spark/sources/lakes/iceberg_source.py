@@ -1,0 +1,313 @@
+"""Iceberg tables: any snapshot of them, and their changes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.storage.files import join, local_path, open_input, remote
+from shared.types.spark_conform import conformed
+from tap_spark.sources.frame_helpers import col
+from tap_spark.sources.lakes.iceberg_metadata import (
+    IcebergMetadata,
+    IcebergSnapshot,
+    newest_file,
+    parse_metadata,
+)
+from tap_spark.sources.lakes.lake_changes import as_records, both_versions, with_commit_columns
+from tap_spark.sources.lakes.lake_log import (
+    ChangeReadMode,
+    CommitGroup,
+    TableCommit,
+    group_commits,
+    with_compared,
+)
+from tap_spark.sources.lakes.lake_source import START_OVER, LakeSource, Pinned
+from tap_spark.state.stream_plans import Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+_logger = logging.getLogger(__name__)
+_CHANGE, _ORDINAL, _SNAPSHOT = "_change_type", "_change_ordinal", "_commit_snapshot_id"
+_CHANGE_FIELDS = (
+    T.StructField(_CHANGE, T.StringType()),
+    T.StructField(_ORDINAL, T.IntegerType()),
+    T.StructField(_SNAPSHOT, T.LongType()),
+)
+
+
+@dataclass(frozen=True)
+class IcebergPinned(Pinned):
+    """An Iceberg table at a snapshot.
+
+    Attributes:
+        metadata: Its metadata file.
+        location: The table's name, or the path that Spark loads.
+        is_file: Whether the location is that metadata file, which fixes the snapshot.
+    """
+
+    metadata: IcebergMetadata = field(default_factory=lambda: IcebergMetadata(None, None, {}))
+    location: str = ""
+    is_file: bool = False
+
+
+@dataclass(frozen=True)
+class _IcebergScan:
+    """One read of changes."""
+
+    spark: SparkSession
+    plan: StreamPlan
+    pinned: IcebergPinned
+    want: T.StructType
+
+
+class IcebergSource(LakeSource):
+    """An Iceberg table."""
+
+    kind, unit = "Iceberg", "snapshot"
+    # Catalogs of other formats take the names of Iceberg's metadata tables for namespaces.
+    not_a_table = (*LakeSource.not_a_table, "REQUIRES_SINGLE_PART_NAMESPACE")
+
+    def pin(self, spark: SparkSession) -> IcebergPinned:
+        """See `LakeSource.pin`; also sets the identifier fields as key properties."""
+        file = None if self.name else _newest_in(str(self.path))
+        location = self.name or file or str(self.path)
+        metadata = self._metadata(spark, location, file)
+        struct = self._load(spark.read, location).schema
+        self.key_properties = self.stream.key_properties or metadata.identifiers
+        return IcebergPinned(
+            struct, metadata.current, metadata.table_id, metadata, location, file is not None
+        )
+
+    def rows(self, spark: SparkSession, pinned: Pinned, want: T.StructType) -> DataFrame:
+        """See `LakeSource.rows`."""
+        found = _of_iceberg(pinned)
+        if found.position is None:
+            return conformed(self._load(self._reader(spark), found.location), want).limit(0)
+        return self._at(spark, found, want, found.position)
+
+    def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
+        """See `LakeSource.first_bookmark`; ids are text, as not every JSON parser keeps 64 bits."""
+        if pinned.position is None:
+            return None
+        return {
+            "table_id": pinned.table_id,
+            "snapshot_id": str(pinned.position),
+            "schema_id": _of_iceberg(pinned).metadata.schema_id,
+        }
+
+    def has_position(self, bookmark: Mapping[str, Any]) -> bool:
+        """See `LakeSource.has_position`."""
+        found = bookmark.get("snapshot_id")
+        if found is not None and not str(found).isdigit():
+            raise self.error(f"the bookmark's snapshot_id {found!r} is not a number", START_OVER)
+        return found is not None
+
+    def changes(
+        self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: T.StructType
+    ) -> Iterator[Slice]:
+        """See `LakeSource.changes`."""
+        found, mark = _of_iceberg(pinned), plan.bookmark
+        scan = _IcebergScan(spark, plan, found, want)
+        commits = self._commits(found, mark)
+        stale = found.metadata.stale_columns(mark.get("schema_id"), plan.columns)
+        stale = stale if plan.key_properties else []
+        for part in group_commits(commits):
+            piece = self._slice(scan, part)
+            yield replace(piece, bookmark=None) if stale else piece
+        if stale:
+            _logger.warning(
+                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
+                plan.stream,
+                ", ".join(stale),
+            )
+            yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned) or {})
+
+    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[TableCommit]:
+        """Return the commits after a bookmark; one to compare if the table was rolled back.
+
+        Raises:
+            SourceError: The bookmark's snapshot does not exist any more.
+        """
+        metadata, after = pinned.metadata, int(mark["snapshot_id"])
+        known = mark.get("table_id")
+        if known is not None and pinned.table_id is not None and known != pinned.table_id:
+            raise self.error("the table was replaced after the bookmark was written", START_OVER)
+        chain = metadata.chain(after)
+        if chain is not None:
+            commits = with_compared([snapshot.commit() for snapshot in chain])
+            first = commits[0] if commits else None
+            # Appends after an expired snapshot can be read, but not its own rows.
+            if first is None or first.only_new or first.before in metadata.snapshots:
+                return commits
+        newest = metadata.snapshots.get(metadata.current or -1)
+        if after not in metadata.snapshots or newest is None:
+            raise self.error(
+                f"the bookmark's snapshot {after} is no longer in the table: it has expired, or "
+                "the table was replaced",
+                START_OVER,
+            )
+        return [TableCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
+
+    def _slice(self, scan: _IcebergScan, part: CommitGroup) -> Slice:
+        last = part[-1]
+        mark = self.first_bookmark(replace(scan.pinned, position=last.position)) or {}
+        bookmark = {"replication_method": "LOG_BASED", **mark}
+        keys = scan.plan.key_properties
+        at = F.timestamp_micros(F.lit(last.at_micros))
+        if part[0].how is ChangeReadMode.COMPARE:
+            frame = both_versions(
+                self._before(scan, part), self._at_snapshot(scan, last.position), at
+            )
+            records = self.changed_rows(frame, scan.plan, ordered=False)
+            return Slice(records, bookmark, ordered=not keys)
+        if part[0].how is ChangeReadMode.APPENDED:
+            new = conformed(self._between(scan, part, ""), scan.want)
+            records = as_records(
+                with_commit_columns(new, F.lit(0), F.lit(False), at), ordered=False
+            )
+            return Slice(records, bookmark)
+        ordered = len(part) > 1
+        frame = self._fed(scan, part)
+        if all(commit.only_new for commit in part):
+            ordered = ordered and bool(keys)
+            return Slice(as_records(frame, ordered=ordered), bookmark, ordered=ordered)
+        records = self.changed_rows(frame, scan.plan, ordered=ordered)
+        return Slice(records, bookmark, ordered=ordered or not keys)
+
+    def _before(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
+        before = part[0].before
+        _logger.info(
+            "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows",
+            scan.plan.stream,
+            before,
+            part[-1].position,
+        )
+        if before is None:
+            return self._at_snapshot(scan, part[-1].position).limit(0)
+        return self._at_snapshot(scan, before)
+
+    def _fed(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
+        want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
+        rows = conformed(self._between(scan, part, "changes"), want)
+        at = _times(part, col(_SNAPSHOT))
+        frame = with_commit_columns(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
+        return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
+
+    def _between(self, scan: _IcebergScan, part: CommitGroup, table: str) -> DataFrame:
+        reader = self._reader(scan.spark).option("end-snapshot-id", part[-1].position)
+        if part[0].before is not None:
+            reader = reader.option("start-snapshot-id", part[0].before)
+        return self._load(reader, scan.pinned.location, table)
+
+    def _at_snapshot(self, scan: _IcebergScan, snapshot: int) -> DataFrame:
+        return self._at(scan.spark, scan.pinned, scan.want, snapshot)
+
+    def _at(
+        self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
+    ) -> DataFrame:
+        """Return the rows of a snapshot; Iceberg reads them with that snapshot's schema."""
+        if pinned.is_file and snapshot == pinned.position:
+            return conformed(self._load(self._reader(spark), pinned.location), want)
+        reader = self._reader(spark).option("versionAsOf", snapshot)
+        names = pinned.metadata.names_at(pinned.metadata.schema_of(snapshot))
+        return conformed(self._load(reader, pinned.location), want, names)
+
+    def _metadata(self, spark: SparkSession, location: str, file: str | None) -> IcebergMetadata:
+        """Return the newest metadata file; if it cannot be read, what Spark shows of it."""
+        if file is None:
+            entries = (
+                self._load(spark.read, location, "metadata_log_entries").select("file").collect()
+            )
+            file = entries[-1].file
+        text = _text_of(spark, str(file))
+        return self._shown_metadata(spark, location) if text is None else parse_metadata(text)
+
+    def _shown_metadata(self, spark: SparkSession, location: str) -> IcebergMetadata:
+        listed = self._load(spark.read, location, "snapshots").select(
+            "snapshot_id",
+            "parent_id",
+            F.unix_micros("committed_at").alias("micros"),
+            "operation",
+            "summary",
+        )
+        snapshots = [
+            IcebergSnapshot(
+                row.snapshot_id, row.parent_id, row.micros, row.operation, row.summary or {}
+            )
+            for row in listed.collect()
+        ]
+        refs = self._load(spark.read, location, "refs").filter(col("name") == "main")
+        current = refs.select("snapshot_id").first()
+        found = None if current is None else int(current.snapshot_id)
+        return IcebergMetadata(None, found, {each.number: each for each in snapshots})
+
+    def _reader(self, spark: SparkSession) -> DataFrameReader:
+        return spark.read.options(**self.stream.options)
+
+    def _load(self, reader: DataFrameReader, location: str, table: str = "") -> DataFrame:
+        """Load the table, or one of its metadata tables."""
+        if self.name:
+            return reader.table(f"{location}.{table}" if table else location)
+        return reader.format("iceberg").load(f"{location}#{table}" if table else location)
+
+
+def _of_iceberg(pinned: Pinned) -> IcebergPinned:
+    if not isinstance(pinned, IcebergPinned):
+        raise TypeError(f"not pinned by Iceberg: {pinned}")
+    return pinned
+
+
+def _times(part: Sequence[TableCommit], snapshot: Column) -> Column:
+    """Return the commit time of a snapshot of the group."""
+    pairs = [F.lit(value) for commit in part for value in (commit.position, commit.at_micros)]
+    return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))
+
+
+def _newest_in(path: str) -> str | None:
+    """Return the newest metadata file of a table's folder; None if its files cannot be listed.
+
+    Raises:
+        FileNotFoundError: The folder has none.
+    """
+    folder = join(path, "metadata")
+    try:
+        if local_path(folder) is not None:
+            names = [entry.name for entry in Path(folder).iterdir()]
+        else:
+            filesystem, inside = remote(folder)
+            names = [entry.rpartition("/")[2] for entry in filesystem.ls(inside, detail=False)]
+    except OSError:
+        if local_path(folder) is None:
+            return None
+        names = []
+    name = newest_file(names)
+    if name is None:
+        raise FileNotFoundError(f"there is no Iceberg table at {path}")
+    return join(folder, name)
+
+
+def _text_of(spark: SparkSession, file: str) -> bytes | str | None:
+    """Read a metadata file, here or by Spark; None if neither can."""
+    try:
+        with open_input(file) as source:
+            return bytes(source.read())
+    except OSError:
+        pass
+    try:
+        row = spark.read.text(file, wholetext=True).first()
+        text: str | None = row.value if row is not None else None
+        json.loads(text or "")
+    except Exception:
+        _logger.warning("cannot read %s: renamed columns are not detected", file)
+        return None
+    return text

@@ -1,0 +1,67 @@
+"""Sources of streams, found by the stream's `format`.
+
+A module of `declared` (`csv.py`) declares a format, without Spark; the class that it names reads
+the format. Other packages do the same: `docs/extending.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, cast
+
+from shared.errors import SettingsError, Where
+from shared.extensions import imported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tap_spark.state.stream_plans import Slice, StreamPlan
+    from tap_spark.stream_config import StreamConfig
+
+
+class Source(Protocol):
+    """A stream's source. Its constructor checks what can be checked without Spark."""
+
+    @property
+    def key_properties(self) -> tuple[str, ...]:
+        """The primary key: from the settings, else from the source."""
+        ...
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Return columns and exact types; may read the source.
+
+        Raises:
+            SourceError: It cannot be read, or has no columns.
+        """
+        ...
+
+    def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
+        """Yield the planned rows, in slices that are each read by one Spark job.
+
+        Raises:
+            SourceError: It cannot be read, or a planned column does not exist. Later failures of
+                Spark, while a slice is read, become errors in `failures.source_error`.
+        """
+        ...
+
+
+def source_for(stream: StreamConfig) -> Source:
+    """Build the source of a stream.
+
+    Raises:
+        SettingsError: The format does not exist.
+        SourceError: Its files do not exist.
+    """
+    # Formats of installed packages import this package, so it does not import them at its top.
+    from tap_spark.sources.source_registry import FORMATS, source_format  # noqa: PLC0415
+
+    form = source_format(stream.format)
+    if form is None:
+        raise SettingsError(
+            f"unknown format '{stream.format}'",
+            where=Where(stream=stream.name),
+            hint=f"one of {', '.join(FORMATS)}",
+        )
+    make = cast("Callable[[StreamConfig], Source]", imported(form.implementation))
+    return make(stream)

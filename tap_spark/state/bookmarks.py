@@ -1,0 +1,239 @@
+"""Bookmarks and STATE: values and their order, and the state after rows were written. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from shared.errors import SourceError, Where
+from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment
+from tap_spark.state.stream_plans import Resume, StreamPlan
+
+State = dict[str, Any]
+Json = Any
+"""A JSON value."""
+Ordered = Any
+"""A value that Python orders as Spark orders the column."""
+INTEGERS = ("byte", "short", "integer", "long")
+TEMPORAL = ("date", "timestamp", "timestamp_ntz")
+NOTE = "The rows are not sorted: this value takes effect when the stream has ended."
+
+
+def load_state(path: str) -> State:
+    """Read a state file: `{}`, bookmarks, or a STATE message (the last of several lines).
+
+    Raises:
+        SourceError: It cannot be read, or is not a state.
+    """
+    where = Where(file=path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"cannot read the state: {error.strerror}", where=where) from error
+    except ValueError as error:
+        raise SourceError("the state is not UTF-8 text", where=where) from error
+    lines = text.strip().splitlines()
+    if not lines:
+        return {}
+    try:
+        state = _json(text, lines[-1])
+    except ValueError as error:
+        raise SourceError(f"the state is not JSON: {error}", where=where) from error
+    if isinstance(state, Mapping) and state.get("type") == "STATE" and "value" in state:
+        state = state["value"]
+    state = {} if state is None else state
+    check_state(state, path)
+    return dict(state)
+
+
+def check_state(state: object, path: str | None = None) -> None:
+    """Check the structure of a state.
+
+    Raises:
+        SourceError: It is not an object, or its bookmarks are not.
+    """
+    bookmarks = state.get("bookmarks", {}) if isinstance(state, Mapping) else None
+    if not isinstance(bookmarks, Mapping):
+        raise SourceError(
+            "the state is not an object with 'bookmarks'",
+            where=Where(file=path),
+            hint="use the last STATE of an earlier run, or {} to start over",
+        )
+    wrong = [name for name, mark in bookmarks.items() if not isinstance(mark, Mapping)]
+    if wrong:
+        raise SourceError(
+            "the stream's bookmark is not an object", where=Where(stream=wrong[0], file=path)
+        )
+
+
+def parse_key(value: Json, key_type: str) -> Ordered:
+    """Turn a bookmark's JSON value into one with Spark's order for the column's type.
+
+    Raises:
+        ValueError: The value cannot be of that type.
+    """
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
+    if key_type.startswith(("string", "char", "varchar")):
+        return str(value).encode()
+    if key_type in TEMPORAL:
+        return parse_moment(value, key_type)
+    return _number(value, key_type)
+
+
+def normal_key(value: Json, key_type: str) -> Json:
+    """Return a bookmark's JSON value: exact, and readable by every JSON parser.
+
+    Raises:
+        ValueError: The value cannot be of that type.
+    """
+    parsed = parse_key(value, key_type)
+    if isinstance(parsed, bytes):
+        return parsed.decode()
+    if key_type in TEMPORAL:
+        return moment_text(parsed, key_type)
+    if key_type in INTEGERS:
+        return int(parsed)
+    if key_type in ("float", "double"):
+        return float(parsed)
+    return _short_decimal(parsed, str(value))
+
+
+def greater(first: Json, second: Json, key_type: str) -> Json:
+    """Return the greater of two bookmark values; a value that cannot be a bookmark never wins."""
+    known = [value for value in (first, second) if can_be_bookmark(value, key_type)]
+    return max(known, key=lambda value: parse_key(value, key_type), default=None)
+
+
+def can_be_bookmark(value: Json, key_type: str) -> bool:
+    """Return whether a value can be a bookmark: neither null nor infinite."""
+    if value is None:
+        return False
+    if key_type in TEMPORAL:
+        return not is_infinite(parse_moment(value, key_type), key_type)
+    if key_type not in ("float", "double"):
+        return True
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
+
+
+def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    """Return the state when a stream begins, without markers of an interrupted run."""
+    mark = _without_interim(_bookmark(state, plan))
+    return (
+        _with_bookmark(state, plan, mark)
+        if plan.tap_stream_id in _bookmarks(state)
+        else (_copy(state))
+    )
+
+
+def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, ordered: bool) -> State:
+    """Return the state after more rows of a stream were written.
+
+    Args:
+        state: The state so far.
+        plan: The stream; without a replication key nothing changes.
+        observed: Greatest replication key (JSON value) among the rows; None if all were null.
+        ordered: Whether later rows never have a smaller key, so that the bookmark may advance.
+    """
+    if plan.resume is not Resume.REPLICATION_KEY or observed is None:
+        return _copy(state)
+    mark = _bookmark(state, plan)
+    if ordered:
+        return _with_bookmark(state, plan, _moved(mark, plan, observed))
+    key_type = plan.key_type or "string"
+    markers = mark.get("progress_markers") or {}
+    best = greater(markers.get("replication_key_value"), observed, key_type)
+    if best is None:
+        return _copy(state)
+    if plan.start_value is not None:
+        mark["starting_replication_value"] = plan.start_value
+    mark["progress_markers"] = {
+        "Note": NOTE,
+        "replication_key": plan.replication_key,
+        "replication_key_value": normal_key(best, key_type),
+    }
+    return _with_bookmark(state, plan, mark)
+
+
+def advance_positions(
+    state: Mapping[str, Any], plan: StreamPlan, bookmark: Mapping[str, Any]
+) -> State:
+    """Return the state after a slice with a bookmark of its own."""
+    return _with_bookmark(state, plan, {**_bookmark(state, plan), **bookmark})
+
+
+def finish_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    """Return the state after all rows of a stream; interim markers become the bookmark."""
+    if plan.tap_stream_id not in _bookmarks(state):
+        return _copy(state)
+    mark = _bookmark(state, plan)
+    markers = mark.get("progress_markers") or {}
+    if plan.resume is Resume.REPLICATION_KEY and markers.get("replication_key_value") is not None:
+        mark = _moved(mark, plan, markers["replication_key_value"])
+    return _with_bookmark(state, plan, _without_interim(mark))
+
+
+def _moved(mark: State, plan: StreamPlan, observed: Json) -> State:
+    key_type = plan.key_type or "string"
+    old = mark.get("replication_key_value")
+    best = greater(old, observed, key_type)
+    if best is None:
+        return mark
+    value = old if best is old else normal_key(best, key_type)
+    return {**mark, "replication_key": plan.replication_key, "replication_key_value": value}
+
+
+def _json(text: str, last_line: str) -> Json:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(last_line)
+
+
+def _number(value: Json, key_type: str) -> Ordered:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}") from None
+    if key_type in INTEGERS and (not number.is_finite() or number != int(number)):
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
+    if key_type in ("float", "double"):
+        return float(number)
+    if not number.is_finite():
+        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
+    return number
+
+
+def _short_decimal(number: Decimal, text: str) -> Json:
+    """Write a decimal as a JSON number if every reader keeps it, else as text."""
+    if Decimal(repr(float(number))) != number:
+        return str(number)
+    return int(number) if number == int(number) and "." not in text else float(number)
+
+
+def _bookmarks(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    return state.get("bookmarks") or {}
+
+
+def _bookmark(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    return dict(_bookmarks(state).get(plan.tap_stream_id) or {})
+
+
+def _copy(state: Mapping[str, Any]) -> State:
+    return {**state, "bookmarks": dict(_bookmarks(state))}
+
+
+def _with_bookmark(state: Mapping[str, Any], plan: StreamPlan, mark: State) -> State:
+    return {**state, "bookmarks": {**_bookmarks(state), plan.tap_stream_id: mark}}
+
+
+def _without_interim(mark: Mapping[str, Any]) -> State:
+    interim = ("progress_markers", "starting_replication_value")
+    return {key: value for key, value in mark.items() if key not in interim}

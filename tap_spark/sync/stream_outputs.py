@@ -1,0 +1,278 @@
+"""The outputs of each stream after `stream_maps` and flattening, and the columns they need."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from shared.errors import RecordError, SettingsError, Where
+from shared.maps.map_settings import TransformSettings
+from shared.settings.checking import InvalidSettingsError
+from tap_spark.planning.replication import DELETED_AT
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from shared.maps.stream_maps import StreamOutput
+    from shared.maps.transform import Transform
+
+KEY = "__replication_key"
+"""Name of the column with the replication key as it was read."""
+
+LEFT_OUT = "__left_out"
+"""Name of the column that is true in filtered rows, and null in all others."""
+
+BEGIN, END = "[tap-spark map]", "[/tap-spark map]"
+_MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A stream as it is written, under one name.
+
+    Attributes:
+        plan: The stream's plan, with the name, schema and key properties of the output.
+        transform: Maps the rows; None to write them unchanged.
+        struct: The columns that the transform was built for.
+        rebuild: Builds the transform for other columns.
+    """
+
+    plan: StreamPlan
+    transform: Transform | None = None
+    struct: StructType | None = None
+    rebuild: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
+
+    def mapped_slice(self, slice_: Slice, *, left_out: bool = True) -> Slice:
+        """Return the slice as it is written: its rows mapped, the replication key kept aside.
+
+        A row that cannot be mapped fails the job; see `map_error`.
+
+        Args:
+            slice_: The slice as read.
+            left_out: Whether to keep filtered rows, marked, if a key is tracked.
+        """
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        from shared.maps.transform import ERROR  # noqa: PLC0415
+        from shared.types.record_text import quoted  # noqa: PLC0415
+
+        if self.transform is None:
+            return slice_
+        transform = self._transform_for(slice_.frame.schema) or self.transform
+        keep: dict[str, str] = {}
+        if DELETED_AT in slice_.frame.columns:
+            keep[DELETED_AT] = DELETED_AT
+        if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
+            keep[KEY] = self.plan.replication_key
+        marks = KEY in keep and left_out and transform.filter is not None
+        mark = LEFT_OUT if marks else None
+        frame = transform.apply(slice_.frame, keep=keep, mark=mark)
+        names = [*transform.struct().names, *keep, *([mark] if mark else [])]
+        columns = [F.col(quoted(name)) for name in names]
+        if names:
+            columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
+        return replace(
+            slice_,
+            frame=frame.select(*columns),
+            key_column=KEY if KEY in keep else None,
+            left_out_column=mark,
+        )
+
+    def _transform_for(self, found: StructType) -> Transform | None:
+        """Return the transform for rows whose types may differ from the plan."""
+        if self.transform is None or self.struct is None:
+            return None
+        types = {column.name: column.dataType for column in _plain(found)}
+        if all(types.get(f.name, f.dataType) == f.dataType for f in self.struct):
+            return self.transform
+        from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+        now = [StructField(f.name, types.get(f.name, f.dataType), True) for f in self.struct]
+        return self.rebuild(StructType(now))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of the streams of a run.
+
+    Attributes:
+        known: Outputs by `tap_stream_id`, for streams that are not written unchanged.
+    """
+
+    known: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
+
+    def of(self, plan: StreamPlan) -> tuple[Output, ...]:
+        """Return the outputs of a stream, for a plan that may be new after a retry."""
+        found = self.known.get(plan.tap_stream_id)
+        if found is None:
+            return (Output(plan),)
+        return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in found)
+
+    def read_plan(self, plan: StreamPlan) -> StreamPlan:
+        """Return the plan with only the columns that an output needs."""
+        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+        found = self.known.get(plan.tap_stream_id)
+        if found is None or any(output.transform is None for output in found):
+            return plan
+        reads = (output.transform.reads for output in found if output.transform is not None)
+        needed = {*plan.key_properties, plan.replication_key}.union(*reads)
+        columns = tuple(name for name in plan.columns if name in needed) or plan.columns[:1]
+        return replace(
+            plan, columns=columns, schema=only_properties(plan.schema, {*columns, DELETED_AT})
+        )
+
+
+def outputs_of(
+    settings: TransformSettings, plans: Sequence[StreamPlan], spark: Callable[[], SparkSession]
+) -> tuple[Outputs, tuple[StreamPlan, ...]]:
+    """Plan the outputs of streams, before anything is read.
+
+    Args:
+        settings: The maps and flattening.
+        plans: The selected streams.
+        spark: Returns the session; called only if a map has SQL.
+
+    Returns:
+        The outputs, and the plans of the streams that have one.
+
+    Raises:
+        SettingsError: Maps do not fit streams, or give two streams one name; names each of them.
+    """
+    if not settings.active:
+        return Outputs(), tuple(plans)
+    from shared.maps.stream_maps import reject_duplicate_names  # noqa: PLC0415
+
+    known: dict[str, tuple[Output, ...]] = {}
+    found: dict[str, Sequence[StreamOutput]] = {}
+    errors: list[SettingsError] = []
+    for plan in plans:
+        made = _maker(settings, plan, spark)
+        struct = _struct_of(plan)
+        try:
+            found[plan.tap_stream_id] = made(struct)
+        except SettingsError as error:
+            errors.append(error)
+        else:
+            known[plan.tap_stream_id] = tuple(
+                _output(plan, output, struct, made, number)
+                for number, output in enumerate(found[plan.tap_stream_id])
+            )
+    if errors:
+        raise _all_of(errors)
+    reject_duplicate_names(found)
+    left = tuple(plan for plan in plans if known[plan.tap_stream_id])
+    for plan in plans:
+        if plan not in left:
+            _logger.info("stream '%s': not reading it, as stream_maps removes it", plan.stream)
+    return Outputs(known), left
+
+
+def map_error(error: BaseException) -> RecordError | None:
+    """Return an error for the row that could not be mapped, if that is why a Spark job failed."""
+    found = _MARKED.search(str(error))
+    if found is None:
+        return None
+    try:
+        details = json.loads(found.group(1))
+    except ValueError:
+        details = {"reason": found.group(1)}
+    return RecordError(
+        str(details.get("reason")), where=Where(stream=details.get("stream"), setting="stream_maps")
+    )
+
+
+_Made = Callable[["StructType"], tuple["StreamOutput", ...]]
+
+
+def _maker(
+    settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
+) -> _Made:
+    from shared.maps.stream_maps import outputs  # noqa: PLC0415
+    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+    schema = only_properties(plan.schema, {*plan.columns})
+    return lambda struct: outputs(settings, plan.stream, schema, struct, plan.key_properties, spark)
+
+
+def _output(
+    plan: StreamPlan, output: StreamOutput, struct: StructType, made: _Made, number: int
+) -> Output:
+    for note in output.notes:
+        _logger.info("stream '%s': %s", output.stream, note)
+    written = dict(output.schema)
+    if DELETED_AT in plan.schema["properties"] and DELETED_AT not in plan.columns:
+        deleted = {DELETED_AT: plan.schema["properties"][DELETED_AT]}
+        written["properties"] = {**(written.get("properties") or {}), **deleted}
+    named = replace(
+        plan, stream=output.stream, schema=written, key_properties=tuple(output.key_properties)
+    )
+    return Output(named, output.transform, struct, lambda found: made(found)[number].transform)
+
+
+def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
+    """Combine the problems of several errors into one error."""
+    problems: dict[str, None] = {}
+    for error in errors:
+        own = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
+        problems |= dict.fromkeys(own)
+    return InvalidSettingsError(problems)
+
+
+def _struct_of(plan: StreamPlan) -> StructType:
+    """Return the columns of a stream as Spark's types, as far as known before reading."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    from shared.types.json_schema import json_schema_to_spark  # noqa: PLC0415
+    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+    from tap_spark.sources.frame_helpers import prune, struct_from_text  # noqa: PLC0415
+
+    text, schema = plan.source_schema, only_properties(plan.schema, {*plan.columns})
+    found = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
+    fields = {item.name: item for item in found}
+    return _plain(StructType([fields[name] for name in plan.columns if name in fields]))
+
+
+def _plain(struct: StructType) -> StructType:
+    """Return the types of columns in frames: text is a string, everything is nullable."""
+    from pyspark.sql.types import (  # noqa: PLC0415
+        CharType,
+        StringType,
+        StructField,
+        StructType,
+        VarcharType,
+    )
+
+    from shared.types.arrow_types import mapped  # noqa: PLC0415
+
+    def plain(kind: DataType) -> DataType:
+        return StringType() if isinstance(kind, (CharType, VarcharType)) else kind
+
+    return StructType([StructField(f.name, mapped(f.dataType, plain), True) for f in struct])
+
+
+def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
+    """Give a new plan the name, schema and keys of the output."""
+    return replace(
+        plan,
+        stream=written.stream,
+        schema=written.schema,
+        key_properties=written.key_properties,
+    )
+
+
+def _checked(column: Column, error: Column, stream: str) -> Column:
+    """Return the column; it fails the job if the row could not be mapped."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    details = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
+    marked = F.concat(F.lit(BEGIN), details, F.lit(END))
+    return F.when(error.isNull(), column).otherwise(F.raise_error(marked))

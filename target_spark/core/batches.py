@@ -1,0 +1,403 @@
+"""Open batches: the rows and files of each flush, and when it is closed. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shared.errors import Where
+from target_spark.core import events as ev
+from target_spark.core.commit_cost import CommitCost
+from target_spark.core.flushes import FilesPiece, PendingFlush, StagedPiece, Stream
+from target_spark.core.line_cuts import Lines
+from target_spark.core.load_plans import Batch, InputFile
+from target_spark.core.policies import BatchSize, FlushRule
+from target_spark.core.schedule import Conversion, Schedule
+from target_spark.core.state import StateTracker
+
+REPLAY_PATIENCE = 10.0
+"""Seconds that a due batch waits for the rest of a segment that may be a replay."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits for the resources of a run.
+
+    Attributes:
+        parallel: Concurrent Spark jobs and commits.
+        converts: Concurrent conversions; None for as many as `parallel`.
+        file_bytes: Size at which a staging file is complete.
+        file_runs: Runs of consecutive lines at which it is complete; bounds its line map.
+        staged_bytes: Bytes in staging files at which reading of input pauses.
+        waiting: Number of closed, not yet durable batches at which reading of input pauses.
+        probe: Convert the first BATCH file of a stream alone, so that the flush rule can estimate
+            the next ones; else it learns the size of all of them afterwards.
+    """
+
+    parallel: int = 2
+    converts: int | None = None
+    file_bytes: int = 64 * 1024 * 1024
+    file_runs: int = 50_000
+    staged_bytes: int = 1024 * 1024 * 1024
+    waiting: int = 8
+    probe: bool = False
+
+
+class Batches:
+    """All flushes that are not durable.
+
+    Args:
+        rule: Decides when a batch is closed.
+        limits: The limits of the run.
+        tracker: Notified when a flush begins.
+        schedule: Receives the complete pieces.
+        act: Receives the actions.
+        run_id: Makes the tokens of this run's flushes unique.
+        cost: Watches the flushes that the rule has closed.
+    """
+
+    def __init__(
+        self,
+        rule: FlushRule,
+        limits: Limits,
+        *,
+        tracker: StateTracker,
+        schedule: Schedule,
+        act: Callable[[ev.Action], None],
+        run_id: str,
+        cost: CommitCost | None = None,
+    ) -> None:
+        self._cost = cost
+        self._rule = rule
+        self._limits = limits
+        self._tracker = tracker
+        self._schedule = schedule
+        self._act = act
+        self._run_id = run_id
+        self._streams: dict[int, Stream] = {}  # of open flushes, by position in the tracker
+        self._flushes: dict[int, PendingFlush] = {}
+        self._staged_bytes = 0
+        self._last_flush = 0
+        self._last_file = 0
+
+    @property
+    def have_room(self) -> bool:
+        """Whether the target can receive more input."""
+        waiting = len(self._flushes) - len(self._streams)
+        return waiting < self._limits.waiting and self._staged_bytes < self._limits.staged_bytes
+
+    @property
+    def deadline(self) -> float:
+        """When an open batch is due; `math.inf` for never."""
+        return min((self._due(flush) for flush in self._open()), default=math.inf)
+
+    def left(self) -> tuple[tuple[int, Batch], ...]:
+        """Return numbers and headers of the flushes that are not durable."""
+        return tuple((flush.number, flush.header) for flush in self._flushes.values())
+
+    def stage(
+        self, stream: Stream, lines: Lines, first_line: int, version: int | None, now: float
+    ) -> int:
+        """Stage as many lines as the open batch takes, and close it if it is full.
+
+        Returns:
+            The number of lines taken, at least 1.
+        """
+        flush = self.opened(stream, version, now)
+        rows, size = self._rule.room(flush.stream, flush.size)
+        left = self._left_of_segment(stream, now)
+        if left is not None:
+            # A piece that may be a replay holds just one segment, whatever the rule says.
+            rows, size = left, None
+        taken = lines.count if rows is None else min(rows, lines.count)
+        if size is not None:
+            taken = min(taken, lines.until(size))
+        data = lines.take(taken)
+        piece = flush.staging
+        if piece is None:
+            self._last_file += 1
+            piece = flush.add_staging(self._last_file, first_line)
+        self._act(ev.Stage(piece.file, data, taken, first_line))
+        self._count_staged(flush, len(data))
+        piece.grow(taken, len(data), first_line, self._tracker.position)
+        flush.size.rows += taken
+        flush.size.size += len(data)
+        flush.size.idle = False
+        if stream.expected is not None:
+            self._count_segment(stream, flush, piece, taken)
+        elif piece.size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
+            self._complete_file(stream, flush)
+        self.close_if_full(flush, now)
+        return taken
+
+    def add_files(
+        self,
+        stream: Stream,
+        files: Sequence[InputFile],
+        line: int,
+        version: int | None,
+        now: float,
+    ) -> int:
+        """Add as many files of a BATCH message as the open batch takes, by what is known of them.
+
+        The size of a file is known after its conversion, and is the estimate for the next ones.
+
+        Returns:
+            The number of files taken; 0 if they must wait.
+        """
+        if stream.is_probing:
+            return 0
+        flush = self.opened(stream, version, now)
+        self._complete_file(stream, flush)
+        trial, taken = replace(flush.size), 0
+        rows, size = stream.file_size or (0, 0)
+        is_probing = self._limits.probe and stream.file_size is None
+        most = 1 if is_probing or stream.expected is not None else len(files)
+        while taken < most and not (taken and self._rule.is_full(flush.stream, trial)):
+            trial = replace(
+                trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
+            )
+            taken += 1
+        flush.size, flush.last_file = trial, self._tracker.position
+        at = self._tracker.position
+        own = tuple(replace(file, since=at, until=at) for file in files[:taken])
+        piece = flush.add_files(own, rows * taken, size * taken, line)
+        piece.replay = self._file_expected(stream)
+        stream.is_probing = is_probing
+        self._schedule.add_piece(stream, flush, piece)
+        self.close_if_full(flush, now)
+        return taken
+
+    def mark(self) -> None:
+        """Note the arrival of a STATE message."""
+        position, waiting = self._tracker.position, self._tracker.waiting
+        for flush in self._open():
+            if flush.staging is not None:
+                flush.staging.mark(position, waiting)
+
+    def opened(self, stream: Stream, version: int | None, now: float) -> PendingFlush:
+        """Return the open batch of a stream for this version; open a new one if needed."""
+        if stream.open is not None and stream.open.header.version != version:
+            self.close(stream, now)
+        if stream.open is None:
+            self._last_flush += 1
+            number = self._last_flush
+            header = Batch(stream.schema, (), f"{self._run_id}-{number:06d}", version, now)
+            flush = PendingFlush(number, header, self._tracker.begin(), BatchSize(opened_at=now))
+            stream.open = self._flushes[number] = flush
+            stream.has_flushes = True
+            self._streams[flush.position] = stream
+        return stream.open
+
+    def close(self, stream: Stream, now: float) -> None:
+        """Close a stream's batch, and the batches that would still hold back the newest STATE.
+
+        A batch within a segment that may be a replay is closed at the end of that segment.
+        """
+        if stream.open is None:
+            return
+        self._close_one(stream.open, now)
+        if stream.swap is not None:  # its rows are not durable before the end of the input
+            return
+        for position in self._tracker.holders():
+            held = self._streams.get(position)
+            if held is None or held.open is None:
+                continue
+            if _is_within_segment(held, held.open):
+                held.open.awaits_segment = True
+            else:
+                self._close_one(held.open, now)
+
+    def input_is_idle(self, now: float) -> None:
+        """Note that the input is idle, and close batches that need not wait."""
+        for flush in list(self._open()):
+            flush.size.idle = True
+            self.close_if_full(flush, now)
+
+    def close_due(self, now: float) -> None:
+        """Close the batches that have waited long enough."""
+        for flush in [flush for flush in self._open() if self._due(flush) <= now]:
+            self._close_by_rule(flush, now)
+
+    def relieve_staging(self, now: float) -> None:
+        """Close the largest batch if staging is full and conversions will not empty it."""
+        full = self._staged_bytes >= self._limits.staged_bytes
+        if full and self._streams and not self._schedule.is_converting:
+            self._close_by_rule(max(self._open(), key=_bytes_staged), now)
+
+    def converted(self, job: Conversion, event: ev.WorkDone, now: float) -> None:
+        """Note that a piece has been converted."""
+        flush, piece = job.flush, job.piece
+        flush.unconverted -= 1
+        flush.convert_seconds = now - job.began_at
+        if piece.index >= flush.pieces:
+            self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+        if isinstance(piece, StagedPiece):
+            self._remove(flush, piece)
+        else:
+            flush.size.rows += event.rows + event.rejected - piece.rows
+            flush.size.size += event.size - piece.size
+            count = len(piece.files)
+            job.stream.file_size = (event.rows + event.rejected) // count, event.size // count
+            job.stream.is_probing = False
+
+    def discard_from(self, line: int, streams: Iterable[Stream]) -> None:
+        """Discard the input from a line of stdin on, converted or not.
+
+        Running commits go on. The rest of a flush is committed as usual.
+        """
+        for stream in streams:
+            for flush in self._schedule.flushes_before(stream, line):
+                if flush.discard_from(line):
+                    self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+        for job in self._schedule.discard_from(line):
+            self.discarded(job)
+        for stream in streams:
+            self._schedule.offer(stream)
+
+    def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
+        """Convert a failed piece again without its bad part.
+
+        Args:
+            job: Its failed conversion.
+            where: The place that the error names.
+
+        Returns:
+            The line of stdin with the bad part; None if it is still unknown.
+        """
+        piece, until = job.piece, self._schedule.until
+        if isinstance(piece, FilesPiece) and piece.messages:
+            single = [message for message in piece.messages if message.line < until]
+            self._schedule.convert_again(job, single)
+            return None
+        line = piece.line
+        if isinstance(piece, StagedPiece) and where.line is not None and piece.has_line(where.line):
+            line = where.line
+            piece.discard_from(min(line, until))
+        self._schedule.convert_again(job, [piece])
+        return line
+
+    def discarded(self, job: Conversion) -> None:
+        """Note that a discarded piece will not be converted."""
+        job.flush.unconverted -= 1
+        if isinstance(job.piece, StagedPiece):
+            self._remove(job.flush, job.piece)
+
+    def committed(self, flush: PendingFlush, began_at: float, now: float) -> None:
+        """Note that a flush is durable."""
+        del self._flushes[flush.number]
+        closed_at = now if flush.closed_at is None else flush.closed_at
+        seconds = flush.convert_seconds + now - began_at
+        self._rule.flushed(flush.stream, flush.size, seconds)
+        self._act(ev.Forget(flush.number, flush.header, now - closed_at))
+        if self._cost is not None and flush.by_rule:
+            warning = self._cost.committed(flush.size, flush.convert_seconds, began_at, now)
+            if warning is not None:
+                self._act(ev.Warn(warning))
+
+    def close_if_full(self, flush: PendingFlush, now: float) -> None:
+        """Close a batch if the rule says that it is full."""
+        stream = self._streams.get(flush.position)
+        if stream is None or not (
+            flush.awaits_segment or self._rule.is_full(flush.stream, flush.size)
+        ):
+            return
+        if _is_within_segment(stream, flush):
+            flush.awaits_segment = True
+            return
+        if flush.awaits_segment:
+            self.close(stream, now)
+        else:
+            self._close_by_rule(flush, now)
+
+    def _open(self) -> Iterator[PendingFlush]:
+        return (stream.open for stream in self._streams.values() if stream.open is not None)
+
+    def _due(self, flush: PendingFlush) -> float:
+        """Return when a batch is closed for its age; a possible replay gets more time."""
+        due = self._rule.deadline(flush.stream, flush.size)
+        stream = self._streams[flush.position]
+        if stream.expected is None or not _is_within_segment(stream, flush):
+            return due
+        patient = stream.expected.begun_at + REPLAY_PATIENCE
+        return patient if flush.awaits_segment else max(due, patient)
+
+    def _close_by_rule(self, flush: PendingFlush, now: float) -> None:
+        stream = self._streams.get(flush.position)
+        if stream is not None:
+            flush.by_rule = True
+            self.close(stream, now)
+
+    def _close_one(self, flush: PendingFlush, now: float) -> None:
+        stream = self._streams.pop(flush.position)
+        self._complete_file(stream, flush)
+        flush.closed_at = now
+        stream.open = None
+        self._schedule.add_step(stream, flush)
+
+    def _complete_file(self, stream: Stream, flush: PendingFlush) -> None:
+        piece, flush.staging = flush.staging, None
+        if piece is None:
+            return
+        if piece.replay is None:
+            # It ends within a segment, or none is expected: nobody can compare what follows.
+            stream.expected = None
+        self._act(ev.CloseFile(piece.file))
+        self._schedule.add_piece(stream, flush, piece)
+
+    def _left_of_segment(self, stream: Stream, now: float) -> int | None:
+        """Return the lines up to the end of the expected segment; None if there is none."""
+        expected = stream.expected
+        if expected is None or not expected.lines[0]:
+            stream.expected = None  # Lines in the place of a batch file are no replay.
+            return None
+        if not expected.taken:
+            expected.begun_at = now
+        return expected.lines[0] - expected.taken
+
+    def _count_segment(
+        self, stream: Stream, flush: PendingFlush, piece: StagedPiece, taken: int
+    ) -> None:
+        """Complete the file at the end of the expected segment, or if it is too large for it."""
+        expected = stream.expected
+        if expected is None:
+            return
+        expected.taken += taken
+        if expected.taken == expected.lines[0]:
+            piece.replay = expected.next()
+            self._complete_file(stream, flush)
+            self._end_replay(stream)
+        elif piece.size >= 2 * self._limits.file_bytes:
+            self._complete_file(stream, flush)
+
+    def _file_expected(self, stream: Stream) -> int | None:
+        """Return the expected segment that a batch file may be a replay of."""
+        expected = stream.expected
+        if expected is None or expected.lines[0]:
+            stream.expected = None
+            return None
+        index = expected.next()
+        self._end_replay(stream)
+        return index
+
+    def _end_replay(self, stream: Stream) -> None:
+        if stream.expected is not None and not stream.expected.lines:
+            stream.expected = None
+
+    def _remove(self, flush: PendingFlush, piece: StagedPiece) -> None:
+        self._count_staged(flush, -piece.size)
+        self._act(ev.RemoveFile(piece.file))
+
+    def _count_staged(self, flush: PendingFlush, size: int) -> None:
+        flush.bytes_staged += size
+        self._staged_bytes += size
+
+
+def _is_within_segment(stream: Stream, flush: PendingFlush) -> bool:
+    """Return whether a batch ends within a segment that may be a replay."""
+    return stream.expected is not None and flush.staging is not None
+
+
+def _bytes_staged(flush: PendingFlush) -> int:
+    return flush.bytes_staged

@@ -1,0 +1,351 @@
+"""Events that the target's core receives and actions that it requests: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.formats.encodings import Encoding
+from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+
+
+@dataclass(frozen=True)
+class SchemaSeen:
+    """A SCHEMA message."""
+
+    stream: str
+    schema: Mapping[str, Any]
+    key_properties: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class RecordsSeen:
+    """Consecutive RECORD lines of one stream, as received.
+
+    Attributes:
+        stream: Name of the stream.
+        data: The lines, each with its newline.
+        lines: Number of lines.
+        first_line: Number of the first line on stdin, from 1.
+        version: Table version of all of them, if any.
+    """
+
+    stream: str
+    data: bytes | memoryview
+    lines: int
+    first_line: int
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class BatchSeen:
+    """A BATCH message."""
+
+    stream: str
+    encoding: Encoding
+    manifest: tuple[str, ...]
+    line: int
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class StateSeen:
+    """A STATE message; `value` is the text of its value, byte for byte."""
+
+    value: bytes
+    line: int
+
+
+@dataclass(frozen=True)
+class VersionSeen:
+    """An ACTIVATE_VERSION message."""
+
+    stream: str
+    version: int
+    line: int
+
+
+@dataclass(frozen=True)
+class LineRejected:
+    """A rejected line that is not a message.
+
+    Attributes:
+        data: The line as received.
+        line: Line number.
+        reason: What is wrong with it, in one line.
+        stream: The stream it names, if any.
+    """
+
+    data: bytes
+    line: int
+    reason: str
+    stream: str | None = None
+
+
+@dataclass(frozen=True)
+class EndOfInput:
+    """The input has ended."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class Idle:
+    """The input is idle."""
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """Requested work has succeeded.
+
+    Attributes:
+        work: Number of the work, from the action.
+        rows: Rows converted (of a `Convert`).
+        size: Bytes written for them (of a `Convert`).
+        rejected: Records rejected (of a `Convert`).
+        expected: Lines of each segment that may be replayed (of a `Recall`); 0 for a batch file.
+    """
+
+    work: int
+    rows: int = 0
+    size: int = 0
+    rejected: int = 0
+    expected: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkFailed:
+    """Requested work has failed."""
+
+    work: int
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class BadInput:
+    """The input cannot be read any further; the input before this is valid."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The run must end early: a failed disk or a signal."""
+
+    error: BaseException
+
+
+Event = (
+    SchemaSeen
+    | RecordsSeen
+    | BatchSeen
+    | StateSeen
+    | VersionSeen
+    | LineRejected
+    | EndOfInput
+    | Tick
+    | Idle
+    | WorkDone
+    | WorkFailed
+    | BadInput
+    | Stopped
+)
+InputEvent = SchemaSeen | RecordsSeen | BatchSeen | StateSeen | VersionSeen | LineRejected
+
+
+@dataclass(frozen=True)
+class StartSpark:
+    """Start Spark: the first SCHEMA has arrived."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Append RECORD lines to staging file number `file`; create it if it is new."""
+
+    file: int
+    data: bytes | memoryview
+    lines: int
+    first_line: int
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Find the records of a stream that an earlier run has loaded and that may be replayed."""
+
+    work: int
+    stream: StreamSchema
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Convert one piece of a flush by one Spark job.
+
+    Attributes:
+        work: Number of the work, for its result.
+        flush: Number of the flush.
+        header: The flush as a batch without files.
+        piece: Position of the piece within the flush, from 0.
+        staged: Number of a staging file, complete by now, or None.
+        files: Files of a BATCH message if `staged` is None.
+        marks: Offsets in the staging file and positions of the STATE messages that came there.
+        since: Input position of the first line of the staging file.
+        until: Input position of its last line.
+        before: Line of stdin from which on the staging file is discarded; None to use all of it.
+        replay: Index of the expected segment that the piece may be a replay of.
+    """
+
+    work: int
+    flush: int
+    header: Batch
+    piece: int
+    staged: int | None = None
+    files: tuple[InputFile, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
+    since: int = 0
+    until: int = 0
+    before: int | None = None
+    replay: int | None = None
+
+
+@dataclass(frozen=True)
+class CloseFile:
+    """Close staging file number `file`: it is complete."""
+
+    file: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Make a flush durable: all its pieces have been converted."""
+
+    work: int
+    flush: int
+    header: Batch
+
+
+@dataclass(frozen=True)
+class Activate:
+    """Activate a table version."""
+
+    work: int
+    stream: StreamSchema
+    version: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """End a complete stream: make `overwrite` rows visible and clean up."""
+
+    work: int
+    stream: str
+
+
+@dataclass(frozen=True)
+class WriteDeadLetters:
+    """Write lines that are not messages as dead letters; `number` identifies the file."""
+
+    work: int
+    number: int
+    lines: tuple[LineRejected, ...]
+
+
+@dataclass(frozen=True)
+class ReportLine:
+    """Log and count a rejected line."""
+
+    line: LineRejected
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Log a warning."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RetryLater:
+    """Log that work has failed and is retried.
+
+    Attributes:
+        what: Kind of work.
+        stream: Name of the stream.
+        error: The failure.
+        failures: Number of failures so far.
+        seconds: Pause before the retry.
+    """
+
+    what: str
+    stream: str
+    error: BaseException
+    failures: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RemoveFile:
+    """Remove staging file number `file`: it has been converted."""
+
+    file: int
+
+
+@dataclass(frozen=True)
+class DiscardPieces:
+    """Discard the pieces of a flush from position `first` on."""
+
+    flush: int
+    header: Batch
+    first: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Forget a durable flush; it took `seconds` from close to commit."""
+
+    flush: int
+    header: Batch
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EmitState:
+    """Write a STATE value: everything received before it is durable.
+
+    Attributes:
+        value: Its text.
+        position: Its position in the input.
+    """
+
+    value: bytes
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class DeleteConsumed:
+    """Delete the BATCH files of flushes whose STATE has been written."""
+
+    flushes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """End the run; discard what is not durable.
+
+    Attributes:
+        error: The error that ended it early, or None.
+        flushes: Numbers of the flushes to abort, with their headers.
+    """
+
+    error: BaseException | None = None
+    flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
+
+
+Work = Recall | Convert | Commit | Activate | Finish | WriteDeadLetters
+Report = ReportLine | RetryLater | Warn
+Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
+Action = StartSpark | Stage | CloseFile | Work | Report | Done

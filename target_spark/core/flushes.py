@@ -1,0 +1,294 @@
+"""The pipeline's state of flushes and streams: plain mutable records without logic."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass, field
+
+from target_spark.core.events import LineRejected
+from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.core.policies import BatchSize
+
+MOST_FILES = 64
+"""Files of several BATCH messages that one job converts; a single message may have more."""
+
+
+@dataclass
+class FilesPiece:
+    """Files of one BATCH message, or of several in a row, converted by one Spark job.
+
+    Attributes:
+        index: Position within the flush, from 0; that of the first of several messages.
+        line: Line of stdin of the message; of the first of several.
+        files: The files.
+        rows: Estimated rows.
+        size: Estimated bytes.
+        messages: A piece for each of several messages.
+        replay: Index of the expected segment that it may be a replay of.
+    """
+
+    index: int
+    line: int
+    files: tuple[InputFile, ...]
+    rows: int = 0
+    size: int = 0
+    messages: tuple[FilesPiece, ...] = ()
+    replay: int | None = None
+
+    def with_next(self, after: Piece) -> FilesPiece | None:
+        """Return both pieces merged; None if one job cannot or should not convert them in order."""
+        messages = self.messages or (self,)
+        if not isinstance(after, FilesPiece) or after.index != self.index + len(messages):
+            return None
+        if len(self.files) + len(after.files) > MOST_FILES:
+            return None
+        if self.replay is not None or after.replay is not None:
+            return None
+        return FilesPiece(
+            self.index,
+            self.line,
+            self.files + after.files,
+            self.rows + after.rows,
+            self.size + after.size,
+            (*messages, after),
+        )
+
+
+@dataclass
+class StagedPiece:
+    """A staging file, converted by one Spark job once it is complete.
+
+    Attributes:
+        index: Position within the flush, from 0.
+        line: Line of stdin of the first line in it.
+        file: Number of the file.
+        size: Bytes in it.
+        runs: Runs of consecutive lines in it.
+        next_line: Line of stdin after the last one in it.
+        marks: Position of a STATE message that may still be emitted → bytes of the file before it.
+        since: Input position of its first line.
+        until: Input position of its last line.
+        before: Line of stdin from which on its lines are discarded; None to use all of them.
+        replay: Index of the expected segment that it may be a replay of.
+    """
+
+    index: int
+    line: int
+    file: int
+    size: int = 0
+    runs: int = 0
+    next_line: int = 0
+    marks: dict[int, int] = field(default_factory=dict)
+    since: int = 0
+    until: int = 0
+    before: int | None = None
+    replay: int | None = None
+
+    def mark(self, position: int, waiting: frozenset[int]) -> None:
+        """Note a STATE message.
+
+        Args:
+            position: Its position.
+            waiting: Positions of all that may still be emitted; bounds memory.
+        """
+        self.marks[position] = self.size
+        self.marks = {at: size for at, size in self.marks.items() if at in waiting}
+
+    def grow(self, lines: int, size: int, first_line: int, position: int) -> None:
+        """Note lines that were staged, the first one being `first_line` of stdin."""
+        if not self.size:
+            self.since = position
+        self.until = position
+        self.size += size
+        self.runs += first_line != self.next_line
+        self.next_line = first_line + lines
+
+    def has_line(self, line: int) -> bool:
+        """Return whether the file uses a line of stdin that is not its first."""
+        return self.line < line < (self.before or self.next_line)
+
+    def discard_from(self, line: int) -> None:
+        """Discard the lines of stdin from this one on."""
+        if line < self.next_line and (self.before is None or line < self.before):
+            self.before = line
+
+
+Piece = FilesPiece | StagedPiece
+
+
+@dataclass
+class PendingFlush:
+    """A batch on its way: open, closed, being committed.
+
+    Attributes:
+        number: Unique in the run.
+        header: The batch without its files.
+        position: Its position in the STATE tracker, which identifies it.
+        size: Its size for the flush rule.
+        lines: Line of stdin at which each piece begins.
+        pieces: Number of pieces that are not discarded.
+        staging: The piece whose staging file is being written.
+        bytes_staged: Bytes in its staging files that are not converted.
+        unconverted: Pieces not converted yet (including a file being written).
+        last_file: The tracker's position when the last file of a BATCH message arrived, or None.
+        closed_at: When it was closed, or None while it is open.
+        by_rule: Whether the flush rule closed it, not a new schema or version, another stream or
+            the end of the input.
+        convert_seconds: How long the last conversion took.
+        awaits_segment: Whether it is closed once the expected segment is complete.
+    """
+
+    number: int
+    header: Batch
+    position: int
+    size: BatchSize
+    lines: list[int] = field(default_factory=list)
+    pieces: int = 0
+    staging: StagedPiece | None = None
+    bytes_staged: int = 0
+    unconverted: int = 0
+    last_file: int | None = None
+    closed_at: float | None = None
+    by_rule: bool = False
+    convert_seconds: float = 0.0
+    awaits_segment: bool = False
+
+    @property
+    def stream(self) -> str:
+        """Its stream's name."""
+        return self.header.stream.stream
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its pieces are ready for the commit."""
+        return self.closed_at is not None and self.unconverted == 0
+
+    @property
+    def line(self) -> int:
+        """Line of stdin at which it begins; 0 without rows."""
+        return self.lines[0] if self.lines else 0
+
+    def add_files(
+        self, files: tuple[InputFile, ...], rows: int, size: int, line: int
+    ) -> FilesPiece:
+        """Add files of a BATCH message."""
+        return FilesPiece(self._added(line), line, files, rows, size)
+
+    def add_staging(self, file: int, line: int) -> StagedPiece:
+        """Add a new staging file that begins with a line, and write to it from now on."""
+        self.staging = StagedPiece(self._added(line), line, file)
+        return self.staging
+
+    def discard_from(self, line: int) -> bool:
+        """Discard the pieces from a line of stdin on; return whether there are any."""
+        count, self.pieces = self.pieces, bisect_left(self.lines, line)
+        return self.pieces < count
+
+    def _added(self, line: int) -> int:
+        self.lines.append(line)
+        self.unconverted += 1
+        self.pieces += 1
+        return self.pieces - 1
+
+
+@dataclass
+class Recollection:
+    """The lookup of an earlier run's note for a stream."""
+
+    schema: StreamSchema
+
+
+@dataclass
+class Activation:
+    """A table version to activate once the flushes before it are durable."""
+
+    stream: StreamSchema
+    version: int
+    position: int
+    line: int
+
+
+@dataclass
+class Swap:
+    """The end of a stream whose table is replaced as a whole."""
+
+    stream: str
+    position: int
+
+
+@dataclass
+class Ending:
+    """The end of a stream all of whose rows are durable, and whose STATE has gone out."""
+
+    stream: str
+
+
+@dataclass
+class DeadLetterStep:
+    """Lines of input to write as dead letters."""
+
+    position: int
+    lines: list[LineRejected] = field(default_factory=list)
+
+
+Step = Recollection | PendingFlush | Activation | Swap | Ending | DeadLetterStep
+
+
+@dataclass
+class Expected:
+    """The segments of a stream that may be replayed.
+
+    Attributes:
+        lines: Lines of the segments that are not complete yet; 0 for a batch file.
+        index: Index of the first of them.
+        begun_at: Arrival of its first line.
+        taken: Number of its lines that have arrived.
+    """
+
+    lines: deque[int]
+    index: int = 0
+    begun_at: float = 0.0
+    taken: int = 0
+
+    def next(self) -> int:
+        """Go on to the next segment; return the index of the complete one."""
+        self.lines.popleft()
+        self.taken = 0
+        self.index += 1
+        return self.index - 1
+
+
+@dataclass
+class Stream:
+    """A stream that has a SCHEMA; `steps` wait for their turn in order of arrival.
+
+    Attributes:
+        schema: The last SCHEMA.
+        open: The open batch.
+        steps: Closed batches and activations, oldest first; the first may be running.
+        running: Whether the first of `steps` is.
+        has_flushes: Whether it ever had a batch.
+        swap: Position of the whole stream if it is durable only at its end.
+        file_size: Rows and bytes of its BATCH files, as far as known.
+        is_probing: Whether a running conversion will show that size.
+        is_recalling: Whether its records wait for the result of a `Recall`.
+        was_recalled: Whether the result has arrived.
+        expected: The segments that may be replayed, or None.
+        comparing: Whether a piece that may be a replay is being compared.
+        is_loaded: Whether the stream is loaded; else its records are ignored.
+    """
+
+    schema: StreamSchema
+    open: PendingFlush | None = None
+    steps: deque[Step] = field(default_factory=deque)
+    running: bool = False
+    has_flushes: bool = False
+    swap: int | None = None
+    file_size: tuple[int, int] | None = None
+    is_probing: bool = False
+    is_recalling: bool = False
+    was_recalled: bool = False
+    expected: Expected | None = None
+    comparing: bool = False
+    is_loaded: bool = True

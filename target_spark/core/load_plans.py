@@ -1,0 +1,235 @@
+"""Plans of the target: plain data between core, loader and destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shared.formats.encodings import Encoding
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from shared.maps.transform import Transform
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file to load, or a line-aligned part of it.
+
+    Attributes:
+        url: Path or fsspec URL that the executors can open.
+        encoding: Its format and compression; `singer` is the format of staged RECORD lines.
+        rows: Number of rows if known.
+        size: Bytes if known.
+        line_map: Runs of `(first line in the file, first line of stdin)`, both 1-based, for staged
+            RECORD lines; empty for files of BATCH messages.
+        marks: Offsets in a staged file at which a STATE message came, with the input position of
+            that message, ascending; only of STATE that may still be emitted.
+        since: Input position of the first record; see `StateTracker`.
+        until: Input position of the last record.
+    """
+
+    url: str
+    encoding: Encoding
+    rows: int | None = None
+    size: int | None = None
+    line_map: tuple[tuple[int, int], ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
+    since: int = 0
+    until: int = 0
+
+
+@dataclass(frozen=True)
+class StreamSchema:
+    """The last SCHEMA message of a stream.
+
+    Attributes:
+        stream: Name of the stream.
+        schema: The JSON Schema.
+        key_properties: Primary key; may be empty.
+        serial: Counts the SCHEMA messages of this stream within the run, from 0.
+    """
+
+    stream: str
+    schema: Mapping[str, Any]
+    key_properties: tuple[str, ...] = ()
+    serial: int = 0
+
+
+@dataclass(frozen=True)
+class TableName:
+    """The table of a stream, before names are made legal.
+
+    Attributes:
+        table: Name of the table, with its prefix.
+        schema: Name of the schema, namespace or folder around it, if any.
+    """
+
+    table: str
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The physical layout of a table.
+
+    Attributes:
+        partition_by: Columns of the stream, or transforms of them (`days(at)`, `bucket(16, id)`).
+        cluster_by: Columns by which rows are clustered.
+        target_file_bytes: Size of data files; None leaves it to the format.
+        properties: Properties of the table.
+        compact: Rewrite small files after the run.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    target_file_bytes: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    compact: bool = False
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """The request of a stream for its table.
+
+    Attributes:
+        stream: Name of the stream.
+        struct: The columns to store: the stream's own, then those of the record metadata.
+        name: Name of the table.
+        keys: Key columns, by their names in `struct`; may be empty.
+        method: `append-only`, `upsert` or `overwrite`.
+        schema: The stream's JSON Schema.
+        layout: The physical layout of a new table.
+        hard_delete: Remove rows that are marked as deleted, instead of keeping them.
+        view: Columns of a view over a table with the record in one column, or None.
+    """
+
+    stream: str
+    struct: StructType
+    name: TableName
+    keys: tuple[str, ...] = ()
+    method: str = "append-only"
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+    hard_delete: bool = False
+    view: StructType | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive records of a stream, identified by their content.
+
+    Attributes:
+        lines: Number of records; 0 for a file of a BATCH message.
+        digest: Digest of their text, or of the file.
+        since: Input position of the first record; see `StateTracker`.
+        until: Input position of the last record; a STATE with a greater position covers them.
+    """
+
+    lines: int
+    digest: str
+    since: int = 0
+    until: int = 0
+
+
+@dataclass(frozen=True)
+class Making:
+    """The mapping of a source stream's rows to those of an output, by `stream_maps`.
+
+    Attributes:
+        stream: Name of the source stream.
+        schema: JSON Schema to read the files with, as far as it is needed.
+        names: All properties of the stream.
+        transform: Makes the rows.
+        reports_rejects: Report records that cannot be read; else another conversion of the
+            files reports them.
+    """
+
+    stream: str
+    schema: Mapping[str, Any]
+    names: tuple[str, ...]
+    transform: Transform
+    reports_rejects: bool = True
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Files of one stream and one schema that become durable together (one flush).
+
+    Attributes:
+        stream: The schema they are read with.
+        files: In arrival order.
+        token: Identifies the flush within the run; the same if it is repeated.
+        version: Table version of the messages, if any.
+        received_at: When the first message arrived, seconds since the epoch.
+        replay: Index of the segment of an earlier run's note that the files may replay, or None.
+        making: The mapping from the rows of the files; None if they are the same.
+    """
+
+    stream: StreamSchema
+    files: tuple[InputFile, ...]
+    token: str
+    version: int | None = None
+    received_at: float = 0.0
+    replay: int | None = None
+    making: Making | None = None
+
+    @property
+    def source(self) -> str:
+        """Name of the source stream, for messages."""
+        return self.stream.stream if self.making is None else self.making.stream
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file that executors have written and that is not visible yet.
+
+    Attributes:
+        url: Its URL.
+        rows: Rows in it.
+        size: Bytes in it.
+    """
+
+    url: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A record that could not be loaded.
+
+    Attributes:
+        file: Its file.
+        line: 1-based line (of stdin for RECORD, of the file for BATCH).
+        reason: What is wrong with it, in one line.
+    """
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """The result of a Spark job for a batch's files, before the commit.
+
+    Attributes:
+        parts: The files written.
+        rows: Rows in them.
+        rejects: The first rejected records, in order; their number is bounded.
+        rejected: Number of all rejected records.
+        reject_files: URLs of files with all of them and their text, written by
+            `target_spark.load.rejects`, if they are kept. They stay until commit or abort.
+        segments: Segments to detect replays of the records later; empty if replays are not
+            detected, or if the records are replays.
+    """
+
+    parts: tuple[Part, ...] = ()
+    rows: int = 0
+    rejects: tuple[Reject, ...] = ()
+    rejected: int = 0
+    reject_files: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()

@@ -1,0 +1,194 @@
+"""The exact path: one parsed Singer message becomes an event, or an error that says why not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import orjson
+
+from shared.formats.encodings import Encoding
+from target_spark.core import events as ev
+
+MOST_LEVELS = 200
+"""Deepest schema: functions over schemas recurse once per level."""
+
+_Parsed = TypeVar("_Parsed")
+_STATE = re.compile(rb'\s*\{\s*"type"\s*:\s*"STATE"\s*,\s*"value"\s*:')
+
+
+class MalformedError(Exception):
+    """A message is malformed; the text says how."""
+
+
+INVALID = object()
+
+
+def loads(text: bytes) -> Any:
+    """Return parsed JSON, or `INVALID`.
+
+    Python's parser accepts what orjson rejects although taps write it (NaN, lone surrogates,
+    integers of any length).
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return INVALID
+
+
+def _stream(message: dict[str, Any]) -> str:
+    name = message.get("stream")
+    if not isinstance(name, str) or not name:
+        raise MalformedError("without a 'stream'")
+    return name
+
+
+def _integer(message: dict[str, Any], key: str) -> int | None:
+    value = message.get(key)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise MalformedError(f"with a '{key}' that is not an integer")
+    return value
+
+
+def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
+    value = message.get(key)
+    values = [] if value is None else value
+    if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+        raise MalformedError(f"with a '{key}' that is not a list of strings")
+    return tuple(values)
+
+
+def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
+    stream = _stream(message)
+    if not isinstance(message.get("schema"), dict):
+        raise MalformedError("without a 'schema' object")
+    # orjson makes floats of bounds beyond 64 bits.
+    schema = _exactly("schema", lambda: json.loads(line)["schema"])
+    if _is_deep(schema):
+        raise MalformedError(f"with a 'schema' that is nested more than {MOST_LEVELS} levels deep")
+    return ev.SchemaSeen(stream, schema, _strings(message, "key_properties"), number)
+
+
+def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:
+    stream = _stream(message)
+    if not isinstance(message.get("record"), dict):
+        raise MalformedError("without a 'record' object")
+    return ev.RecordsSeen(stream, line, 1, number, _integer(message, "version"))
+
+
+def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  # noqa: ARG001
+    stream, encoding = _stream(message), message.get("encoding")
+    if not isinstance(encoding, dict) or not isinstance(encoding.get("format"), str):
+        raise MalformedError("without an 'encoding' object with a 'format'")
+    compression = encoding.get("compression") or "none"
+    if not isinstance(compression, str):
+        raise MalformedError("with a 'compression' that is not a string")
+    if "manifest" not in message:
+        raise MalformedError("without a 'manifest'")
+    manifest, version = _strings(message, "manifest"), _integer(message, "version")
+    return ev.BatchSeen(
+        stream, Encoding(encoding["format"], compression), manifest, number, version
+    )
+
+
+def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
+    if "value" not in message:
+        raise MalformedError("without a 'value'")
+    return ev.StateSeen(_state_text(line), number)
+
+
+def _activate(message: dict[str, Any], line: bytes, number: int) -> ev.VersionSeen:  # noqa: ARG001
+    stream, version = _stream(message), _integer(message, "version")
+    if version is None:
+        raise MalformedError("without a 'version'")
+    return ev.VersionSeen(stream, version, number)
+
+
+PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
+    "SCHEMA": _schema,
+    "RECORD": _record,
+    "BATCH": _batch,
+    "STATE": _state,
+    "ACTIVATE_VERSION": _activate,
+}
+
+
+def _state_text(line: bytes) -> bytes:
+    """Return the text of `value` in a valid STATE line, byte for byte."""
+    found = _STATE.match(line)
+    if found is not None:
+        value = line[found.end() :].rstrip().removesuffix(b"}").strip()
+        # `value` is the last key only if what is left is JSON by itself.
+        if loads(value) is not INVALID:
+            return value
+    return _exactly("value", lambda: _member(line.decode().strip(), "value")).encode()
+
+
+def _exactly(key: str, parse: Callable[[], _Parsed]) -> _Parsed:
+    """Return the value from Python's parser, which rejects some lines that orjson accepts."""
+    try:
+        return parse()
+    except (ValueError, RecursionError):
+        why = "is nested too deeply, or has too long a number"
+        raise MalformedError(f"with a '{key}' that {why}") from None
+
+
+def _is_deep(schema: object) -> bool:
+    level = [schema]
+    for _ in range(MOST_LEVELS):
+        level = [part for value in level for part in _parts(value)]
+    return bool(level)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def shown_type(line: bytes) -> object:
+    """Return the `type` of a damaged JSON object, if it is complete before the damage."""
+    text, found = line.decode(errors="replace").strip(), None
+    with contextlib.suppress(ValueError, IndexError, RecursionError):
+        for name, value, _ in _members(text):
+            found = value if name == "type" else found
+    return found
+
+
+def _member(text: str, key: str) -> str:
+    """Return the text of a member of a JSON object; of the last one if the key occurs twice."""
+    return [value for name, _, value in _members(text) if name == key][-1]
+
+
+def _members(text: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield the members of a JSON object: name, value and the text of the value.
+
+    Raises:
+        ValueError, IndexError, RecursionError: It is damaged; earlier members have been yielded.
+    """
+    decoder = json.JSONDecoder()
+    position = _skip(text, 1)
+    while text[position] != "}":
+        name, position = decoder.raw_decode(text, position)
+        position = _skip(text, position)
+        if not isinstance(name, str) or text[position] != ":":
+            raise ValueError(text)
+        start = _skip(text, position + 1)
+        value, position = decoder.raw_decode(text, start)
+        yield name, value, text[start:position]
+        position = _skip(text, position)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+
+
+def _skip(text: str, position: int) -> int:
+    while text[position] in " \t\r\n":
+        position += 1
+    return position

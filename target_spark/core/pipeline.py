@@ -1,0 +1,449 @@
+"""The target's core: events in, actions out, no I/O and no clock of its own.
+
+It alone decides which rows belong to which flush, the order of work, and when to emit STATE:
+
+- RECORDs, BATCH files and versions of a stream take effect in the order of arrival. Flushes and
+  activations of one stream are committed one after the other; streams do not wait for each other.
+- A batch is closed when the flush rule says so, at a different SCHEMA, at another table version,
+  at ACTIVATE_VERSION and at the end of the input. When a batch is closed, those batches of other
+  streams that hold back the newest STATE are closed with it: their part is usually small, and
+  without that a slow stream would keep the STATE of a fast one back until its own age limit.
+- Conversion (a Spark job per staging file or BATCH message) begins as soon as the piece is
+  complete, before its batch is closed. At most `parallel` pieces of work run at a time.
+- A STATE is emitted when everything received before it is durable. Streams whose
+  tables are replaced as a whole (`overwrite`) are not durable before the end of the input.
+- After a good end of the input and the last STATE, the streams are ended one by one.
+- Bad input (`BadInput`, a RECORD before its SCHEMA, a SCHEMA that the maps do not fit) is the end
+  of the input: everything before it becomes durable and its STATE is emitted, then the run ends
+  with the error. If a stream has `overwrite`, nothing new is begun instead: half a table must not
+  replace a whole one.
+- A record or file that is found to be bad only in its conversion ends the input in the same way,
+  before its line: later input of all streams is discarded unless its commit runs, and its STATE is
+  not emitted. The flush is cut there. Of several bad places the first one is reported.
+- After other failed work only the commits of other streams whose flushes are ready are begun (none
+  if a stream has `overwrite`). After `Stopped` nothing new is begun. In both cases running work may
+  end, and its STATE is emitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shared.errors import MessageError, RecordError, SettingsError, Where
+from target_spark.core import events as ev
+from target_spark.core.batches import Batches, Limits
+from target_spark.core.commit_cost import CommitCost
+from target_spark.core.flushes import (
+    Activation,
+    DeadLetterStep,
+    Ending,
+    Expected,
+    PendingFlush,
+    Recollection,
+    Stream,
+    Swap,
+)
+from target_spark.core.line_cuts import Lines
+from target_spark.core.load_plans import InputFile, StreamSchema
+from target_spark.core.policies import FlushRule
+from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
+from target_spark.core.state import StateTracker
+
+__all__ = ["Limits", "Pipeline"]
+
+MOST_DEAD_BYTES = 16 * 1024 * 1024
+_ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
+
+
+@dataclass
+class _Rest:
+    """The rest of a RECORD or BATCH event that has not been taken; it begins at `line`."""
+
+    stream: Stream
+    version: int | None
+    line: int
+    lines: Lines | None = None
+    files: list[InputFile] = field(default_factory=list)
+
+
+class Pipeline:
+    """The state machine of one run.
+
+    Args:
+        rule: Decides when a batch is flushed.
+        limits: The limits of the run.
+        run_id: Makes the tokens of this run's flushes unique.
+        overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
+        recalls: Whether to look up the replays of a stream before its first record.
+        plan: Called with every new SCHEMA before any other question about its stream; returns
+            whether the stream is loaded. May reject the SCHEMA by raising.
+        retries: Decides which failed work is retried; nothing is by default.
+        keep_dead_letters: Keep lines that are not messages as durable dead letters.
+        cost: Warns if commits take most of the run.
+    """
+
+    def __init__(
+        self,
+        rule: FlushRule,
+        limits: Limits,
+        *,
+        run_id: str,
+        overwrite: Callable[[str], bool] = lambda _: False,
+        recalls: Callable[[str], bool] = lambda _: False,
+        plan: Callable[[StreamSchema], bool] = lambda _: True,
+        retries: RetryRule | None = None,
+        keep_dead_letters: bool = False,
+        cost: CommitCost | None = None,
+    ) -> None:
+        self._keep_dead_letters = keep_dead_letters
+        self._dead = Stream(StreamSchema("dead letters", {}))
+        self._dead_bytes = 0
+        self._overwrite = overwrite
+        self._recalls = recalls
+        self._plan = plan
+        self._actions: list[ev.Action] = []
+        self._tracker = StateTracker()
+        self._schedule = Schedule(limits.parallel, limits.converts, retries)
+        self._batches = Batches(
+            rule,
+            limits,
+            tracker=self._tracker,
+            schedule=self._schedule,
+            act=self._act,
+            run_id=run_id,
+            cost=cost,
+        )
+        self._streams: dict[str, Stream] = {}
+        self._rest: _Rest | None = None
+        self._consumed: list[tuple[int, int]] = []  # last file and number of durable flushes
+        self._now = 0.0
+        self._ended = False
+        self._is_ending = False
+        self._error: BaseException | None = None
+        self._stopping = False
+        self.done = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.SchemaSeen: self._schema,
+            ev.RecordsSeen: self._records,
+            ev.BatchSeen: self._batch,
+            ev.StateSeen: self._state,
+            ev.VersionSeen: self._version,
+            ev.EndOfInput: self._end,
+            ev.LineRejected: self._line_rejected,
+            ev.Tick: self._tick,
+            ev.Idle: self._idle,
+            ev.WorkDone: self._work_done,
+            ev.WorkFailed: self._work_failed,
+            ev.BadInput: self._bad_input,
+            ev.Stopped: self._stop,
+        }
+
+    def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
+        """Take one event.
+
+        Args:
+            event: What happened. A message is taken even if input is not wanted.
+            now: Seconds since the epoch; never less than before.
+
+        Returns:
+            What to do, in this order. An error of the input or of work is returned in `CleanUp`.
+        """
+        self._now = now
+        if self._hears(event):
+            try:
+                self._handlers[type(event)](event)
+            except (MessageError, SettingsError) as error:
+                self._bad_input(ev.BadInput(error))
+        if not self._stopping:
+            self._take_rest(bounded=True)
+            self._batches.relieve_staging(now)
+        self._actions.extend(self._schedule.begin(now))
+        self._release_state()
+        self._finish_run()
+        actions, self._actions = self._actions, []
+        return actions
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether to read more input; False is back-pressure on stdin."""
+        over = self._ended or self._stopping or self._rest is not None
+        return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
+
+    @property
+    def _has_swaps(self) -> bool:
+        return any(stream.swap is not None for stream in self._streams.values())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether work has failed for good or the run was told to stop."""
+        return self._stopping
+
+    @property
+    def commits_running(self) -> bool:
+        """Whether running work will be durable when it ends."""
+        return self._schedule.is_committing
+
+    def deadline(self) -> float:
+        """Return when a `Tick` is due; `math.inf` for never."""
+        if self._stopping:
+            return math.inf
+        return min(self._batches.deadline, self._schedule.deadline)
+
+    def _hears(self, event: ev.Event) -> bool:
+        if isinstance(event, _ALWAYS):
+            return True
+        return not self._stopping and (not self._ended or isinstance(event, ev.Tick))
+
+    def _act(self, action: ev.Action) -> None:
+        self._actions.append(action)
+
+    # Messages
+
+    def _schema(self, event: ev.SchemaSeen) -> None:
+        self._take_rest()
+        stream = self._streams.get(event.stream)
+        if stream is None:
+            schema = StreamSchema(event.stream, event.schema, event.key_properties)
+            is_loaded = self._planned(schema, event.line)
+            if not self._streams:
+                self._act(ev.StartSpark())
+            swap = self._tracker.begin() if self._overwrite(event.stream) else None
+            stream = Stream(schema, swap=swap, is_loaded=is_loaded)
+            self._streams[event.stream] = stream
+            if is_loaded and self._recalls(event.stream):
+                stream.is_recalling = True
+                self._schedule.add_step(stream, Recollection(schema))
+            return
+        old = stream.schema
+        if (old.schema, old.key_properties) == (event.schema, event.key_properties):
+            return
+        schema = StreamSchema(event.stream, event.schema, event.key_properties, old.serial + 1)
+        self._planned(schema, event.line)
+        self._batches.close(stream, self._now)
+        stream.schema = schema
+
+    def _planned(self, schema: StreamSchema, line: int) -> bool:
+        try:
+            return self._plan(schema)
+        except MessageError as error:
+            error.where = replace(error.where, line=line)
+            raise
+
+    def _records(self, event: ev.RecordsSeen) -> None:
+        self._take_rest()
+        stream = self._known(event.stream, event.first_line, "RECORD")
+        if not stream.is_loaded:
+            return
+        lines = Lines(event.data, event.lines)
+        self._rest = _Rest(stream, event.version, event.first_line, lines)
+        self._take_rest(bounded=True)
+
+    def _batch(self, event: ev.BatchSeen) -> None:
+        self._take_rest()
+        stream = self._known(event.stream, event.line, "BATCH")
+        if event.manifest:
+            files = [InputFile(url, event.encoding) for url in event.manifest]
+            self._rest = _Rest(stream, event.version, event.line, files=files)
+            self._take_rest(bounded=True)
+
+    def _take_rest(self, *, bounded: bool = False) -> None:
+        """Take the lines or files of the last message; if `bounded`, while there is room.
+
+        One block may hold the lines of thousands of small batches.
+        """
+        while (rest := self._rest) is not None and (not bounded or self._has_room(rest.stream)):
+            if not self._take_portion(rest, bounded):
+                return
+            if not rest.files and not (rest.lines and rest.lines.count):
+                self._rest = None
+
+    def _has_room(self, stream: Stream) -> bool:
+        return self._batches.have_room and not stream.is_recalling
+
+    def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
+        """Take the share of one batch; return False if the rest must wait."""
+        if rest.lines is not None:
+            rest.line += self._batches.stage(
+                rest.stream, rest.lines, rest.line, rest.version, self._now
+            )
+            return True
+        if not bounded:
+            rest.stream.is_probing = False
+        taken = self._batches.add_files(rest.stream, rest.files, rest.line, rest.version, self._now)
+        del rest.files[:taken]
+        return taken > 0
+
+    def _state(self, event: ev.StateSeen) -> None:
+        self._take_rest()
+        self._tracker.seen(event.value, event.line)
+        self._batches.mark()
+
+    def _version(self, event: ev.VersionSeen) -> None:
+        self._take_rest()
+        stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
+        self._batches.close(stream, self._now)
+        step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
+        self._schedule.add_step(stream, step)
+
+    def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
+        self._take_rest()
+        self._ended = True
+        for name, stream in self._streams.items():
+            if stream.swap is not None and not stream.has_flushes:
+                # Without rows: the table becomes empty.
+                self._batches.opened(stream, None, self._now)
+            self._batches.close(stream, self._now)
+            if stream.swap is not None:
+                self._schedule.add_step(stream, Swap(name, stream.swap))
+
+    def _tick(self, event: ev.Tick) -> None:  # noqa: ARG002
+        self._batches.close_due(self._now)
+
+    def _idle(self, event: ev.Idle) -> None:  # noqa: ARG002
+        self._batches.input_is_idle(self._now)
+
+    def _line_rejected(self, event: ev.LineRejected) -> None:
+        self._take_rest()
+        if not self._keep_dead_letters:
+            self._act(ev.ReportLine(event))
+            return
+        self._dead_bytes += len(event.data)
+        steps = self._dead.steps
+        last = steps[-1] if len(steps) > self._dead.running else None
+        if isinstance(last, DeadLetterStep):
+            last.lines.append(event)
+        else:
+            self._schedule.add_step(self._dead, DeadLetterStep(self._tracker.begin(), [event]))
+
+    def _known(self, name: str, line: int, kind: str) -> Stream:
+        stream = self._streams.get(name)
+        if stream is None:
+            raise MessageError(
+                f"{kind} came before the SCHEMA of its stream",
+                where=Where(stream=name, line=line),
+                hint="the tap must send a SCHEMA message first",
+            )
+        return stream
+
+    # Work
+
+    def _work_done(self, event: ev.WorkDone) -> None:
+        job = self._schedule.done(event.work)
+        if isinstance(job, Conversion):
+            self._batches.converted(job, event, self._now)
+            if not self._stopping:
+                self._batches.close_if_full(job.flush, self._now)
+        elif isinstance(job.step, Recollection):
+            self._recalled(job.stream, event.expected)
+        else:
+            self._step_done(job)
+        self._schedule.offer(job.stream)
+
+    def _recalled(self, stream: Stream, expected: tuple[int, ...]) -> None:
+        if expected and stream.is_recalling and not stream.has_flushes:
+            stream.expected = Expected(deque(expected))
+        stream.is_recalling, stream.was_recalled = False, True
+
+    def _step_done(self, job: Turn) -> None:
+        step = job.step
+        if isinstance(step, Ending | Recollection):
+            return
+        self._tracker.durable(step.position)
+        if isinstance(step, PendingFlush):
+            self._batches.committed(step, job.began_at, self._now)
+            if step.last_file is not None:
+                self._consumed.append((step.last_file, step.number))
+        elif isinstance(step, DeadLetterStep):
+            self._dead_bytes -= sum(len(line.data) for line in step.lines)
+            self._actions.extend(ev.ReportLine(line) for line in step.lines)
+
+    def _work_failed(self, event: ev.WorkFailed) -> None:
+        job = self._schedule.failed(event.work, event.error, self._now)
+        if isinstance(job, ev.RetryLater):
+            self._act(job)
+            return
+        if isinstance(job, Conversion) and not self._stopping and self._is_past(job, event.error):
+            self._schedule.offer(job.stream)
+            return
+        self._end_early(event.error)
+        if self._has_swaps:
+            self._schedule.stop()
+        else:
+            self._schedule.fail()
+
+    def _is_past(self, job: Conversion, error: BaseException) -> bool:
+        """Return whether a failed piece is already discarded, or is discarded now as bad."""
+        if job.piece.line >= self._schedule.until:
+            self._batches.discarded(job)
+        elif isinstance(error, MessageError | RecordError) and not self._has_swaps:
+            line = self._batches.retry_without_bad_input(job, error.where)
+            if line is not None and line < self._schedule.until:
+                self._discard_from(line, error)
+        else:
+            return False
+        return True
+
+    # The end
+
+    def _discard_from(self, line: int, error: BaseException) -> None:
+        """Discard the input from a bad line on."""
+        self._error = error
+        if not self._ended:
+            self._end(ev.EndOfInput())
+        self._tracker.discard_from(line)
+        self._batches.discard_from(line, list(self._streams.values()))
+
+    def _bad_input(self, event: ev.BadInput) -> None:
+        if self._has_swaps:
+            self._stop(ev.Stopped(event.error))
+            return
+        self._error = self._error or event.error
+        self._end(ev.EndOfInput())
+
+    def _stop(self, event: ev.Stopped) -> None:
+        self._end_early(event.error)
+        self._schedule.stop()
+
+    def _end_early(self, error: BaseException) -> None:
+        """End the run early; report the first reason."""
+        self._error = self._error or error
+        self._stopping = True
+
+    def _release_state(self) -> None:
+        value = self._tracker.release()
+        if value is not None:
+            self._act(ev.EmitState(value, self._tracker.released))
+            self._delete_consumed(self._tracker.released)
+
+    def _delete_consumed(self, before: float) -> None:
+        """Delete the BATCH files that an emitted STATE covers."""
+        covered = tuple(number for position, number in self._consumed if position < before)
+        if covered:
+            self._consumed = [item for item in self._consumed if item[0] >= before]
+            self._act(ev.DeleteConsumed(covered))
+
+    def _add_endings(self) -> bool:
+        """Add steps to end the loaded streams, after the last STATE."""
+        for name, stream in self._streams.items():
+            if (stream.has_flushes or stream.was_recalled) and stream.swap is None:
+                self._schedule.add_step(stream, Ending(name))
+        self._actions.extend(self._schedule.begin(self._now))
+        return not self._schedule.is_idle
+
+    def _finish_run(self) -> None:
+        if self._stopping:
+            over = not self.commits_running
+        else:
+            over = self._ended and self._schedule.is_idle
+        if over and not self._stopping and not self._is_ending and self._error is None:
+            self._is_ending = True
+            over = not self._add_endings()
+        if over and not self.done:
+            self.done = True
+            if self._error is None:
+                self._delete_consumed(math.inf)
+            self._act(ev.CleanUp(self._error, self._batches.left()))

@@ -1,0 +1,255 @@
+"""Bytes of stdin become events, without decoding RECORD lines. No I/O: bytes are fed in.
+
+The head of a RECORD line in any usual spelling (`{"type":"RECORD","stream":"s","record":{`, with
+or without spaces, `type` and `stream` in either order) says all that the target must know, so the
+end of a run of lines with the same head is found by searching for the first line without it. Every
+other line, RECORDs of another shape included, is parsed whole. RECORD lines are passed on as
+received.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shared.errors import MessageError, Where
+from shared.storage.limits import MAX_LINE_BYTES
+from target_spark.core import events as ev
+from target_spark.core.message_parsing import INVALID, PARSERS, MalformedError, loads, shown_type
+
+EXCERPT = 60
+BOM = b"\xef\xbb\xbf"
+
+_SP = rb"[ \t]*"
+_TYPE = rb'"type"' + _SP + b":" + _SP + rb'"RECORD"' + _SP + b"," + _SP
+_STREAM = (
+    rb'"stream"' + _SP + b":" + _SP + rb'("[^"\\\n]*(?:\\.[^"\\\n]*){0,99}")' + _SP + b"," + _SP
+)
+_RECORD = rb'"record"' + _SP + b":" + _SP + rb"\{"
+_HEAD = re.compile(
+    _SP + rb"\{" + _SP + b"(?:" + _TYPE + _STREAM + b"|" + _STREAM + _TYPE + b")" + _RECORD
+)
+_TIME = rb'\s*,\s*"time_extracted"\s*:\s*"[^"\n]{0,60}"'
+_NUMBER = rb'\s*,\s*"version"\s*:\s*(\d{1,18})'
+_VERSION = re.compile(
+    rb"\}(?:" + _NUMBER + b"(?:" + _TIME + b")?|" + _TIME + _NUMBER + rb")\s*\}\s*\Z"
+)
+_TAIL = 200
+_OTHERS = "|".join(name for name in PARSERS if name != "RECORD").encode()
+_NEEDED = re.compile(rb'"type"\s*:\s*"(?:' + _OTHERS + rb')"')
+
+
+@dataclass(frozen=True)
+class _Head:
+    """A spelling of a stream's RECORD head; `other` finds the end of a run of lines with it."""
+
+    text: bytes
+    stream: str
+    other: re.Pattern[bytes]
+
+
+class Reader:
+    """Splits bytes into events.
+
+    Args:
+        max_line_bytes: A longer line is an error; bounds memory.
+        lenient: Report a line that is not a message, or a malformed RECORD, as `LineRejected`
+            instead of raising. A line that may have been a SCHEMA, STATE, BATCH or
+            ACTIVATE_VERSION always raises: without it the next lines have another meaning.
+    """
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES, *, lenient: bool = False) -> None:
+        self._lenient = lenient
+        self._max_line_bytes = max_line_bytes
+        self._carry: list[bytes] = []
+        self._carried = 0
+        self._heads: dict[bytes, _Head] = {}
+        self._head: _Head | None = None
+        self._line = 1
+        self._at_start = True
+
+    def feed(self, data: bytes) -> Iterator[ev.InputEvent]:
+        """Take the next bytes; the iterator must be exhausted before the next call.
+
+        Args:
+            data: Any number of bytes, cut anywhere.
+
+        Yields:
+            The messages in order; RECORDs as runs of lines of one stream.
+
+        Raises:
+            MessageError: A line is not a Singer message, or is too long. All earlier events have
+                been yielded.
+        """
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._keep(data)
+            return
+        block = b"".join((*self._carry, data[:end])) if self._carry else data[:end]
+        self._carry, self._carried = [], 0
+        rest = data[end:]
+        yield from self._events(self._without_bom(block))
+        self._keep(rest)
+
+    def end(self) -> Iterator[ev.InputEvent]:
+        """Take the end of the input.
+
+        Yields:
+            The message in the last line, if that lacks a newline.
+
+        Raises:
+            MessageError: The last line is not a Singer message (the tap died while writing).
+        """
+        line = self._without_bom(b"".join(self._carry))
+        self._carry, self._carried = [], 0
+        # Parsed whole even where the head is known: it may have been cut off.
+        event = self._understand(line, is_last=True)
+        if isinstance(event, ev.RecordsSeen):
+            event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)
+        if event is not None:
+            yield event
+
+    def _keep(self, rest: bytes) -> None:
+        if not rest:
+            return
+        self._carry.append(rest)
+        self._carried += len(rest)
+        if self._carried > self._max_line_bytes:
+            raise self._error(
+                f"the line is longer than {self._max_line_bytes} bytes", b"".join(self._carry[:1])
+            )
+
+    def _without_bom(self, block: bytes) -> bytes:
+        at_start, self._at_start = self._at_start, False
+        return block[len(BOM) :] if at_start and block.startswith(BOM) else block
+
+    def _events(self, block: bytes) -> Iterator[ev.InputEvent]:
+        view = memoryview(block)
+        position, size = 0, len(block)
+        while position < size:
+            head = self._head
+            if head is None or not block.startswith(head.text, position):
+                head = self._head = self._head_at(block, position)
+            if head is None:
+                end = block.index(b"\n", position) + 1
+                event = self._understand(block[position:end])
+                self._line += 1
+                if event is not None:
+                    yield event
+            else:
+                found = head.other.search(block, position)
+                end = found.end() if found else size
+                yield from self._run(head.stream, view, block, position, end)
+            position = end
+
+    def _head_at(self, block: bytes, position: int) -> _Head | None:
+        found = _HEAD.match(block, position)
+        if found is None:
+            return None
+        text = found.group()
+        head = self._heads.get(text)
+        if head is None:
+            name = loads(found.group(1) or found.group(2))
+            if not isinstance(name, str):
+                return None
+            other = re.compile(rb"\n(?!" + re.escape(text) + rb")")
+            head = self._heads[text] = _Head(text, name, other)
+        return head
+
+    def _run(
+        self, stream: str, view: memoryview, block: bytes, start: int, end: int
+    ) -> Iterator[ev.RecordsSeen]:
+        """Yield the lines of one head as one event, or as several if their version changes.
+
+        Versions only increase, so the first and the last line show whether there is a change.
+        """
+        lines = block.count(b"\n", start, end)
+        version = _version(block, start, end)
+        if lines > 1 and _version(block, start, block.index(b"\n", start) + 1) != version:
+            yield from self._run_by_version(stream, view, block, start, end)
+            return
+        yield ev.RecordsSeen(stream, view[start:end], lines, self._line, version)
+        self._line += lines
+
+    def _run_by_version(
+        self, stream: str, view: memoryview, block: bytes, start: int, end: int
+    ) -> Iterator[ev.RecordsSeen]:
+        while start < end:
+            stop = block.index(b"\n", start) + 1
+            version, lines = _version(block, start, stop), 1
+            while stop < end:
+                after = block.index(b"\n", stop) + 1
+                if _version(block, stop, after) != version:
+                    break
+                stop, lines = after, lines + 1
+            yield ev.RecordsSeen(stream, view[start:stop], lines, self._line, version)
+            self._line += lines
+            start = stop
+
+    def _understand(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
+        """Return the event of one line; None for a blank one."""
+        try:
+            return self._parse(line)
+        except MessageError as error:
+            if not self._lenient or _is_needed(line, is_last=is_last):
+                raise
+            return ev.LineRejected(line, self._line, error.message, error.where.stream)
+
+    def _parse(self, line: bytes) -> ev.InputEvent | None:
+        """Return the event of one fully parsed line; None for a blank one."""
+        if not line.strip():
+            return None
+        message = loads(line)
+        if message is INVALID:
+            raise self._error("not a valid JSON line", line)
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            raise self._error("not a Singer message: an object with a 'type' is expected", line)
+        parser = PARSERS.get(message["type"])
+        if parser is None:
+            raise self._error(f"unknown message type '{message['type'][:EXCERPT]}'", line)
+        try:
+            return parser(message, line, self._line)
+        except MalformedError as problem:
+            raise self._error(f"{message['type']} {problem}", line, message.get("stream")) from None
+
+    def _error(self, message: str, line: bytes, stream: object = None) -> MessageError:
+        text = line[: EXCERPT * 4].decode(errors="replace").strip()
+        excerpt = text if len(text) <= EXCERPT else text[:EXCERPT] + "..."
+        where = Where(line=self._line, stream=stream if isinstance(stream, str) else None)
+        return MessageError(f"{message}: {excerpt}", where=where)
+
+
+def _is_needed(line: bytes, *, is_last: bool) -> bool:
+    """Return whether a malformed line may be a message other than a RECORD.
+
+    A damaged object counts as one unless its type is complete before the damage. The last line,
+    which a dying tap may have truncated, counts as one only if its type shows that.
+    """
+    message = loads(line)
+    if isinstance(message, dict):
+        return isinstance(message.get("type"), str) and message["type"] != "RECORD"
+    if message is not INVALID:
+        return False
+    if not line.lstrip().startswith(b"{"):
+        return _NEEDED.search(line) is not None
+    kind = shown_type(line)
+    return kind != "RECORD" and not (is_last and kind is None)
+
+
+def _version(block: bytes, start: int, end: int) -> int | None:
+    """Return the table version of the RECORD line that ends at `end`; the first line is at `start`.
+
+    In valid JSON the pattern can only match the envelope's own last keys: quotes inside strings
+    are escaped, and the one brace after them closes the line. If it does not match (more keys,
+    or a column with this name), the line is parsed.
+    """
+    if block.find(b'"version"', max(start, end - _TAIL), end) < 0:
+        return None
+    tail = block[max(start, end - _TAIL) : end]
+    found = _VERSION.search(tail)
+    if found:
+        return int(found.group(1) or found.group(2))
+    message = loads(block[block.rfind(b"\n", start, end - 1) + 1 or start : end])
+    version = message.get("version") if isinstance(message, dict) else None
+    return version if type(version) is int else None

@@ -1,0 +1,340 @@
+"""The order of work. No I/O and no clock of its own."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Protocol
+
+from target_spark.core import events as ev
+from target_spark.core.flushes import (
+    Activation,
+    DeadLetterStep,
+    FilesPiece,
+    PendingFlush,
+    Piece,
+    Recollection,
+    StagedPiece,
+    Step,
+    Stream,
+)
+
+
+class RetryRule(Protocol):
+    """Decides whether failed work is retried."""
+
+    def pause(self, error: BaseException, failures: int) -> float | None:
+        """Return the pause before failed work is retried.
+
+        Args:
+            error: Its last failure.
+            failures: Number of its failures, from 1.
+
+        Returns:
+            Seconds, or None if it must not be retried.
+        """
+        ...
+
+
+class NoRetries:
+    """Never retry."""
+
+    def pause(self, error: BaseException, failures: int) -> float | None:  # noqa: ARG002
+        """See `RetryRule`."""
+        return None
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A piece of work.
+
+    Attributes:
+        failures: Number of its failures.
+        began_at: Start of its last attempt.
+        due: Earliest start of a retry.
+    """
+
+    failures: int = 0
+    began_at: float = 0.0
+    due: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Conversion(Job):
+    """A piece of a flush to be converted."""
+
+    stream: Stream
+    flush: PendingFlush
+    piece: Piece
+
+
+@dataclass(kw_only=True)
+class Turn(Job):
+    """The first step of a stream."""
+
+    stream: Stream
+    step: Step
+
+
+class Schedule:
+    """Conversions in order of arrival, steps of one stream one after the other.
+
+    Files of BATCH messages that wait for the same flush are converted together.
+    Pieces of a stream that may be replays are compared one after the other, so that they do not
+    wait for each other while they run. Steps have precedence over conversions. Streams do not wait
+    for each other; a step that waits for its retry holds back those behind it.
+
+    Args:
+        parallel: Concurrent pieces of work.
+        converts: Concurrent conversions.
+        retries: Decides what is retried.
+    """
+
+    def __init__(
+        self, parallel: int, converts: int | None = None, retries: RetryRule | None = None
+    ) -> None:
+        self._parallel = parallel
+        self._most_converts = converts or parallel
+        self._retries = retries or NoRetries()
+        self._converts: deque[Conversion] = deque()
+        self._turns: deque[Turn] = deque()
+        self._running: dict[int, Conversion | Turn] = {}
+        self._later: list[Conversion | Turn] = []
+        self._work = 0
+        self._steps = 0
+        self._until = sys.maxsize
+        self._is_failing = False
+        self._is_stopped = False
+
+    @property
+    def until(self) -> int:
+        """Line of stdin from which on the input is discarded."""
+        return self._until
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work is done."""
+        return not (self._running or self._steps or self._converts or self._later)
+
+    @property
+    def is_converting(self) -> bool:
+        """Whether conversions run or wait."""
+        begun = (*self._running.values(), *self._later)
+        return bool(self._converts) or any(isinstance(job, Conversion) for job in begun)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a step runs: something will be durable when it ends."""
+        steps = (job.step for job in self._running.values() if isinstance(job, Turn))
+        return any(not isinstance(step, Recollection) for step in steps)
+
+    @property
+    def deadline(self) -> float:
+        """Time of the next retry; `math.inf` for never."""
+        return min((job.due for job in self._later), default=math.inf)
+
+    def add_piece(self, stream: Stream, flush: PendingFlush, piece: Piece) -> None:
+        """Add the conversion of a complete piece."""
+        self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
+
+    def add_step(self, stream: Stream, step: Step) -> None:
+        """Add a step behind the stream's other steps."""
+        self._steps += 1
+        stream.steps.append(step)
+        self.offer(stream)
+
+    def offer(self, stream: Stream) -> None:
+        """Queue the stream's first step if it can run and is not running."""
+        if stream.running or not stream.steps:
+            return
+        step = stream.steps[0]
+        if not isinstance(step, PendingFlush) or step.ready:
+            stream.running = True
+            self._turns.append(Turn(stream=stream, step=step))
+
+    def begin(self, now: float) -> Iterator[ev.Work]:
+        """Begin all work that may begin.
+
+        Yields:
+            The work to do.
+        """
+        self._wake(now)
+        while not self._is_stopped and (job := self._next()) is not None:
+            self._work += 1
+            self._running[self._work] = job
+            job.began_at = now
+            yield _work(self._work, job)
+
+    def done(self, work: int) -> Conversion | Turn:
+        """Note that work has succeeded."""
+        job = self._running.pop(work)
+        if isinstance(job, Conversion) and job.piece.replay is not None:
+            job.stream.comparing = False
+        if isinstance(job, Turn):
+            job.stream.steps.popleft()
+            job.stream.running = False
+            self._steps -= 1
+        return job
+
+    def failed(
+        self, work: int, error: BaseException, now: float
+    ) -> ev.RetryLater | Conversion | Turn:
+        """Note that work has failed.
+
+        Returns:
+            The message for a retry; else the work, which has failed permanently.
+        """
+        job = self._running.pop(work)
+        job.failures += 1
+        ending = self._is_stopped or self._is_failing or self._is_over(job)
+        pause = None if ending else self._retries.pause(error, job.failures)
+        if pause is None:
+            return job
+        job.due = now + pause
+        self._later.append(job)
+        what = _what(job)
+        return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
+
+    def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
+        """Convert a failed piece again as these pieces, before all others."""
+        jobs = [replace(job, piece=piece) for piece in pieces]
+        job.flush.unconverted += len(jobs) - 1
+        self._converts.extendleft(reversed(jobs))
+
+    def flushes_before(self, stream: Stream, line: int) -> Iterator[PendingFlush]:
+        """Forget the steps of a stream from a line of stdin on.
+
+        Yields:
+            The remaining flushes that have not begun.
+        """
+        first = int(stream.running)
+        while len(stream.steps) > first and _began(stream.steps[-1], line):
+            stream.steps.pop()
+            self._steps -= 1
+        yield from (
+            step for step in islice(stream.steps, first, None) if isinstance(step, PendingFlush)
+        )
+
+    def discard_from(self, line: int) -> list[Conversion]:
+        """Drop the conversions from a line of stdin on that are not running.
+
+        Returns:
+            The conversions that will not begin.
+        """
+        self._until = line
+        waiting = [job for job in (*self._converts, *self._later) if isinstance(job, Conversion)]
+        for job in waiting:
+            if isinstance(job.piece, StagedPiece):
+                job.piece.discard_from(line)
+        self._converts = deque(job for job in self._converts if not self._is_over(job))
+        self._later = [job for job in self._later if not self._is_over(job)]
+        return [job for job in waiting if self._is_over(job)]
+
+    def fail(self) -> None:
+        """Begin only steps that are ready now, or become ready by running work."""
+        self._is_failing = True
+        self._converts.clear()
+        self._later.clear()
+
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self._is_stopped = True
+        self._converts.clear()
+        self._turns.clear()
+        self._later.clear()
+
+    def _is_over(self, job: Conversion | Turn) -> bool:
+        return isinstance(job, Conversion) and job.piece.line >= self._until
+
+    def _next(self) -> Conversion | Turn | None:
+        if self._turns and (self._is_failing or len(self._running) < self._parallel):
+            return self._turns.popleft()
+        converting = sum(isinstance(job, Conversion) for job in self._running.values())
+        if len(self._running) >= self._parallel or converting >= self._most_converts:
+            return None
+        job = next((job for job in self._converts if _may_begin(job)), None)
+        if job is None:
+            return None
+        self._converts.remove(job)
+        job.stream.comparing |= job.piece.replay is not None
+        return self._merged(job)
+
+    def _merged(self, job: Conversion) -> Conversion:
+        """Return a conversion merged with waiting ones that fit into the same Spark job."""
+        if job.failures or not isinstance(job.piece, FilesPiece):
+            return job
+        waiting, self._converts = self._converts, deque()
+        for other in waiting:
+            alike = other.flush is job.flush and not other.failures
+            more = job.piece.with_next(other.piece) if alike else None
+            if more is None:
+                self._converts.append(other)
+            else:
+                job.piece = more
+                job.flush.unconverted -= 1
+        return job
+
+    def _wake(self, now: float) -> None:
+        """Queue work whose pause is over before all other of its kind."""
+        if not self._later:
+            return
+        due = [job for job in self._later if job.due <= now]
+        self._later = [job for job in self._later if job.due > now]
+        for job in reversed(due):
+            if isinstance(job, Turn):
+                self._turns.appendleft(job)
+            else:
+                self._converts.appendleft(job)
+
+
+def _began(step: Step, line: int) -> bool:
+    return isinstance(step, PendingFlush | Activation) and step.line >= line
+
+
+def _may_begin(job: Conversion) -> bool:
+    """Return whether the piece may begin: others of its stream are not being compared."""
+    return job.piece.replay is None or not job.stream.comparing or job.failures > 0
+
+
+def _what(job: Conversion | Turn) -> str:
+    if isinstance(job, Conversion):
+        return "conversion"
+    return "lookup of replays" if isinstance(job.step, Recollection) else "commit"
+
+
+def _work(number: int, job: Conversion | Turn) -> ev.Work:
+    return _conversion(number, job) if isinstance(job, Conversion) else _step(number, job.step)
+
+
+def _conversion(number: int, job: Conversion) -> ev.Convert:
+    flush, piece = job.flush, job.piece
+    convert = partial(
+        ev.Convert, number, flush.number, flush.header, piece.index, replay=piece.replay
+    )
+    if isinstance(piece, FilesPiece):
+        return convert(files=piece.files)
+    marks = tuple((size, position) for position, size in piece.marks.items())
+    return convert(
+        staged=piece.file,
+        marks=marks,
+        since=piece.since,
+        until=piece.until,
+        before=piece.before,
+    )
+
+
+def _step(number: int, step: Step) -> ev.Work:
+    if isinstance(step, Recollection):
+        return ev.Recall(number, step.schema)
+    if isinstance(step, PendingFlush):
+        return ev.Commit(number, step.number, step.header)
+    if isinstance(step, Activation):
+        return ev.Activate(number, step.stream, step.version)
+    if isinstance(step, DeadLetterStep):
+        return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
+    return ev.Finish(number, step.stream)

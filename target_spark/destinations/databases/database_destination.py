@@ -1,0 +1,354 @@
+"""Tables of a database: rows are staged on executors and inserted in one transaction."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.formats.encodings import Encoding
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.retries import Pauses, repeated
+from shared.storage.owned_folders import OwnedFolder, remove_stale
+from target_spark.destinations.databases.database import DATABASES, Database, TablePlace
+from target_spark.destinations.databases.database_declaration import JdbcSettings
+from target_spark.destinations.databases.database_failures import (
+    CONFLICT,
+    LOST,
+    errno_of,
+    explain_errors,
+)
+from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
+from target_spark.destinations.databases.ledger import Ledger
+from target_spark.destinations.databases.run_resources import RunResources
+from target_spark.destinations.databases.sink import StagingSink
+from target_spark.destinations.databases.table_replacement import empty_table, swap_in, swap_names
+from target_spark.destinations.databases.table_work import (
+    TablePlan,
+    TableWork,
+    keys_of,
+    staged_columns,
+    staging_tables_of,
+)
+from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite
+from target_spark.replays import Note
+from target_spark.tables.legal_names import legal_table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+    from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.tables.version_edit import VersionEdit
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 8
+_PAUSES = Pauses(longest=2.0)
+REJECTS = "target-spark-rejects-"
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class JdbcTarget:
+    """The settings of databases.
+
+    Attributes:
+        place: The database.
+        conflicts: The setting `type_conflicts`.
+        style: The setting `column_names`.
+        pending: Folder for files of rejected records; None if they are not kept.
+    """
+
+    place: DatabaseAddress
+    conflicts: str = "fail"
+    style: str = "keep"
+    pending: OwnedFolder | None = None
+
+
+def jdbc_destination(
+    config: TargetConfig, spark: Callable[[], SparkSession] | None = None
+) -> JdbcDestination:
+    """Return the destination of a configuration; only executors use Spark.
+
+    Raises:
+        SettingsError: The database is not supported, or a connection property is not allowed.
+    """
+    del spark
+    if not isinstance(config.block, JdbcSettings):
+        raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
+    target = JdbcTarget(
+        place=address_of(config.block),
+        conflicts=config.type_conflicts,
+        style=config.column_names,
+        pending=_rejects_folder(config),
+    )
+    return JdbcDestination(target)
+
+
+def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
+    """Return a folder for rejected records, if they are kept; remove those of killed runs."""
+    root = Path(config.staging.root or tempfile.gettempdir())
+    remove_stale(root, REJECTS)
+    if config.failure.policy != "SendToDLQ":
+        return None
+    root.mkdir(parents=True, exist_ok=True)
+    return OwnedFolder(root, REJECTS)
+
+
+class JdbcDestination(Destination):
+    """See `Destination`."""
+
+    def __init__(self, target: JdbcTarget) -> None:
+        self._target = target
+        self._database: Database = DATABASES[target.place.kind]()
+        self._rules = replace(self._database.rules, style=target.style)
+        self._run = uuid.uuid4().hex[:12]
+        self._resources = RunResources(self._database, target.place, self._run)
+        self._lock = threading.RLock()
+        self._held: dict[str, list[Flush]] = {}
+        self._owners: dict[TablePlace, str] = {}
+        self._views: dict[TablePlace, StructType] = {}
+        self._noted: set[str] = set()
+        self.keeps_notes = self._database.keeps_notes
+        atexit.register(self.close)
+
+    def table(self, name: TableName) -> TableId:
+        """See `Destination`. In PostgreSQL the default schema is `public`."""
+        place = self._target.place
+        unnamed = "public" if place.kind == "postgresql" else place.name
+        parts = [legal_table_name(p, self._rules) for p in (name.schema or unnamed, name.table)]
+        return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
+
+    def prepare(self, request: TableRequest) -> TableWrite:
+        """See `Destination`."""
+        if request.layout.partition_by:
+            raise SettingsError(
+                "database tables cannot be partitioned by target-spark",
+                where=Where(stream=request.stream, setting="partition_by"),
+                hint="create the partitioned table yourself; rows go into its partitions",
+            )
+        with self._work(request) as work:
+            if request.method != "overwrite":
+                work.plan(request)
+            if request.view is not None:
+                same = {name: name for name in request.struct.names}
+                self._database.sql.view(work.place, request, same, self._rules)
+            columns = staged_columns(self._database, request.struct)
+            sink = StagingSink(
+                self._target.place, work.place.schema, self._run, columns, bool(keys_of(request))
+            )
+        rejects = self._target.pending
+        pending = str(self._target.place if rejects is None else rejects.path)
+        return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
+
+    def commit(self, flush: Flush) -> None:
+        """See `Destination`."""
+        if flush.request.method == "overwrite":
+            with self._lock:
+                held = self._held.setdefault(flush.stream, [])
+                if flush.token not in {earlier.token for earlier in held}:
+                    held.append(flush)
+            return
+        _repeated(lambda: self._append(flush))
+
+    def abort(self, flush: Flush) -> None:
+        """See `Destination`. Staging tables that remain are removed at the end of the run."""
+        with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
+            work.drop(work.place.schema, staging_tables_of([flush]))
+
+    def finish(self, request: TableRequest) -> None:
+        """See `Destination`."""
+        held = self._held.get(request.stream)
+        if held:
+            _repeated(lambda: self._replace(held))
+            with self._lock:
+                self._held.pop(request.stream, None)
+        _repeated(lambda: self._end(request))
+
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        """See `Destination`. With `overwrite` all rows belong to the run."""
+        if request.method != "overwrite":
+            _repeated(lambda: self._activate(request, edit))
+
+    def recall(self, request: TableRequest) -> Note:
+        """See `Destination`."""
+        return _repeated(lambda: self._recall(request)) if self.keeps_notes else Note()
+
+    def keep(self, request: TableRequest, note: Note) -> None:
+        """See `Destination`."""
+        _repeated(lambda: self._keep(request, note))
+
+    def close(self) -> None:
+        """Remove staged rows that were not loaded; called at the end of the process."""
+        atexit.unregister(self.close)
+        self._resources.close()
+        if self._target.pending:
+            self._target.pending.close()
+
+    def _append(self, flush: Flush) -> None:
+        request = flush.request
+        with self._work(request) as work:
+            work.lock()
+            if not work.ledger.has(work.cursor, flush.token):
+                plan = work.alter(request, work.plan(request))
+                self._view(work, request, plan)
+                work.connection.commit()
+                has_note = work.ledger.has_note(work.cursor, request.stream)
+                self._check_note(work, request, has_note)
+                work.key(request, plan)
+                work.insert(request, plan, flush.parts)
+                if any(part.rows for part in flush.parts):  # Other flushes may be done again.
+                    self._tell(work, flush)
+            work.connection.commit()
+            self._tidy(work, staging_tables_of([flush]))
+
+    def _replace(self, held: Sequence[Flush]) -> None:
+        """Replace all rows by those of all flushes; readers see the old ones until then."""
+        last = held[-1]
+        with self._work(last.request) as work:
+            work.lock()
+            if not work.ledger.has(work.cursor, last.token):
+                requests = {flush.write.struct.json(): flush.request for flush in held}.values()
+                filled = empty_table(work, list(requests))
+                for flush in held:
+                    plan = filled.plan(flush.request)
+                    filled.insert(flush.request, plan, flush.parts)
+                if last.request.view is not None:
+                    filled.view(last.request, plan)
+                swap_in(work, filled)
+                self._tell(work, last)
+            work.connection.commit()
+            self._tidy(work, [*staging_tables_of(held), *swap_names(work)])
+
+    def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
+        """Create the view, once for each set of columns."""
+        if request.view is not None and self._views.get(work.place) != request.view:
+            work.view(request, plan)
+            self._views[work.place] = request.view
+
+    def _tell(self, work: TableWork, flush: Flush) -> None:
+        rows = sum(part.rows for part in flush.parts)
+        proof = self._database.sql.proof(work.cursor, rows)
+        work.ledger.add(work.cursor, flush.stream, flush.token, proof)
+
+    def _tidy(self, work: TableWork, parts: Sequence[str]) -> None:
+        """Remove staging tables; those that remain are removed at the end of the run."""
+        try:
+            with explain_errors(self._database, self._target.place):
+                work.drop(work.place.schema, parts)
+        except DestinationError as error:
+            _log.debug("staging tables are removed at the end of the run: %s", error)
+
+    def _end(self, request: TableRequest) -> None:
+        with self._work(request) as work:
+            work.lock()
+            work.ledger.end(work.cursor)
+            work.connection.commit()
+
+    def _recall(self, request: TableRequest) -> Note:
+        with self._work(request) as work:
+            # A killed run's last transaction may still be under way on the server.
+            work.lock()
+            note = work.ledger.take(work.cursor, request.stream)
+            work.connection.commit()
+        self._has_note(request, note)
+        return note
+
+    def _keep(self, request: TableRequest, note: Note) -> None:
+        # Without the table's lock, which a commit may hold for long.
+        with self._work(request) as work:
+            self._check_note(work, request, work.ledger.keep(work.cursor, request.stream, note))
+            work.connection.commit()
+        self._has_note(request, note)
+
+    def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
+        """Stop if another run has taken over the note of this run.
+
+        Raises:
+            DestinationError: A later run has treated this one as dead and has taken its place.
+        """
+        if request.stream in self._noted and not is_there:
+            raise DestinationError(
+                f"another run has taken over the table '{work.place.table}': this run lost "
+                "its connection to the database",
+                where=Where(stream=request.stream),
+                hint="run again; what was committed is not loaded twice",
+            )
+
+    def _has_note(self, request: TableRequest, note: Note) -> None:
+        with self._lock:
+            (self._noted.add if note.entries else self._noted.discard)(request.stream)
+
+    def _activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        with self._work(request) as work:
+            work.lock()
+            found = self._database.describe(work.cursor, work.place)
+            there = {column.name for column in found.columns} if found else set()
+            if TABLE_VERSION not in there:
+                return
+            # Columns of the record metadata keep their names, whatever the rules are.
+            sql = self._database.sql
+            if edit.hard_delete:
+                work.cursor.execute(sql.delete_versions(work.place, TABLE_VERSION, edit.version))
+            elif DELETED_AT in there:
+                at = datetime.fromtimestamp(edit.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+                query = sql.mark_versions(work.place, TABLE_VERSION, edit.version, DELETED_AT, at)
+                work.cursor.execute(query)
+            work.connection.commit()
+
+    @contextlib.contextmanager
+    def _work(self, request: TableRequest) -> Iterator[TableWork]:
+        """Yield the work on one table, over a connection of the calling thread."""
+        where = Where(stream=request.stream)
+        with explain_errors(self._database, self._target.place, where):
+            connection = self._database.connect(self._target.place)
+            try:
+                cursor = connection.cursor()
+                schema = self._resources.schema(connection, request.name.schema, self._rules)
+                table = legal_table_name(request.name.table, self._rules)
+                place = TablePlace(schema, table)
+                self._claim(place, request.stream)
+                ledger = Ledger(self._database, place, self._run)
+                yield TableWork(
+                    self._database,
+                    connection,
+                    cursor,
+                    place,
+                    ledger,
+                    self._rules,
+                    self._target.conflicts,
+                )
+            finally:
+                with contextlib.suppress(Exception):
+                    connection.close()
+
+    def _claim(self, place: TablePlace, stream: str) -> None:
+        """Claim a table like `TableOwners`, if only the server knows its schema."""
+        with self._lock:
+            owner = self._owners.setdefault(place, stream)
+        if owner != stream:
+            raise DestinationError(
+                f"streams '{owner}' and '{stream}' would share the table '{place.table}'",
+                hint="give one of them another name in 'streams'",
+            )
+
+
+def _repeated(action: Callable[[], Result]) -> Result:
+    """Do work, and repeat it after a conflict with another session or a lost connection."""
+    return repeated(
+        lambda _: action(),
+        lambda error: errno_of(error) in {CONFLICT, LOST},
+        attempts=_ATTEMPTS,
+        pauses=_PAUSES,
+    )

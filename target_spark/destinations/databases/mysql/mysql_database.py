@@ -1,0 +1,269 @@
+"""MySQL and MariaDB, by PyMySQL."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import DestinationError, RecordError, SettingsError, Where
+from shared.types.merge_types import holds_all
+from target_spark.destinations.databases.database import (
+    Connection,
+    Cursor,
+    FoundColumn,
+    FoundTable,
+    TablePlace,
+)
+from target_spark.destinations.databases.database_failures import CONFLICT, LOST, Failure
+from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql
+from target_spark.destinations.databases.staged_columns import (
+    StagedColumn,
+    chunks,
+    numbers,
+    sendable,
+)
+from target_spark.destinations.databases.statements import NULL, SqlDialect
+from target_spark.tables.evolution import Capabilities
+from target_spark.tables.legal_names import NameRules
+
+_SESSION = (
+    "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+    "transaction_isolation = 'READ-COMMITTED'"
+)
+_SESSION_MARIADB = _SESSION.replace("transaction_isolation", "tx_isolation")
+_TEXT = pa.large_string()
+
+_NUMBERS: Mapping[int, tuple[int, str]] = {
+    1045: (errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
+    1698: (errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
+    1044: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
+    1142: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
+    1227: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
+    1049: (errno.ENOENT, "create the database, or check 'jdbc.url'"),
+    1205: (CONFLICT, "another session held a conflicting lock"),
+    1213: (CONFLICT, "another session held a conflicting lock"),
+    1020: (CONFLICT, "another session held a conflicting lock"),
+    1040: (errno.EAGAIN, "raise the server's max_connections, or use fewer cores (spark.master)"),
+    1021: (errno.ENOSPC, "free some space on the server"),
+    1114: (errno.ENOSPC, "free some space on the server"),
+    1053: (LOST, "the server closed the connection"),
+    1290: (errno.EROFS, "the server is read-only, or forbids this"),
+    1148: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
+    3948: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
+    4166: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
+    1062: (0, "the table has several rows with the same key, or another unique index has such a "
+           "row; remove them, drop that index, or load the table with 'append-only'"),
+    1406: (0, "the value is too long for its column; the length of text keys is limited"),
+    2026: (errno.EACCES, "check 'sslMode' in 'jdbc.url', or switch TLS on in the server"),
+    2006: (LOST, "the server closed the connection"),
+    2013: (LOST, "the server closed the connection"),
+}  # fmt: skip
+_REFUSED = (errno.ECONNREFUSED, "check host and port in 'jdbc.url'")
+_UNREACHED = 2003
+_TLS = {
+    "CERTIFICATE_VERIFY": (errno.EACCES, "check 'sslCa' and the server's certificate"),
+    "[SSL": (errno.EPROTO, "its TLS is too old, or a client's certificate is missing; 'sslMode="
+             "DISABLED' turns TLS off"),
+}  # fmt: skip
+"""Text of a connection error that is caused by TLS."""
+
+
+def _takes(old: T.DataType, new: T.DataType) -> bool:
+    """Return whether the server treats types alike: JSON and text, times with and without zone."""
+    pairs = ((T.StringType, T.VariantType), (T.TimestampType, T.TimestampNTZType))
+    return any(isinstance(old, one) and isinstance(new, other) for one, other in pairs)
+
+
+class MySql:
+    """See `Database`."""
+
+    null_keys = False
+    keeps_notes = False  # Nothing tells whether others have changed rows.
+    can = Capabilities(widen=holds_all, takes=_takes)
+    rules = NameRules(
+        style="keep",
+        max_bytes=64,
+        forbidden="\0" + "".join(map(chr, range(0xD800, 0xD810))),
+        reserved=frozenset(),
+        ignore_case=True,
+    )
+
+    def __init__(self) -> None:
+        self._sql = MySqlSql()
+        self.sql: SqlDialect = self._sql
+
+    def connect(self, place: DatabaseAddress) -> Connection:
+        """See `Database`. The server can request only the files that `stage` offers."""
+        try:
+            from target_spark.destinations.databases.mysql.mysql_client import connect  # noqa: PLC0415
+        except ImportError as error:
+            raise SettingsError(
+                "loading into MySQL or MariaDB needs the package PyMySQL",
+                where=Where(setting="jdbc.url"),
+                hint="pip install 'singer-spark[mysql]'",
+            ) from error
+        connection = connect(place)
+        self._sql.mariadb = "MariaDB" in connection.get_server_info()
+        cursor = connection.cursor()
+        cursor.execute(_SESSION_MARIADB if self._sql.mariadb else _SESSION)
+        found: Connection = connection
+        return found
+
+    def stage(
+        self,
+        connection: Connection,
+        table: TablePlace,
+        columns: Sequence[StagedColumn],
+        tables: Iterator[pa.Table],
+        *,
+        numbered: bool,
+    ) -> tuple[int, int]:
+        """See `Database`: LOAD DATA of a temporary CSV file written by Arrow."""
+        cursor = connection.cursor()
+        with tempfile.NamedTemporaryFile(prefix="target-spark-", suffix=".csv") as file:
+            rows, size = _write(file, columns, tables, numbered)
+            # Only now: making a table cannot be undone by a rollback here.
+            cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
+            connection.offered = file.name  # type: ignore[attr-defined]
+            cursor.execute(self._sql.load(table, file.name, columns, numbered=numbered))
+        taken = cursor.rowcount
+        _reject_changed(cursor, columns)
+        if taken != rows:
+            raise DestinationError(f"the server took {taken} of {rows} rows")
+        return rows, size
+
+    def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
+        """See `Database`."""
+        cursor.execute(_RELATION, (table.schema, table.table))
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        if found[0] != "BASE TABLE":
+            raise DestinationError(
+                f"'{table.table}' is not a table that can be loaded into",
+                hint="a view or another object has this name; rename it or set 'table_prefix'",
+            )
+        cursor.execute(_COLUMNS, (table.schema, table.table))
+        # MariaDB says NULL where there is none, and puts texts into quotes.
+        none = {None, NULL} if self._sql.mariadb else {None}
+        columns = tuple(
+            FoundColumn(name, _plain(kind), nullable == "YES", default not in none or bool(extra))
+            for name, kind, nullable, default, extra in cursor.fetchall()
+            if "GENERATED" not in extra.upper().replace("DEFAULT_GENERATED", "")
+        )
+        nullable = {column.name for column in columns if column.nullable}
+        keys: dict[str, set[str]] = {}
+        cursor.execute(_KEYS, (table.schema, table.table))
+        for index, name, part in cursor.fetchall():
+            keys.setdefault(index, set()).add(name if part is None and name else "")
+        sets = (frozenset(names) for names in keys.values() if not names & {*nullable, ""})
+        return FoundTable(columns, frozenset(sets))
+
+    def failure(self, error: BaseException) -> Failure | None:
+        """See `Database`."""
+        import pymysql  # noqa: PLC0415
+
+        if not isinstance(error, pymysql.MySQLError):
+            return None
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        message = str(error.args[1]) if len(error.args) > 1 else str(error)
+        number, hint = _NUMBERS.get(code, (0, ""))
+        if code == _UNREACHED:
+            timed_out = "timed out" in message
+            other = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
+            number, hint = next((told for word, told in _TLS.items() if word in message), other)
+        if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
+            number, hint = LOST, "the server closed the connection"
+        return Failure(message or type(error).__name__, str(code or ""), number, hint)
+
+
+_RELATION = (
+    "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+)
+_COLUMNS = (
+    "SELECT column_name, column_type, is_nullable, column_default, extra FROM "
+    "information_schema.columns WHERE table_schema = %s AND table_name = %s "
+    "ORDER BY ordinal_position"
+)
+_KEYS = (
+    "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
+    "WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
+)
+
+
+def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
+    """Reject values that the server has changed.
+
+    LOAD DATA LOCAL stores another value for them, even in strict mode, and warns.
+
+    Raises:
+        RecordError: A value was changed.
+    """
+    cursor.execute("SHOW WARNINGS")
+    found = (text for _, _, text in cursor.fetchall() if "deprecated" not in text)
+    problem = next(found, None)
+    if problem is None:
+        return
+    named = re.search(r"\bc(\d+)\b(?=['`]? at row)", problem)
+    column = f"column '{columns[int(named[1])].source}' " if named else "a column "
+    reason = problem.partition(" for column")[0]
+    raise RecordError(
+        f"{column}has a value that the database cannot hold ({reason})",
+        hint="change it with a stream map, or declare it as a string in the schema",
+    )
+
+
+def _write(
+    file: IO[bytes], columns: Sequence[StagedColumn], tables: Iterator[pa.Table], numbered: bool
+) -> tuple[int, int]:
+    rows = 0
+    for batch in chunks(tables):
+        lines = csv_lines(batch, columns, rows if numbered else None)
+        file.write(lines)
+        rows += batch.num_rows
+    file.flush()
+    return rows, os.fstat(file.fileno()).st_size
+
+
+def csv_lines(batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None) -> bytes:
+    """Return rows for LOAD DATA: nulls as the bare word NULL, texts quoted.
+
+    The row number comes first if `before`, the number of earlier rows, is set.
+    """
+    fields = [] if before is None else [numbers(before, batch.num_rows).cast(_TEXT)]
+    for column in columns:
+        array = sendable(batch.column(column.source), column)
+        fields.append(pc.fill_null(_field(array), pa.scalar("NULL", _TEXT)))
+    comma, end, nothing = (pa.scalar(text, _TEXT) for text in (",", "\n", ""))
+    lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*fields, comma), end, nothing)
+    offsets, data = lines.buffers()[1:]
+    ends = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets])
+    return bytes(data.slice(0, ends[-1].as_py()))
+
+
+def _field(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        return array.cast(pa.int8()).cast(_TEXT)
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.timestamp("us")).cast(_TEXT)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        quote, nothing = pa.scalar('"', _TEXT), pa.scalar("", _TEXT)
+        doubled = pc.replace_substring(array.cast(_TEXT), '"', '""')
+        return pc.binary_join_element_wise(quote, doubled, quote, nothing)
+    return array.cast(_TEXT)
+
+
+def _plain(sql_type: str) -> str:
+    """Return a type without the display width that old servers report."""
+    kind = sql_type.lower()
+    return kind if kind == "tinyint(1)" else re.sub(r"^(\w*int)\(\d+\)", r"\1", kind)

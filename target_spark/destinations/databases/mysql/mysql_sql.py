@@ -1,0 +1,267 @@
+"""The types and statements of MySQL and MariaDB. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import DestinationError, SettingsError, Where
+from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
+from target_spark.destinations.databases.statements import LEDGER, NAMES, SqlDialect
+
+if TYPE_CHECKING:
+    from target_spark.tables.evolution import Column
+
+_KEY_BYTES = 3072
+_LOCK_SECONDS = 7 * 24 * 3600
+_MOST_SCALE = 30
+
+TYPES: Mapping[type[T.DataType], str] = {
+    T.ByteType: "tinyint",
+    T.ShortType: "smallint",
+    T.IntegerType: "int",
+    T.LongType: "bigint",
+    T.FloatType: "float",
+    T.DoubleType: "double",
+    T.BooleanType: "tinyint(1)",
+    T.BinaryType: "longblob",
+    T.DateType: "date",
+    T.TimestampType: "datetime(6)",
+    T.TimestampNTZType: "datetime(6)",
+    T.TimeType: "time(6)",
+    T.DayTimeIntervalType: "bigint",
+    T.YearMonthIntervalType: "int",
+    T.StructType: "json",
+    T.ArrayType: "json",
+    T.MapType: "json",
+    T.VariantType: "json",
+}
+"""Spark types → MySQL types; decimals are `decimal(p,s)`, all others `longtext`."""
+
+_SPARK: Mapping[str, T.DataType] = {
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "tinyint(1)": T.BooleanType(),
+    "longblob": T.BinaryType(),
+    "date": T.DateType(),
+    "datetime(6)": T.TimestampType(),
+    "time(6)": T.TimeType(6),
+    "json": T.VariantType(),
+    "longtext": T.StringType(),
+}
+
+
+class MySqlSql(SqlDialect):
+    """MySQL's and MariaDB's statements."""
+
+    mark = "`"
+    mariadb = True
+    undoes_ddl = False
+    impatient = "SET SESSION lock_wait_timeout = 3"
+    other_row = "1048"
+    has_schema = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
+    current_schema = "SELECT database()"
+    stages = (
+        "SELECT table_name FROM information_schema.tables "
+        "WHERE table_schema = %s AND locate(%s, table_name) = 1"
+    )
+
+    @property
+    def _text(self) -> str:
+        """Clause for texts: compare them by their bytes, as elsewhere."""
+        collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
+        return f"CHARACTER SET utf8mb4 COLLATE {collation}"
+
+    def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:
+        """See `SqlDialect`."""
+        if isinstance(data_type, T.DecimalType) and data_type.scale <= _MOST_SCALE:
+            return f"decimal({data_type.precision},{data_type.scale})"
+        kind = TYPES.get(type(data_type), "longtext")
+        kind = "longtext" if kind == "json" and self.mariadb else kind
+        if key and kind in {"longtext", "json"}:
+            return f"varchar({min(255, _KEY_BYTES // 4 // keys)})"
+        if key and kind == "longblob":
+            return f"varbinary({min(255, _KEY_BYTES // keys)})"
+        return kind
+
+    def same_type(self, data_type: T.DataType, sql_type: str) -> bool:
+        """See `SqlDialect`."""
+        kind = self.type_of(data_type)
+        sizes = {"longtext": "varchar", "longblob": "varbinary"}
+        return kind == sql_type or (kind in sizes and sql_type.startswith(sizes[kind]))
+
+    def form_of(self, data_type: T.DataType) -> str:
+        """See `SqlDialect`."""
+        if isinstance(data_type, T.StructType | T.ArrayType | T.MapType):
+            return "json"
+        return "hex" if isinstance(data_type, T.BinaryType) else "plain"
+
+    def spark_type(self, sql_type: str) -> T.DataType | None:
+        """See `SqlDialect`."""
+        found = re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type)
+        if found:
+            precision, scale = map(int, found.groups())
+            return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
+        return _SPARK.get(sql_type)
+
+    def converted(self, expression: str, staged: str, stored: str) -> str:  # noqa: ARG002
+        """See `SqlDialect`: the server converts values by itself, strictly."""
+        return expression
+
+    def as_text(self, expression: str) -> str:
+        """See `SqlDialect`."""
+        return f"CAST({expression} AS CHAR)"
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """See `SqlDialect`."""
+        cursor.execute("SELECT GET_LOCK(%s, %s)", (_digest(name), _LOCK_SECONDS))
+        if cursor.fetchone()[0] != 1:
+            raise DestinationError(
+                "the server did not grant a lock", hint="other runs on the table may be stuck"
+            )
+
+    def unlock(self, cursor: Cursor, name: str) -> None:
+        """See `SqlDialect`."""
+        cursor.execute("SELECT RELEASE_LOCK(%s)", (_digest(name),))
+        cursor.fetchone()
+
+    def is_free(self, cursor: Cursor, name: str) -> bool:
+        """See `SqlDialect`."""
+        cursor.execute("SELECT IS_FREE_LOCK(%s)", (_digest(name),))
+        return bool(cursor.fetchone()[0])
+
+    def create_schema(self, schema: str) -> str:
+        """See `SqlDialect`."""
+        return f"CREATE DATABASE IF NOT EXISTS {self.name(schema)} CHARACTER SET utf8mb4"
+
+    def create_stage(
+        self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
+    ) -> str:
+        """See `SqlDialect`."""
+        return f"{super().create_stage(place, columns, numbered=numbered)} {self._text}"
+
+    def load(
+        self, place: TablePlace, file: str, columns: Sequence[StagedColumn], *, numbered: bool
+    ) -> str:
+        """Return the statement that loads a file written by `_write`."""
+        names = [f"@{staged_name(n)}" if c.form == "hex" else staged_name(n)
+                 for n, c in enumerate(columns)]  # fmt: skip
+        sets = [f"{name[1:]} = UNHEX({name})" for name in names if name.startswith("@")]
+        path = file.replace("\\", "\\\\").replace("'", "\\'")
+        listed = ", ".join([ROW, *names] if numbered else names)
+        turned = f" SET {', '.join(sets)}" if sets else ""
+        return (
+            f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE {self.table(place)} "
+            "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' "
+            f"ESCAPED BY '' LINES TERMINATED BY '\\n' ({listed}){turned}"
+        )
+
+    def create(
+        self,
+        place: TablePlace,
+        columns: Sequence[Column],
+        keys: Sequence[str],
+        comment: str,
+        properties: Mapping[str, str],
+    ) -> list[str]:
+        """See `SqlDialect`."""
+        if properties:
+            raise SettingsError(
+                "table properties are not supported for MySQL and MariaDB",
+                where=Where(setting="table_properties"),
+            )
+        made = []
+        for column in columns:
+            key = column.name in keys
+            null = " NOT NULL" if key or not column.nullable else ""
+            made.append(self._column(column, key, len(keys), null))
+        if keys:
+            made.append(f"PRIMARY KEY ({self.names(keys)})")
+        told = f" COMMENT {_literal(comment[:2048])}" if comment else ""
+        return [
+            f"CREATE TABLE {self.table(place)} ({', '.join(made)}) ENGINE InnoDB "
+            f"ROW_FORMAT DYNAMIC {self._text}{told}"
+        ]
+
+    def add(self, place: TablePlace, column: Column) -> list[str]:
+        """See `SqlDialect`."""
+        return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column, False, 1, '')}"]
+
+    def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
+        """See `SqlDialect`."""
+        kind = self.type_of(data_type)
+        return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {kind}"]
+
+    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:
+        """See `SqlDialect`."""
+        return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {sql_type} NULL"]
+
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:  # noqa: ARG002
+        """See `SqlDialect`."""
+        return f"ALTER TABLE {self.table(place)} ADD UNIQUE ({self.names(keys)})"
+
+    def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
+        """See `SqlDialect`."""
+        return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
+
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+        """See `SqlDialect`: a row found by another unique index gets a null key."""
+        table, first = self.table(place), self.name(rows.keys[0])
+        names = [self.name(key) for key in rows.keys]
+        same = " AND ".join(f"{table}.{name} <=> VALUES({name})" for name in names)
+        changed = [self.name(name) for name in rows.values if name not in rows.keys]
+        sets = [f"{first} = IF({same}, {table}.{first}, NULL)"]
+        sets += [f"{name} = VALUES({name})" for name in changed]
+        return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+
+    def copy(self, place: TablePlace, like: TablePlace) -> str:
+        """See `SqlDialect`."""
+        return f"CREATE TABLE {self.table(place)} LIKE {self.table(like)}"
+
+    def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
+        """See `SqlDialect`."""
+        names = (f"{self.table(old)} TO {self.table(new)}" for old, new in pairs)
+        return f"RENAME TABLE {', '.join(names)}"
+
+    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+        """See `SqlDialect`."""
+        pairs = zip(rows.keys, rows.staged_keys, strict=True)
+        equal = " AND ".join(f"t.{self.name(key)} = d.{name}" for key, name in pairs)
+        return [f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"]
+
+    def create_ledger(self, schema: str) -> list[str]:
+        """See `SqlDialect`."""
+        ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
+        options = f"ENGINE InnoDB ROW_FORMAT DYNAMIC {self._text}"
+        return [
+            f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint AUTO_INCREMENT PRIMARY KEY, "
+            "table_name varchar(64) NOT NULL, stream text NOT NULL, run varchar(32) NOT NULL, "
+            "token varchar(128) NOT NULL, note mediumtext NOT NULL, at datetime(6) NOT NULL "
+            "DEFAULT current_timestamp(6), ended boolean NOT NULL DEFAULT false, "
+            f"UNIQUE (table_name, token)) {options}",
+            f"CREATE TABLE IF NOT EXISTS {names} (table_name varchar(64) NOT NULL, source "
+            "varchar(512) NOT NULL, column_name varchar(64) NOT NULL, "
+            f"PRIMARY KEY (table_name, source)) {options}",
+        ]
+
+    def _column(self, column: Column, key: bool, keys: int, null: str) -> str:
+        told = f" COMMENT {_literal(column.comment[:1024])}" if column.comment else ""
+        return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{told}"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:60]
+
+
+def _literal(text: str) -> str:
+    quoted = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "")
+    return f"'{quoted}'"

@@ -1,0 +1,212 @@
+"""PostgreSQL, by psycopg."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from shared.errors import DestinationError, SettingsError, Where
+from shared.types.merge_types import holds_all
+from target_spark.destinations.databases.database import (
+    Connection,
+    Cursor,
+    FoundColumn,
+    FoundTable,
+    TablePlace,
+)
+from target_spark.destinations.databases.database_failures import CONFLICT, LOST, Failure
+from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.postgresql.postgresql_rows import HEAD, TAIL, binary_rows
+from target_spark.destinations.databases.postgresql.postgresql_sql import PostgreSqlSql
+from target_spark.destinations.databases.staged_columns import StagedColumn, chunks
+from target_spark.destinations.databases.statements import SqlDialect
+from target_spark.tables.evolution import Capabilities
+from target_spark.tables.legal_names import NameRules
+
+_SESSION = (
+    "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "
+    "SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = 0"
+)
+_SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
+_NULLS_NOT_DISTINCT = 150000
+
+_STATES: Sequence[tuple[str, int, str]] = (
+    ("28", errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
+    ("3D", errno.ENOENT, "check the database's name in 'jdbc.url'"),
+    ("42501", errno.EACCES, "grant the user of 'jdbc' USAGE and CREATE on the schema, and make it "
+     "the owner of the table"),
+    ("3F", errno.ENOENT, "create the schema, or check 'default_target_schema'"),
+    ("40", CONFLICT, "another session held a conflicting lock"),
+    ("55P03", CONFLICT, "another session held a conflicting lock"),
+    ("531", errno.ENOSPC, "free some space on the server"),
+    ("532", errno.ENOMEM, "the server has too little memory"),
+    ("533", errno.EAGAIN, "raise the server's max_connections, or use fewer cores (spark.master)"),
+    ("57P", LOST, "the server closed the connection"),
+    ("08", LOST, "check host, port and network"),
+    ("25006", errno.EROFS, "the server is read-only; name the primary server in 'jdbc.url'"),
+    ("57014", errno.EINTR, "raise the user's statement_timeout"),
+    ("54000", 0, "a value of the key is too long for an index"),
+    ("23505", 0, "the table has several rows with the same key; remove them, or load it with "
+     "'append-only'"),
+    ("2BP01", 0, "a view or another object needs the column; drop it and run again"),
+    ("0A000", 0, "a view or another object needs the column; drop it and run again"),
+)  # fmt: skip
+_SIGNS: Sequence[tuple[str, int, str]] = (
+    ("password authentication failed", errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
+    ("no password supplied", errno.EACCES, "set 'jdbc.password'"),
+    ("pg_hba.conf", errno.EACCES, "the server does not admit this user from this host"),
+    ('role "', errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
+    ('database "', errno.ENOENT, "check the database's name in 'jdbc.url'"),
+    ("too many c", errno.EAGAIN, "raise the server's max_connections"),
+    ("starting up", errno.EAGAIN, "the server is not ready yet"),
+    ("resolve host", errno.EHOSTUNREACH, "check the host in 'jdbc.url'"),
+    ("certificate", errno.EACCES, "check 'sslrootcert' and the server's certificate"),
+    ("refused", errno.ECONNREFUSED, "check host and port in 'jdbc.url'"),
+    ("timeout", errno.ETIMEDOUT, "check host, port and network"),
+    ("", LOST, "check host, port and network"),
+)
+
+
+class PostgreSql:
+    """See `Database`."""
+
+    null_keys = True
+    keeps_notes = True
+    can = Capabilities(widen=holds_all)
+    rules = NameRules(
+        style="keep", max_bytes=63, forbidden="\0", reserved=_SYSTEM_COLUMNS, ignore_case=False
+    )
+
+    def __init__(self) -> None:
+        self.sql: SqlDialect = PostgreSqlSql()
+
+    def connect(self, place: DatabaseAddress) -> Connection:
+        """See `Database`."""
+        try:
+            import psycopg  # noqa: PLC0415
+        except ImportError as error:
+            raise SettingsError(
+                "loading into PostgreSQL needs the package psycopg",
+                where=Where(setting="jdbc.url"),
+                hint="pip install 'singer-spark[postgresql]'",
+            ) from error
+        given: dict[str, Any] = {
+            "connect_timeout": "10",
+            "application_name": "target-spark",
+            "keepalives": "1",
+        }
+        connection = psycopg.connect(
+            host=",".join(place.hosts),
+            port=",".join(map(str, place.ports)),
+            dbname=place.name,
+            user=place.user,
+            password=place.password,
+            client_encoding="utf8",
+            prepare_threshold=None,
+            **{**given, **dict(place.properties)},
+        )
+        connection.execute(_SESSION)
+        self.null_keys = connection.info.server_version >= _NULLS_NOT_DISTINCT
+        connection.commit()
+        return connection
+
+    def stage(
+        self,
+        connection: Connection,
+        table: TablePlace,
+        columns: Sequence[StagedColumn],
+        tables: Iterator[pa.Table],
+        *,
+        numbered: bool,
+    ) -> tuple[int, int]:
+        """See `Database`: COPY in the binary format, made column by column."""
+        rows = size = 0
+        with connection.cursor() as cursor:
+            cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
+            with cursor.copy(f"COPY {self.sql.table(table)} FROM STDIN (FORMAT binary)") as copy:
+                copy.write(HEAD)
+                for count, data in _ahead(chunks(tables), columns, numbered):
+                    copy.write(data)
+                    rows += count
+                    size += len(data)
+                copy.write(TAIL)
+        return rows, size
+
+    def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
+        """See `Database`."""
+        cursor.execute(_RELATION, (table.schema, table.table))
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        number, kind = found
+        if kind not in {"r", "p"}:
+            raise DestinationError(
+                f"'{table.table}' is not a table that can be loaded into",
+                hint="a view or another object has this name; rename it or set 'table_prefix'",
+            )
+        cursor.execute(_COLUMNS, (number,))
+        columns = tuple(FoundColumn(*row) for row in cursor.fetchall())
+        nullable = {column.name for column in columns if column.nullable}
+        cursor.execute(_KEYS_15 if self.null_keys else _KEYS, (number,))
+        keys = (
+            frozenset(names)
+            for names, nulls_equal in cursor.fetchall()
+            if nulls_equal or not nullable & set(names)
+        )
+        return FoundTable(columns, frozenset(keys))
+
+    def failure(self, error: BaseException) -> Failure | None:
+        """See `Database`."""
+        import psycopg  # noqa: PLC0415
+
+        if not isinstance(error, psycopg.Error):
+            return None
+        state = error.sqlstate or ""
+        message = error.diag.message_primary or str(error).strip().partition("\n")[0]
+        if isinstance(error, psycopg.OperationalError) and not state:
+            fits = [found for found in _SIGNS if found[0] in str(error)]
+        else:
+            fits = [found for found in _STATES if state.startswith(found[0])]
+        _, number, hint = fits[0] if fits else ("", 0, "")
+        return Failure(message or type(error).__name__, state, number, hint)
+
+
+_RELATION = (
+    "SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+    "WHERE s.nspname = %s AND c.relname = %s"
+)
+_COLUMNS = (
+    "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR "
+    "attidentity <> '' FROM pg_attribute WHERE attrelid = %s AND attnum > 0 "
+    "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+)
+_KEYS_15 = (
+    "SELECT (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = i.indrelid "
+    "AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])), i.indnullsnotdistinct FROM pg_index i "
+    "WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate "
+    "AND i.indpred IS NULL AND i.indexprs IS NULL"
+)
+_KEYS = _KEYS_15.replace("i.indnullsnotdistinct", "true")
+
+
+def _ahead(
+    batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn], numbered: bool
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield numbers of rows with their bytes; some are made while those before them are sent."""
+    rows = 0
+    with ThreadPoolExecutor(1) as pool:
+        held: deque[tuple[int, Future[memoryview]]] = deque()
+        for batch in batches:
+            before = rows if numbered else None
+            held.append((batch.num_rows, pool.submit(binary_rows, batch, columns, before)))
+            rows += batch.num_rows
+            if len(held) > 1:
+                count, made = held.popleft()
+                yield count, made.result()
+        for count, made in held:
+            yield count, made.result()

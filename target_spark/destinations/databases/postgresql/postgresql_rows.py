@@ -1,0 +1,236 @@
+"""Rows in the binary format of PostgreSQL's COPY, a column of Arrow at a time. Runs on executors.
+
+The server reads this format in less than half the time that it needs for text. Each value is its
+length in bytes, or -1 for null, followed by its bytes, the highest first.
+Source: https://www.postgresql.org/docs/current/sql-copy.html and the `*_recv` functions of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from target_spark.destinations.databases.json_text import json_text
+from target_spark.destinations.databases.postgresql.postgresql_numeric import Digits, numeric_digits
+from target_spark.destinations.databases.staged_columns import StagedColumn, numbers, reject_nul
+
+HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+TAIL = b"\xff\xff"
+_NULL = b"\xff\xff\xff\xff"
+_BINARY = pa.binary()
+_EPOCH_DAYS = 10_957
+_EPOCH = _EPOCH_DAYS * 86_400_000_000
+"""PostgreSQL's epoch is 2000-01-01."""
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """Values with a fixed number of bytes.
+
+    Attributes:
+        image: The common bytes of all values: the length, and zeros for the rest.
+        strips: Position in the image → that byte of every row.
+        validity: Arrow's validity buffer; None if there are no nulls.
+    """
+
+    image: bytes
+    strips: Mapping[int, bytes]
+    validity: pa.Buffer | None = None
+
+
+_Piece = _Fixed | Sequence[pa.Array]
+
+
+def binary_rows(
+    batch: pa.RecordBatch, columns: Sequence[StagedColumn], before: int | None
+) -> memoryview:
+    """Return rows for COPY between `HEAD` and `TAIL`, with the row's number first if it has one.
+
+    Args:
+        batch: Rows with the stream's columns, at least one.
+        columns: Columns of the staging table.
+        before: Number of rows sent before; None if rows are not numbered.
+
+    Raises:
+        DestinationError: A text contains a NUL character.
+    """
+    count = batch.num_rows
+    fields = len(columns) + (before is not None)
+    pieces: list[_Piece] = [_Fixed(fields.to_bytes(2, "big"), {})]
+    if before is not None:
+        pieces.append(_fixed(numbers(before, count), 8))
+    for column in columns:
+        array = batch.column(column.source)
+        piece = _piece(array, column)
+        if not isinstance(piece, _Fixed) and column.sql_type != "bytea" and _may_hold_nul(piece[1]):
+            reject_nul(batch, [column])
+        pieces.append(piece)
+    arrays = [array for piece in _joined(pieces) for array in _arrays(piece, count)]
+    nothing = pa.scalar(b"", _BINARY)
+    rows = pc.binary_join_element_wise(
+        *arrays, nothing, null_handling="replace", null_replacement=_NULL
+    )
+    _, offsets, data = rows.buffers()
+    last = pa.Array.from_buffers(pa.int32(), len(rows) + 1, [None, offsets])[-1].as_py()
+    return memoryview(data)[:last]
+
+
+def _piece(array: pa.Array, column: StagedColumn) -> _Piece:
+    kind = column.sql_type
+    if kind in _FIXED:
+        return _FIXED[kind](array)
+    if kind.startswith("numeric"):
+        return _numeric(array)
+    if column.form == "json":
+        array = json_text(array, column.data_type)
+    return _sized(array, b"\x01" if kind == "jsonb" else b"")
+
+
+def _fixed(array: pa.Array, width: int) -> _Fixed:
+    """Return numbers; Arrow has their bytes in the opposite order."""
+    return _Fixed(width.to_bytes(4, "big") + bytes(width), _strips(array, 4), _validity(array))
+
+
+def _strips(array: pa.Array, at: int) -> dict[int, bytes]:
+    width = array.type.bit_width // 8
+    first = array.offset * width
+    values = array.buffers()[1].slice(first, len(array) * width).to_pybytes()
+    return {at + width - 1 - n: values[n::width] for n in range(width)}
+
+
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    if not array.null_count:
+        return None
+    start, skipped = divmod(array.offset, 8)
+    bits = array.buffers()[0].slice(start)
+    if not skipped:
+        return bits
+    length = (len(array) + 7) // 8
+    shifted = int.from_bytes(bits.to_pybytes()[: length + 1], "little") >> skipped
+    return pa.py_buffer((shifted & ((1 << 8 * length) - 1)).to_bytes(length, "little"))
+
+
+def _integer(kind: pa.DataType, array: pa.Array) -> _Fixed:
+    return _fixed(array.cast(kind), kind.bit_width // 8)
+
+
+def _boolean(array: pa.Array) -> _Fixed:
+    return _fixed(array.cast(pa.uint8()), 1)
+
+
+def _since(kind: pa.DataType, epoch: int, array: pa.Array) -> _Fixed:
+    """Return times from PostgreSQL's epoch; the server rejects those that it cannot hold."""
+    lowest = -(1 << kind.bit_width - 1) + epoch + 1
+    counts = pc.max_element_wise(array.cast(kind), pa.scalar(lowest, kind))
+    moved = pc.subtract(counts, pa.scalar(epoch, kind))
+    width = kind.bit_width // 8
+    found = _fixed(moved, width)
+    return _Fixed(found.image, found.strips, _validity(array))
+
+
+def _timestamp(array: pa.Array) -> _Fixed:
+    return _since(pa.int64(), _EPOCH, array.cast(pa.timestamp("us", array.type.tz)))
+
+
+def _interval(kind: pa.DataType, at: int, array: pa.Array) -> _Fixed:
+    """Return an interval with one of its three fields: microseconds, days or months."""
+    strips = _strips(array.cast(kind), at)
+    return _Fixed((16).to_bytes(4, "big") + bytes(16), strips, _validity(array))
+
+
+def _numeric(array: pa.Array) -> _Fixed:
+    found: Digits = numeric_digits(array)
+    size = len(found.groups)
+    head = (8 + 2 * size, size, found.weight, 0, found.scale)
+    image = b"".join(n.to_bytes(4 if not k else 2, "big", signed=True) for k, n in enumerate(head))
+    strips = _strips(found.signs, 8)
+    for number, group in enumerate(found.groups):
+        strips |= _strips(group, 12 + 2 * number)
+    return _Fixed(image + bytes(2 * size), strips, _validity(array))
+
+
+def _sized(array: pa.Array, version: bytes) -> Sequence[pa.Array]:
+    """Return values of any length: their lengths, which encode nulls, and the bytes."""
+    data = array.cast(pa.string()) if not _is_bytes(array.type) else array
+    lengths = pc.binary_length(data).cast(pa.int32())
+    if version:
+        lengths = pc.add(lengths, pa.scalar(len(version), pa.int32()))
+    image = bytes(4) + version
+    sizes = _Fixed(image, _strips(lengths, 0), _validity(lengths))
+    empty = pa.scalar(b"", _BINARY)
+    return _array(sizes, len(array)), pc.fill_null(data.cast(_BINARY), empty)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _may_hold_nul(array: pa.Array) -> bool:
+    """Return whether a text contains a NUL character, or its JSON escape."""
+    _, offsets, data = array.buffers()
+    if data is None:
+        return False
+    ends = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets], offset=array.offset)
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    text = data.slice(first, last - first).to_pybytes()
+    return b"\0" in text or b"\\u0000" in text
+
+
+def _joined(pieces: Sequence[_Piece]) -> Iterator[_Piece]:
+    """Yield the pieces; merge neighbours of a fixed size without nulls."""
+
+    def is_plain(piece: _Piece) -> bool:
+        return isinstance(piece, _Fixed) and piece.validity is None
+
+    for plain, some in groupby(pieces, is_plain):
+        if not plain:
+            yield from some
+            continue
+        image, strips = b"", dict[int, bytes]()
+        for piece in some:
+            if isinstance(piece, _Fixed):
+                strips |= {len(image) + at: strip for at, strip in piece.strips.items()}
+                image += piece.image
+        yield _Fixed(image, strips)
+
+
+def _arrays(piece: _Piece, count: int) -> Sequence[pa.Array]:
+    return [_array(piece, count)] if isinstance(piece, _Fixed) else piece
+
+
+def _array(piece: _Fixed, count: int) -> pa.Array:
+    width = len(piece.image)
+    values = bytearray(piece.image * count)
+    for at, strip in piece.strips.items():
+        values[at::width] = strip
+    buffers = [piece.validity, _offsets(count, width), pa.py_buffer(values)]
+    return pa.Array.from_buffers(_BINARY, count, buffers)
+
+
+@lru_cache(maxsize=64)
+def _offsets(count: int, width: int) -> pa.Buffer:
+    steps = pa.repeat(pa.scalar(width, pa.int32()), count)
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(steps)])
+    return ends.buffers()[1]
+
+
+_FIXED: Mapping[str, Callable[[pa.Array], _Fixed]] = {
+    "smallint": partial(_integer, pa.int16()),
+    "integer": partial(_integer, pa.int32()),
+    "bigint": partial(_integer, pa.int64()),
+    "real": partial(_integer, pa.float32()),
+    "double precision": partial(_integer, pa.float64()),
+    "time without time zone": partial(_integer, pa.int64()),
+    "boolean": _boolean,
+    "date": partial(_since, pa.int32(), _EPOCH_DAYS),
+    "timestamp with time zone": _timestamp,
+    "timestamp without time zone": _timestamp,
+    "interval day to second": partial(_interval, pa.int64(), 4),
+    "interval year to month": partial(_interval, pa.int32(), 16),
+}
+"""Types with values of a fixed size; all others are `numeric`, texts or bytes."""

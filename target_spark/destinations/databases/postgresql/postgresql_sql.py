@@ -1,0 +1,320 @@
+"""PostgreSQL's types and statements, and the view over whole records. Pure."""
+
+# ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import SettingsError, Where
+from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.statements import LEDGER, NAMES, SqlDialect
+from target_spark.tables.documents import DOCUMENT
+from target_spark.tables.legal_names import NameRules, legal_names
+
+if TYPE_CHECKING:
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.tables.evolution import Column
+
+TYPES: Mapping[type[T.DataType], str] = {
+    T.ByteType: "smallint",
+    T.ShortType: "smallint",
+    T.IntegerType: "integer",
+    T.LongType: "bigint",
+    T.FloatType: "real",
+    T.DoubleType: "double precision",
+    T.BooleanType: "boolean",
+    T.BinaryType: "bytea",
+    T.DateType: "date",
+    T.TimestampType: "timestamp with time zone",
+    T.TimestampNTZType: "timestamp without time zone",
+    T.TimeType: "time without time zone",
+    T.DayTimeIntervalType: "interval day to second",
+    T.YearMonthIntervalType: "interval year to month",
+    T.StructType: "jsonb",
+    T.ArrayType: "jsonb",
+    T.MapType: "jsonb",
+    T.VariantType: "jsonb",
+}
+"""Spark types → PostgreSQL types; decimals are `numeric(p,s)`, all others `text`."""
+
+_FLOATS = (T.FloatType, T.DoubleType)
+_ASSIGNABLE = re.compile(
+    r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
+    r"|timestamp|date)(\([\d,]+\))?( with(out)? time zone)?"
+)
+_SPARK: Mapping[str, T.DataType] = {
+    "smallint": T.ShortType(),
+    "integer": T.IntegerType(),
+    "bigint": T.LongType(),
+    "real": T.FloatType(),
+    "double precision": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "bytea": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp with time zone": T.TimestampType(),
+    "timestamp without time zone": T.TimestampNTZType(),
+    "jsonb": T.VariantType(),
+    "text": T.StringType(),
+    "time without time zone": T.TimeType(6),
+    "interval day to second": T.DayTimeIntervalType(),
+    "interval year to month": T.YearMonthIntervalType(),
+}
+
+
+class PostgreSqlSql(SqlDialect):
+    """PostgreSQL's statements."""
+
+    unlogged = "UNLOGGED "
+    impatient = "SET LOCAL lock_timeout = '3s'"
+    has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+    current_schema = "SELECT coalesce(current_schema(), 'public')"
+    stages = (
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+        "WHERE s.nspname = %s AND c.relkind = 'r' AND starts_with(c.relname, %s)"
+    )
+
+    def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:  # noqa: ARG002
+        """See `SqlDialect`."""
+        if isinstance(data_type, T.DecimalType):
+            return f"numeric({data_type.precision},{data_type.scale})"
+        return TYPES.get(type(data_type), "text")
+
+    def form_of(self, data_type: T.DataType) -> str:
+        """See `Sql`."""
+        nested = isinstance(data_type, T.StructType | T.ArrayType | T.MapType)
+        return "json" if nested else "plain"
+
+    def spark_type(self, sql_type: str) -> T.DataType | None:
+        """See `Sql`."""
+        found = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
+        if found:
+            precision, scale = map(int, found.groups())
+            return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
+        return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
+
+    def converted(self, expression: str, staged: str, stored: str) -> str:
+        """See `Sql`."""
+        if staged == stored or _ASSIGNABLE.fullmatch(stored):
+            return expression
+        return f"CAST(CAST({expression} AS text) AS {stored})"
+
+    def as_text(self, expression: str) -> str:
+        """See `Sql`."""
+        return f"CAST({expression} AS text)"
+
+    def create(
+        self,
+        place: TablePlace,
+        columns: Sequence[Column],
+        keys: Sequence[str],
+        comment: str,
+        properties: Mapping[str, str],
+    ) -> list[str]:
+        """See `SqlDialect`."""
+        made = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
+        nullable = {c.name for c in columns if c.nullable}
+        if keys and not nullable & set(keys):
+            made.append(f"PRIMARY KEY ({self.names(keys)})")
+        statements = [f"CREATE TABLE {self.table(place)} ({', '.join(made)}){_with(properties)}"]
+        if comment:
+            statements.append(f"COMMENT ON TABLE {self.table(place)} IS {_literal(comment)}")
+        return [*statements, *(s for c in columns for s in self._comment(place, c))]
+
+    def add(self, place: TablePlace, column: Column) -> list[str]:
+        """See `SqlDialect`."""
+        kind = self.type_of(column.dtype)
+        add = f"ALTER TABLE {self.table(place)} ADD COLUMN {self.name(column.name)} {kind}"
+        return [add, *self._comment(place, column)]
+
+    def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
+        """See `SqlDialect`."""
+        column, kind = self.name(name), self.type_of(data_type)
+        return [
+            f"ALTER TABLE {self.table(place)} ALTER COLUMN {column} TYPE {kind} "
+            f"USING CAST({column} AS {kind})"
+        ]
+
+    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
+        """See `SqlDialect`: drop a primary key with the column; rows stay unique by an index."""
+        table = self.table(place)
+        body = (
+            f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
+            f"conrelid = {_literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
+            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {_literal(name)})]; "
+            f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {_literal(table)} || "
+            "' DROP CONSTRAINT ' || quote_ident(found); END IF; END"
+        )
+        column = self.name(name)
+        return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
+
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
+        """See `SqlDialect`."""
+        nulls = " NULLS NOT DISTINCT" if nullable else ""
+        return f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
+
+    def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
+        """See `SqlDialect`."""
+        return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
+
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:  # noqa: ARG002
+        """See `SqlDialect`."""
+        others = [name for name in rows.values if name not in rows.keys]
+        target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
+        if not others:
+            return f"{target}NOTHING"
+        sets = (f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in others)
+        return f"{target}UPDATE SET {', '.join(sets)}"
+
+    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+        """See `SqlDialect`: compare null keys separately, as indexes and hashes cannot help."""
+        pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
+        delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
+        equal = " AND ".join(
+            f"t.{self.name(key)} = {self._key(rows, key, name)}" for key, name in pairs
+        )
+        if not rows.nullable_keys:
+            return [delete + equal]
+        same = (
+            f"t.{self.name(key)} IS NOT DISTINCT FROM {self._key(rows, key, name)}"
+            for key, name in pairs
+        )
+        null = " OR ".join(f"d.{name} IS NULL" for _, name in pairs)
+        return [delete + equal, f"{delete}({null}) AND {' AND '.join(same)}"]
+
+    def instant(self, text: str) -> str:
+        """See `SqlDialect`."""
+        return f"TIMESTAMPTZ '{text}+00'"
+
+    def view(
+        self,
+        place: TablePlace,
+        request: TableRequest,
+        names: Mapping[str, str],
+        rules: NameRules,
+    ) -> list[str]:
+        """See `SqlDialect`."""
+        own = [name for name in request.struct.names if name != DOCUMENT]
+        fields = [] if request.view is None else [f for f in request.view if f.name not in own]
+        legal = legal_names([*own, *(field.name for field in fields)], rules, {})
+        document = self.name(names[DOCUMENT])
+        values = {name: self.name(names[name]) for name in own}
+        values |= {field.name: _value(document, field.name, field.dataType) for field in fields}
+        columns = ", ".join(
+            f"{value} AS {self.name(legal[name])}" for name, value in values.items()
+        )
+        view = self.table(TablePlace(place.schema, _view_name(place.table)))
+        return [
+            f"DROP VIEW IF EXISTS {view}",
+            f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
+        ]
+
+    def create_ledger(self, schema: str) -> list[str]:
+        """See `SqlDialect`."""
+        ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
+        return [
+            f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
+            "KEY, table_name text NOT NULL, stream text NOT NULL, run text NOT NULL, token text "
+            "NOT NULL, note text NOT NULL, at timestamptz NOT NULL DEFAULT now(), ended boolean "
+            "NOT NULL DEFAULT false, proof text NOT NULL DEFAULT '', UNIQUE (table_name, token))",
+            f"ALTER TABLE {ledger} ADD COLUMN IF NOT EXISTS proof text NOT NULL DEFAULT ''",
+            f"CREATE TABLE IF NOT EXISTS {names} (table_name text NOT NULL, source text NOT NULL, "
+            "column_name text NOT NULL, PRIMARY KEY (table_name, source))",
+        ]
+
+    def proof(self, cursor: Cursor, rows: int) -> str:
+        """See `SqlDialect`: the transaction id of row versions, and the number of added rows."""
+        cursor.execute("SELECT txid_current() %% 4294967296", ())
+        return f"{cursor.fetchone()[0]} {rows}"
+
+    def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
+        """See `SqlDialect`. Changed or restored row versions carry another transaction id."""
+        cursor.execute("SELECT to_regclass(%s)", (self.table(place),))
+        if not proofs or cursor.fetchone()[0] is None:
+            return set()
+        wanted = {token: proof.split() for token, proof in proofs.items()}
+        cursor.execute(
+            f"SELECT xmin::text, count(*) FROM {self.with_arguments(place)} "
+            "WHERE xmin = ANY(%s::text[]::xid[]) GROUP BY 1",
+            ([number for number, _ in wanted.values()],),
+        )
+        found = {number: str(count) for number, count in cursor.fetchall()}
+        return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """See `SqlDialect`."""
+        cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
+
+    def unlock(self, cursor: Cursor, name: str) -> None:
+        """See `SqlDialect`."""
+        cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
+
+    def is_free(self, cursor: Cursor, name: str) -> bool:
+        """See `SqlDialect`."""
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
+        taken = bool(cursor.fetchone()[0])
+        if taken:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
+        return taken
+
+    def _key(self, rows: Rows, key: str, name: str) -> str:
+        return rows.values[key].replace(f"s.{name}", f"d.{name}")
+
+    def _comment(self, place: TablePlace, column: Column) -> list[str]:
+        if not column.comment:
+            return []
+        target = f"{self.table(place)}.{self.name(column.name)}"
+        return [f"COMMENT ON COLUMN {target} IS {_literal(column.comment)}"]
+
+
+def _number(name: str) -> int:
+    """Return the number of an advisory lock."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
+def _literal(text: str) -> str:
+    """Return a text as a literal, safe with any setting of the server."""
+    quoted = text.replace("\0", "").replace("\\", "\\\\").replace("'", "''")
+    return f"E'{quoted}'"
+
+
+def _null(column: Column) -> str:
+    return "" if column.nullable else " NOT NULL"
+
+
+def _with(properties: Mapping[str, str]) -> str:
+    for name, value in properties.items():
+        if not re.fullmatch(r"[a-z_.]+", name) or not re.fullmatch(r"[\w.+-]+", value):
+            raise SettingsError(
+                f"'{name}' is not a storage parameter of PostgreSQL",
+                where=Where(setting="table_properties"),
+            )
+    return f" WITH ({', '.join(f'{n} = {v}' for n, v in properties.items())})" if properties else ""
+
+
+def _view_name(table: str) -> str:
+    """Return the name of a table's view, truncated if it is too long."""
+    return table.encode()[: 63 - len("_view")].decode("utf-8", "ignore") + "_view"
+
+
+def _value(document: str, name: str, data_type: T.DataType) -> str:
+    """Return one property of the record; null if it is not of its type."""
+    text, node = (f"{document} {arrow} {_literal(name)}" for arrow in ("->>", "->"))
+    kind = PostgreSqlSql().type_of(data_type)
+    if kind == "jsonb":
+        return f"nullif({node}, 'null')"
+    if kind == "text":
+        return f"({text})"
+    if kind == "bytea":
+        return f"decode({text}, 'base64')"
+    if isinstance(data_type, _FLOATS):
+        words = f"{text} IN ('NaN', 'Infinity', '-Infinity')"
+        return f"CASE WHEN jsonb_typeof({node}) = 'number' OR {words} THEN ({text})::{kind} END"
+    if isinstance(data_type, T.NumericType):
+        number = f"({text})::numeric::{kind}"
+        return f"CASE WHEN jsonb_typeof({node}) = 'number' THEN {number} END"
+    return f"({text})::{kind}"

@@ -1,0 +1,263 @@
+"""SQL statements that databases share; dialects change the rest.
+
+Every name is quoted. Statements do not contain values, unless a dialect quotes them.
+"""
+
+# ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shared.errors import SettingsError, Where
+from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.tables.evolution import Column
+    from target_spark.tables.legal_names import NameRules
+
+_PART_ROWS = 1 << 40
+LEDGER = "_singer_ledger"
+NAMES = "_singer_columns"
+NULL = "NULL"
+
+
+class SqlDialect:
+    """Statements of standard SQL. Methods that return text return a statement or a part of one."""
+
+    mark = '"'
+    unlogged = ""
+    undoes_ddl = True
+    """Whether tables can be created and altered in a transaction."""
+    impatient = ""
+    """Statement that makes the session wait only shortly for locks on tables."""
+    other_row = ""
+    """Error code of `upsert` if the server rejects the change of a row with another key; the
+    message names the first column of the key."""
+    has_schema = ""
+    current_schema = ""
+    stages = ""
+    """Query for the tables of a schema whose names begin with a prefix."""
+
+    def name(self, name: str) -> str:
+        """Return a quoted name."""
+        return f"{self.mark}{name.replace(self.mark, self.mark * 2)}{self.mark}"
+
+    def names(self, names: Sequence[str]) -> str:
+        """Return quoted names, separated by commas."""
+        return ", ".join(map(self.name, names))
+
+    def table(self, place: TablePlace) -> str:
+        """Return a quoted table name with its schema."""
+        return f"{self.name(place.schema)}.{self.name(place.table)}"
+
+    def with_arguments(self, place: TablePlace) -> str:
+        """Return a table name like `table`, for statements with arguments."""
+        return self.table(place).replace("%", "%%")
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Acquire a lock that the session holds until it ends."""
+        raise NotImplementedError
+
+    def unlock(self, cursor: Cursor, name: str) -> None:
+        """Release a lock."""
+        raise NotImplementedError
+
+    def is_free(self, cursor: Cursor, name: str) -> bool:
+        """Return whether a lock is free, not held by another session."""
+        raise NotImplementedError
+
+    def same_type(self, data_type: DataType, sql_type: str) -> bool:
+        """Return whether values of a Spark type are stored in this type of the database."""
+        return self.type_of(data_type) == sql_type
+
+    def form_of(self, data_type: DataType) -> str:
+        """Return the form in which values are sent: see `StagedColumn`."""
+        raise NotImplementedError
+
+    def spark_type(self, sql_type: str) -> DataType | None:
+        """Return the Spark type of a column's type; None for a type that loading never creates."""
+        raise NotImplementedError
+
+    def converted(self, expression: str, staged: str, stored: str) -> str:
+        """Return the expression that converts a staged value to a column's type."""
+        raise NotImplementedError
+
+    def as_text(self, expression: str) -> str:
+        """Return the expression that converts a staged value to text."""
+        raise NotImplementedError
+
+    def create_schema(self, schema: str) -> str:
+        """Create a schema."""
+        return f"CREATE SCHEMA IF NOT EXISTS {self.name(schema)}"
+
+    def type_of(self, data_type: DataType, key: bool = False, keys: int = 1) -> str:
+        """Return the database's type for values of a Spark type."""
+        raise NotImplementedError
+
+    def create_stage(
+        self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
+    ) -> str:
+        """Create a staging table; `numbered` if its rows have numbers."""
+        kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(columns)]
+        made = ", ".join([f"{ROW} bigint", *kinds] if numbered else kinds)
+        return f"CREATE {self.unlogged}TABLE {self.table(place)} ({made})"
+
+    def drop(self, place: TablePlace) -> str:
+        """Drop a staging table."""
+        return f"DROP TABLE IF EXISTS {self.table(place)}"
+
+    def is_empty(self, place: TablePlace) -> str:
+        """Select one row of a table."""
+        return f"SELECT 1 FROM {self.table(place)} LIMIT 1"
+
+    def create(
+        self,
+        place: TablePlace,
+        columns: Sequence[Column],
+        keys: Sequence[str],
+        comment: str,
+        properties: Mapping[str, str],
+    ) -> list[str]:
+        """Create a table with unique `keys`."""
+        raise NotImplementedError
+
+    def add(self, place: TablePlace, column: Column) -> list[str]:
+        """Add a column."""
+        raise NotImplementedError
+
+    def change_type(self, place: TablePlace, name: str, data_type: DataType) -> list[str]:
+        """Change the type of a column and convert its values."""
+        raise NotImplementedError
+
+    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:
+        """Make a column nullable."""
+        raise NotImplementedError
+
+    def drop_column(self, place: TablePlace, name: str) -> str:
+        """Drop a column."""
+        return f"ALTER TABLE {self.table(place)} DROP COLUMN {self.name(name)}"
+
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
+        """Make rows unique by their keys."""
+        raise NotImplementedError
+
+    def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
+        """Create an index on columns, unless it exists."""
+        raise NotImplementedError
+
+    def append(self, place: TablePlace, rows: Rows, part: str) -> str:
+        """Append all rows of a part."""
+        names, values = self.names(list(rows.values)), ", ".join(rows.values.values())
+        stage = self.table(TablePlace(rows.schema, part))
+        return f"INSERT INTO {self.table(place)} ({names}) SELECT {values} FROM {stage} s"
+
+    def upsert(self, place: TablePlace, rows: Rows) -> str:
+        """Upsert the newest row of each key."""
+        values = ", ".join(rows.values.values())
+        kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
+        return (
+            f"INSERT INTO {self.table(place)} ({self.names(list(rows.values))}) "
+            f"SELECT {values} FROM {self._newest(rows)}{kept} {self.on_conflict(place, rows)}"
+        )
+
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+        """Return the clause for a row whose key exists; never change a row with another key."""
+        raise NotImplementedError
+
+    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+        """Delete the rows whose newest record is marked as deleted."""
+        raise NotImplementedError
+
+    def null_key(self, rows: Rows) -> str:
+        """Select one row with a null in its key."""
+        null = " OR ".join(f"s.{name} IS NULL" for name in rows.staged_keys)
+        return f"SELECT 1 FROM ({self._union(rows, '*')}) s WHERE {null} LIMIT 1"
+
+    def delete_all(self, place: TablePlace) -> str:
+        """Delete all rows; concurrent readers still see them."""
+        return f"DELETE FROM {self.table(place)}"
+
+    def copy(self, place: TablePlace, like: TablePlace) -> str:
+        """Create a table with the columns and indexes of another, if DDL is not transactional."""
+        raise NotImplementedError
+
+    def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
+        """Rename tables, all at once, if DDL is not transactional."""
+        raise NotImplementedError
+
+    def delete_versions(self, place: TablePlace, version: str, below: int) -> str:
+        """Delete rows of older versions."""
+        return f"DELETE FROM {self.table(place)} WHERE {self.name(version)} < {below}"
+
+    def mark_versions(
+        self, place: TablePlace, version: str, below: int, deleted: str, at: str
+    ) -> str:
+        """Mark rows of older versions as deleted."""
+        column = self.name(deleted)
+        return (
+            f"UPDATE {self.table(place)} SET {column} = {self.instant(at)} "
+            f"WHERE {self.name(version)} < {below} AND {column} IS NULL"
+        )
+
+    def instant(self, text: str) -> str:
+        """Return a time in UTC as a literal."""
+        return f"TIMESTAMP '{text}'"
+
+    def view(
+        self,
+        place: TablePlace,  # noqa: ARG002
+        request: TableRequest,
+        names: Mapping[str, str],  # noqa: ARG002
+        rules: NameRules,  # noqa: ARG002
+    ) -> list[str]:
+        """Replace the view with a column for each property.
+
+        Raises:
+            SettingsError: The database does not support it.
+        """
+        raise SettingsError(
+            "this database does not support `generate_view`; PostgreSQL does",
+            where=Where(stream=request.stream, setting="generate_view"),
+        )
+
+    def create_ledger(self, schema: str) -> list[str]:
+        """Create the tables of the ledger and of column names, unless they exist."""
+        raise NotImplementedError
+
+    def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
+        """Return the proof by which rows of the open transaction are found again, or nothing."""
+        return ""
+
+    def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:  # noqa: ARG002
+        """Return the tokens whose rows are all still in a table, unchanged.
+
+        Args:
+            cursor: Cursor of a transaction that locks the table against changes.
+            place: The table.
+            proofs: Token → proof.
+        """
+        return set()
+
+    def marked(self, rows: Rows) -> str:
+        """Select the keys whose newest row is marked as deleted."""
+        keys = ", ".join(f"s.{name}" for name in rows.staged_keys)
+        return f"SELECT {keys} FROM {self._newest(rows)} WHERE s.{rows.deleted} IS NOT NULL"
+
+    def _newest(self, rows: Rows) -> str:
+        keys = ", ".join(rows.staged_keys)
+        newest = f"SELECT max(o) AS o FROM ({self._union(rows, keys)}) k GROUP BY {keys}"
+        return f"({self._union(rows, '*')}) s JOIN ({newest}) w ON s.o = w.o"
+
+    def _union(self, rows: Rows, columns: str) -> str:
+        """Select the rows of all parts, with their order of arrival."""
+        parts = (
+            f"SELECT {'p.*' if columns == '*' else columns}, {n * _PART_ROWS} + {ROW} AS o "
+            f"FROM {self.table(TablePlace(rows.schema, part))} p"
+            for n, part in enumerate(rows.parts)
+        )
+        return " UNION ALL ".join(parts)

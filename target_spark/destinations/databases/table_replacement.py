@@ -1,0 +1,79 @@
+"""Replacement of all rows of a table: readers see the old rows until all new ones are there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from target_spark.destinations.databases.database import TablePlace
+from target_spark.destinations.databases.sink import PREFIX
+from target_spark.destinations.databases.table_work import TableWork
+
+if TYPE_CHECKING:
+    from target_spark.core.load_plans import TableRequest
+
+
+def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
+    """Return work on an empty table with the columns that all requests need.
+
+    It is the table itself if DDL and the new rows are one transaction; otherwise a new one, for
+    `swap_in`.
+
+    Raises:
+        DestinationError: The stream's columns have changed their types during the run, and the
+            settings do not resolve that. All rows are unchanged.
+    """
+    sql, cursor = work.database.sql, work.cursor
+    is_there = work.database.describe(cursor, work.place) is not None
+    conflicts = dict.fromkeys(chain.from_iterable(map(work.conflicting, requests)))
+    if is_there and not conflicts:
+        for request in requests:
+            work.alter(request, work.plan(request))
+        # Readers of an altered table wait for the transaction's end.
+        work.connection.commit()
+    is_keyed = is_there and all(map(work.is_keyed, requests))
+    is_ready = is_keyed and not conflicts
+    if is_there and (is_ready or sql.undoes_ddl):
+        cursor.execute(sql.delete_all(work.place))
+    if is_ready:
+        return work
+    made = work if sql.undoes_ddl else _spare(work, is_keyed)
+    if is_keyed or made is work:
+        made.drop_columns(conflicts)
+    for request in requests:
+        made.alter(request, made.plan(request))
+    for request in requests:
+        made.key(request, made.plan(request))
+    return made
+
+
+def _spare(work: TableWork, is_keyed: bool) -> TableWork:
+    """Return work on a new table, a copy of the current one if that has the right keys."""
+    made = replace(work, place=TablePlace(work.place.schema, swap_names(work)[0]))
+    work.cursor.execute(work.database.sql.drop(made.place))
+    if is_keyed:
+        work.cursor.execute(work.database.sql.copy(made.place, work.place))
+    return made
+
+
+def swap_in(work: TableWork, filled: TableWork) -> None:
+    """Replace the old table by the filled one from `empty_table`.
+
+    The ledger is written afterwards: if that fails, everything is repeated.
+    """
+    if filled.place == work.place:
+        return
+    pairs = [(filled.place, work.place)]
+    if work.database.describe(work.cursor, work.place) is not None:
+        pairs.insert(0, (work.place, TablePlace(work.place.schema, swap_names(work)[1])))
+    work.connection.commit()
+    work.cursor.execute(work.database.sql.rename(pairs))
+
+
+def swap_names(work: TableWork) -> tuple[str, str]:
+    """Return names for the new and the old table, which are removed like staging tables."""
+    digest = hashlib.sha256(work.place.table.encode()).hexdigest()[:15]
+    return f"{PREFIX}{work.ledger.run}_{digest}n", f"{PREFIX}{work.ledger.run}_{digest}o"

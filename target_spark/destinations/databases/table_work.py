@@ -1,0 +1,327 @@
+"""Work on one table over one connection, for all databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import DestinationError
+from shared.maps.record_metadata import DELETED_AT
+from target_spark.core.load_plans import Layout
+from target_spark.destinations.databases.database import (
+    Connection,
+    Cursor,
+    Database,
+    FoundTable,
+    Rows,
+    TablePlace,
+)
+from target_spark.destinations.databases.ledger import Ledger, table_lock
+from target_spark.destinations.databases.staged_columns import StagedColumn, staged_name
+from target_spark.destinations.databases.statements import NULL
+from target_spark.tables.evolution import TableChange, plan_change
+from target_spark.tables.legal_names import NameRules, matched_names
+
+if TYPE_CHECKING:
+    from target_spark.core.load_plans import Part, TableRequest
+    from target_spark.destinations.destination import Flush
+
+_PLAIN = Layout()
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """An existing table and its change.
+
+    Attributes:
+        found: The table; None if there is none.
+        change: The change for the request.
+    """
+
+    found: FoundTable | None
+    change: TableChange
+
+    @property
+    def table(self) -> FoundTable:
+        """The table, which must exist."""
+        return self.found or FoundTable(())
+
+    @property
+    def mapping(self) -> Mapping[str, str]:
+        """Stream's column → table's column."""
+        return self.change.mapping
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """A table, the connection it is reached by, and the rules that hold.
+
+    Attributes:
+        database: Its kind.
+        connection: Of one thread alone.
+        cursor: Of that connection.
+        place: The table.
+        ledger: Of the table.
+        rules: Rules for names.
+        conflicts: What becomes of a column whose type changes: `fail`, `suffix` or `cast`.
+    """
+
+    database: Database
+    connection: Connection
+    cursor: Cursor
+    place: TablePlace
+    ledger: Ledger
+    rules: NameRules
+    conflicts: str
+
+    def lock(self) -> None:
+        """Lock the table against other runs until the connection ends."""
+        self.database.sql.lock(self.cursor, table_lock(self.place))
+
+    def plan(self, request: TableRequest) -> TablePlan:
+        """Return the change of the table for the stream's rows.
+
+        Raises:
+            DestinationError: It cannot hold them.
+        """
+        found = self.database.describe(self.cursor, self.place)
+        known = self.ledger.names(self.cursor)
+        return TablePlan(found, self._change(request, found, known, self.conflicts))
+
+    def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
+        """Change the table as planned; return the plan for the changed table."""
+        for statement in self._changes(request, plan):
+            self.cursor.execute(statement)
+        self.ledger.keep_names(self.cursor, plan.change.renamed)
+        return self.plan(request)
+
+    def conflicting(self, request: TableRequest) -> list[str]:
+        """Return the table's columns that cannot hold the stream's new types."""
+        found = self.database.describe(self.cursor, self.place)
+        if found is None:
+            return []
+        known = self.ledger.names(self.cursor)
+        names = self._names(found, request, known)
+        conflicts = []
+        for field in request.struct:
+            alone = replace(request, struct=T.StructType([field]), keys=(), layout=_PLAIN)
+            column = names[field.name]
+            table = FoundTable(tuple(c for c in found.columns if c.name == column))
+            if table.columns:
+                try:
+                    self._change(alone, table, known, "fail")
+                except DestinationError:
+                    conflicts.append(column)
+        return conflicts
+
+    def is_keyed(self, request: TableRequest) -> bool:
+        """Return whether the table's rows are unique by the keys, or the keys are empty."""
+        found = self.database.describe(self.cursor, self.place) or FoundTable(())
+        names = self._names(found, request, self.ledger.names(self.cursor))
+        keys = frozenset(names[key] for key in keys_of(request))
+        return not keys or keys in found.keys
+
+    def drop_columns(self, columns: Iterable[str]) -> None:
+        """Drop columns with their values."""
+        for column in columns:
+            self.cursor.execute(self.database.sql.drop_column(self.place, column))
+
+    def key(self, request: TableRequest, plan: TablePlan) -> None:
+        """Make the rows unique by the keys, if they are not."""
+        keys = [plan.mapping[key] for key in keys_of(request)]
+        if not keys or frozenset(keys) in plan.table.keys:
+            return
+        nullable = {column.name for column in plan.table.columns if column.nullable}
+        nulls = self.database.null_keys and bool(nullable & set(keys))
+        self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
+
+    def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> None:
+        """Insert the rows of parts into the table, in the open transaction.
+
+        Raises:
+            DestinationError: A part has lost rows, or a key is null although it must not be.
+        """
+        parts = [part for part in parts if part.rows]
+        if not parts:
+            return
+        rows = self._rows(request, plan, tuple(part.url for part in parts))
+        self._check(rows)
+        sql = self.database.sql
+        if rows.keys:
+            for statement in sql.delete_marked(self.place, rows) if rows.deleted else ():
+                self.cursor.execute(statement)
+            self._upsert(rows)
+            return
+        for part in parts:
+            self.cursor.execute(sql.append(self.place, rows, part.url))
+            if self.cursor.rowcount != part.rows:
+                raise DestinationError(
+                    f"a staging table has {self.cursor.rowcount} of {part.rows} rows",
+                    hint="the database was restarted during the run; run again",
+                )
+
+    def _upsert(self, rows: Rows) -> None:
+        sql = self.database.sql
+        try:
+            self.cursor.execute(sql.upsert(self.place, rows))
+        except Exception as error:
+            failure = self.database.failure(error)
+            if failure is None or not failure.code or failure.code != sql.other_row:
+                raise
+            if f"'{rows.keys[0]}'" not in failure.message:
+                raise
+            raise DestinationError(
+                f"a record duplicates the row of another key in a unique index of the table "
+                f"'{self.place.table}' (key: {', '.join(rows.keys)})",
+                hint="drop that index, or set its columns as `key_properties` in 'streams'",
+            ) from error
+
+    def view(self, request: TableRequest, plan: TablePlan) -> None:
+        """Create the view of the request."""
+        sql = self.database.sql
+        for statement in sql.view(self.place, request, plan.mapping, self.rules):
+            self.cursor.execute(statement)
+
+    def drop(self, schema: str, parts: Sequence[str]) -> None:
+        """Remove staging tables."""
+        if self.database.sql.impatient:
+            self.cursor.execute(self.database.sql.impatient)
+        for part in parts:
+            self.cursor.execute(self.database.sql.drop(TablePlace(schema, part)))
+        self.connection.commit()
+
+    def _change(
+        self, request: TableRequest, found: FoundTable | None, known: Mapping[str, str], how: str
+    ) -> TableChange:
+        request = replace(request, struct=stored_struct(request.struct))
+        table = None if found is None else self._struct(found, request, known)
+        return plan_change(table, request, self.rules, how, self.database.can, known)
+
+    def _struct(
+        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+    ) -> T.StructType:
+        """Return the table's columns as Spark types.
+
+        A type that stores several Spark types, or was made by others, counts as the stream's type.
+        """
+        sql = self.database.sql
+        names = self._names(found, request, known)
+        wanted = {names[field.name]: field.dataType for field in request.struct}
+        struct = T.StructType()
+        for column in found.columns:
+            kind = wanted.get(column.name, T.StringType())
+            if not sql.same_type(kind, column.sql_type):
+                kind = sql.spark_type(column.sql_type) or kind
+            metadata = {"default": True} if column.has_default else None
+            struct.add(T.StructField(column.name, kind, column.nullable, metadata))
+        return struct
+
+    def _names(
+        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Return the table's current or future names of the stream's columns."""
+        there = [column.name for column in found.columns]
+        return matched_names(request.struct.names, there, self.rules, known)
+
+    def _changes(self, request: TableRequest, plan: TablePlan) -> Iterator[str]:
+        sql, change = self.database.sql, plan.change
+        if change.create is not None:
+            keys = [plan.mapping[key] for key in keys_of(request)]
+            comment = str(request.schema.get("description") or "")
+            properties = request.layout.properties
+            yield from sql.create(self.place, change.create, keys, comment, properties)
+            if request.layout.cluster_by:
+                columns = [plan.mapping[name] for name in request.layout.cluster_by]
+                yield from sql.index(self.place, columns)
+            return
+        types = {column.name: column.sql_type for column in plan.table.columns}
+        for column in change.add:
+            yield from sql.add(self.place, column)
+        for path, _, new in change.widen:
+            yield from sql.change_type(self.place, path[0], new)
+        for name, new in change.rewrite:
+            yield from sql.change_type(self.place, name, new)
+        for name in change.nullable:
+            yield from sql.drop_not_null(self.place, name, types[name])
+
+    def _rows(self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...]) -> Rows:
+        sql, found = self.database.sql, plan.table
+        stored = {column.name: column.sql_type for column in found.columns}
+        places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
+        values: dict[str, str] = {}
+        is_whole = request.method == "overwrite"
+        given = plan.change.given(request.struct.names)
+        for column in plan.change.projection:
+            if column.source is None or column.how == "null":
+                if is_whole or column.target in given:
+                    values[column.target] = NULL
+                continue
+            expression = f"s.{places[column.source]}"
+            staged = sql.type_of(request.struct[column.source].dataType)
+            if column.how == "text":
+                expression = sql.as_text(expression)
+            else:
+                expression = sql.converted(expression, staged, stored[column.target])
+            values[column.target] = expression
+        keyed = keys_of(request)
+        keys = tuple(plan.mapping[key] for key in keyed)
+        marked = request.hard_delete and DELETED_AT in places and keyed
+        return Rows(
+            parts=parts,
+            schema=self.place.schema,
+            values=values,
+            keys=keys,
+            staged_keys=tuple(places[key] for key in keyed),
+            nullable_keys=frozenset(c.name for c in found.columns if c.nullable) & set(keys),
+            deleted=places[DELETED_AT] if marked else None,
+        )
+
+    def _check(self, rows: Rows) -> None:
+        sql = self.database.sql
+        for part in rows.parts if rows.keys else ():
+            self.cursor.execute(sql.is_empty(TablePlace(rows.schema, part)))
+            if self.cursor.fetchone() is None:
+                raise DestinationError(
+                    "a staging table has lost its rows",
+                    hint="the database was restarted during the run; run again",
+                )
+        if rows.keys and not self.database.null_keys:
+            self.cursor.execute(sql.null_key(rows))
+            if self.cursor.fetchone() is not None:
+                raise DestinationError(
+                    f"a record has a null in its key ({', '.join(rows.keys)})",
+                    hint="this database cannot match null keys; load the stream with 'append-only'",
+                )
+
+
+def keys_of(request: TableRequest) -> tuple[str, ...]:
+    """Return the key columns of the stream; empty if all rows are appended."""
+    return request.keys if request.method != "append-only" else ()
+
+
+def stored_struct(struct: T.StructType) -> T.StructType:
+    """Return the columns as stored in a database: nested values as JSON."""
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    kinds = (T.VariantType() if isinstance(f.dataType, nested) else f.dataType for f in struct)
+    return T.StructType(
+        [T.StructField(f.name, k, f.nullable) for f, k in zip(struct, kinds, strict=True)]
+    )
+
+
+def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColumn, ...]:
+    """Return the columns of staging tables for a stream's rows."""
+    sql = database.sql
+    return tuple(
+        StagedColumn(
+            field.name, sql.type_of(field.dataType), sql.form_of(field.dataType), field.dataType
+        )
+        for field in struct
+    )
+
+
+def staging_tables_of(flushes: Sequence[Flush]) -> list[str]:
+    """Return the staging tables of flushes."""
+    return [part.url for flush in flushes for part in flush.parts]

@@ -1,0 +1,213 @@
+"""The contract of destinations, and their tools.
+
+Executors write the parts that a `TableWrite` describes into a place hidden from readers; the driver
+commits or aborts them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.formats.encodings import Encoding
+from shared.storage.files import NO_OPTIONS, StorageOptions, delete
+from target_spark.core.load_plans import Part, TableName, TableRequest
+from target_spark.replays import Note
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.tables.version_edit import VersionEdit
+
+
+class Sink(Protocol):
+    """Writes a part that is not a file, on executors; picklable, and does not show secrets."""
+
+    def write(self, columns: pa.Schema, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
+        """Write all rows into one new, durable part; write nothing if there are no rows.
+
+        Returns:
+            Rows as in `target_spark.load.load_tasks.RESULTS`: one of the kind `part`.
+
+        Raises:
+            OSError: It failed; a retry may help.
+        """
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """How executors write rows for a table; plain data that is sent to them.
+
+    Attributes:
+        pending: Hidden folder for the parts, or its name in messages.
+        encoding: Encoding of the parts.
+        struct: Columns of the parts.
+        options: Options of the storage.
+        sink: Writes the parts if they are not files.
+        row_number: Name of an added column for the position of each row in its part, or None.
+    """
+
+    pending: str
+    encoding: Encoding
+    struct: StructType
+    options: StorageOptions = NO_OPTIONS
+    sink: Sink | None = None
+    row_number: str | None = None
+
+
+@dataclass(frozen=True)
+class Flush:
+    """The rows of one commit.
+
+    Attributes:
+        stream: Name of the stream.
+        token: Identifies the flush; the same in a repeated commit.
+        write: How its parts were written.
+        request: The request of the stream for its table.
+        parts: All parts, in arrival order; may be empty.
+    """
+
+    stream: str
+    token: str
+    write: TableWrite
+    request: TableRequest
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableId:
+    """The identity of a table, known before anything is read or written.
+
+    Attributes:
+        key: Equal for names of the same table, or of one that may be the same if case is ignored; a
+            path begins with that of its folder.
+        shown: Name of the table in messages.
+        shared: Several streams may add rows to it.
+    """
+
+    key: str
+    shown: str
+    shared: bool = False
+
+
+class Destination(ABC):
+    """One place to load into, for all streams of a run. Methods may be called from any thread.
+
+    `prepare` and `commit` are what every destination needs; the rest has a default.
+
+    Attributes:
+        keeps_notes: `recall` and `keep` work, and it can show that a table still holds what a note
+            says. For destinations that declare `replays`.
+    """
+
+    keeps_notes: bool = False
+
+    def table(self, name: TableName) -> TableId:
+        """Return the table of a name, without I/O. By default, case is ignored."""
+        shown = ".".join(filter(None, (name.schema, name.table)))
+        return TableId(shown.casefold(), shown)
+
+    @abstractmethod
+    def prepare(self, request: TableRequest) -> TableWrite:
+        """Return how executors write the rows of a stream.
+
+        Raises:
+            DestinationError: The table cannot hold them, or the place cannot be written.
+        """
+
+    @abstractmethod
+    def commit(self, flush: Flush) -> None:
+        """Make a flush durable, and visible in one step (with `overwrite`: at `finish`).
+
+        Raises:
+            DestinationError: It failed; nothing of the flush is visible. May be repeated.
+        """
+
+    def abort(self, flush: Flush) -> None:
+        """Remove the parts of a flush that will not be committed; by default, their files."""
+        remove_parts(flush)
+
+    def finish(self, request: TableRequest) -> None:  # noqa: B027
+        """Make the rows of `overwrite` visible, then clean up: the input has ended well.
+
+        For other load methods it is called after STATE for all rows has been emitted.
+        """
+
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        """Apply `edit` to all rows of a table, durably and visible in one step.
+
+        A table that does not exist, or whose rows do not have a version, is unchanged.
+
+        Raises:
+            DestinationError: It failed; nothing has changed. May be repeated.
+        """
+        raise NotImplementedError
+
+    def recall(self, request: TableRequest) -> Note:
+        """Take over the note of an ended run for a stream.
+
+        Returns:
+            The part that the table provably holds, without anything newer; else an empty note.
+
+        Raises:
+            DestinationError: The table cannot be read.
+        """
+        raise NotImplementedError
+
+    def keep(self, request: TableRequest, note: Note) -> None:
+        """Replace the stream's note durably.
+
+        A note may contain a flush that is about to be committed.
+
+        Raises:
+            DestinationError: It cannot be stored.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:  # noqa: B027
+        """Release all notes: the run has ended, successfully or not."""
+
+
+def remove_parts(flush: Flush) -> None:
+    """Delete the part files of a flush that was committed or aborted."""
+    for part in flush.parts:
+        with suppress(OSError):
+            delete(part.url, flush.write.options)
+
+
+class Rewrite(Protocol):
+    """Rewrites files of a table on executors."""
+
+    def __call__(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        write: TableWrite,
+        edit: VersionEdit | None = None,
+    ) -> Mapping[str, int]:
+        """Rewrite the first of each pair to the second with the columns of `write`.
+
+        Returns:
+            New URL → rows. With `edit`, unchanged files are absent, and a file that has become
+            empty is not written.
+
+        Raises:
+            DestinationError: It failed.
+        """
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools of destinations.
+
+    Attributes:
+        spark: Returns the session, waits for it if it still starts.
+        rewrite: Rewrites files on executors.
+    """
+
+    spark: Callable[[], SparkSession]
+    rewrite: Rewrite

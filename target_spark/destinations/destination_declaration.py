@@ -1,0 +1,84 @@
+"""The declaration of a destination: data, read without Spark, Arrow or the destination's code.
+
+The settings' schema and rules, `--about`, the packages of the session and the tables in the
+documentation derive from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shared.spark.packages import Need
+    from target_spark.config import TargetConfig
+    from target_spark.destinations.destination import Destination, Tools
+
+TABLE_SETTINGS = (
+    "partition_by",
+    "cluster_by",
+    "target_file_bytes",
+    "compact",
+    "table_properties",
+    "type_conflicts",
+    "column_names",
+    "denormalized",
+)
+"""Settings of tables that only some destinations use, in the order of the documentation."""
+
+
+@dataclass(frozen=True)
+class Supports:
+    """The capabilities of a destination; `target_spark.testing` checks them.
+
+    Attributes:
+        upsert: `load_method: upsert` replaces rows of the same key.
+        overwrite: `load_method: overwrite` replaces the table at the end of the run.
+        new_columns: A SCHEMA with further properties adds columns to a table.
+        exactly_once: A flush whose commit is repeated has its rows once.
+        replays: It can keep notes, so that replayed records of a killed run are detected.
+        versions: ACTIVATE_VERSION removes or marks rows.
+        views: `generate_view` makes views.
+    """
+
+    upsert: bool = False
+    overwrite: bool = False
+    new_columns: bool = False
+    exactly_once: bool = False
+    replays: bool = False
+    versions: bool = False
+    views: bool = False
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One destination.
+
+    Attributes:
+        format: Value of the setting `format`; a lower-case word.
+        title: What it loads into, for messages and tables.
+        open: Makes the destination; imports its code. Called once in a run.
+        places: Settings of which exactly one must be given: `path`, `catalog`, or the format's name
+            for its own block of settings.
+        supports: What it can do.
+        block: JSON Schema of the destination's own block of settings, which has the format's name;
+            None for none. Mark secrets by `"secret": True`.
+        typed: Turns the block into what `TargetConfig.block` holds; is given defaults, too.
+        uses: Which of `TABLE_SETTINGS` have an effect.
+        ignores: Which of them are accepted without an effect; the rest are rejected.
+        needs: What the Spark session needs: packages, and settings that go with them.
+        notes: Name in `supports` → what limits it, for the documentation.
+    """
+
+    format: str
+    title: str
+    open: Callable[[TargetConfig, Tools], Destination]
+    places: tuple[str, ...] = ("path",)
+    supports: Supports = Supports()
+    block: Mapping[str, Any] | None = None
+    typed: Callable[[Mapping[str, Any]], Any] = dict
+    uses: frozenset[str] = frozenset()
+    ignores: frozenset[str] = frozenset()
+    needs: tuple[Need, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)

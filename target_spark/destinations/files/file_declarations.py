@@ -1,0 +1,25 @@
+"""Declares the formats of files: see `target_spark.destinations.files.file_destination`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from target_spark.destinations.destination_declaration import Declaration, Supports
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+    from target_spark.destinations.destination import Destination, Tools
+
+
+def _open(config: TargetConfig, tools: Tools) -> Destination:
+    from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
+
+    return FileDestination(file_settings(config), tools.rewrite)
+
+
+_SUPPORTS = Supports(overwrite=True, new_columns=True, exactly_once=True, versions=True)
+
+FILE_FORMATS = tuple(
+    Declaration(name, "files", _open, supports=_SUPPORTS)
+    for name in ("parquet", "json", "csv", "orc")
+)

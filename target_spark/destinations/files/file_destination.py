@@ -1,0 +1,295 @@
+"""Files of one format in a flat folder per table: `<path>/[<schema>/]<prefix><stream>/part-…`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.errors import SettingsError, SingerSparkError, Where
+from shared.formats.encodings import FORMATS, Encoding
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
+from target_spark.core.load_plans import TableName, TableRequest
+from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
+from target_spark.destinations.files.stored_columns import (
+    TableSchema,
+    arrow_schema,
+    merge_columns,
+    must_rewrite,
+    read_table_schema,
+)
+from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.folders.local_folder import LocalFolder
+from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import FolderChange, TableFolder, table_path
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+    from target_spark.tables.version_edit import VersionEdit
+
+OVERWRITE = "overwrite"
+_STAMP_END = 10**13
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """The settings of file destinations.
+
+    Attributes:
+        path: Folder or URL of all tables.
+        encoding: Format and compression of the parts.
+        options: Of the storage.
+    """
+
+    path: str
+    encoding: Encoding
+    options: StorageOptions = NO_OPTIONS
+
+    def table(self, name: TableName) -> str:
+        """Return folder of a table."""
+        return table_path(self.path, name)
+
+
+def file_settings(config: TargetConfig) -> FileSettings:
+    """Return the file settings of a configuration.
+
+    Raises:
+        SettingsError: The path is missing, or an option is not supported for files.
+    """
+    if not config.path:
+        raise SettingsError("is required: the folder for the files", where=Where(setting="path"))
+    form = FORMATS[config.format]
+    allowed = form.compressions
+    options = {name.lower(): value for name, value in (config.options or {}).items()}
+    compression = str(options.pop("compression", form.default_compression)).lower()
+    compression = "none" if compression == "uncompressed" else compression
+    if compression not in allowed:
+        raise SettingsError(
+            f"'{compression}' is not one of {', '.join(allowed)}",
+            where=Where(setting="options.compression"),
+        )
+    for name in options:
+        raise SettingsError(
+            f"{config.format} files have the option `compression` only",
+            where=Where(setting=f"options.{name}"),
+        )
+    return FileSettings(
+        path=config.path if "://" in config.path else str(Path(config.path).expanduser()),
+        encoding=Encoding(config.format, compression),
+        options=StorageOptions(config.storage_options),
+    )
+
+
+class FileDestination(Destination):
+    """See `Destination`."""
+
+    def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
+        self._settings = settings
+        self._options = settings.options
+        self._rewrite = rewrite
+        self._run = uuid.uuid4().hex[:12]
+        self._folders: dict[str, TableFolder] = {}
+        self._held: dict[str, list[Flush]] = {}
+        self._names: dict[tuple[str, str], dict[str, str]] = {}
+        self._lock = threading.RLock()
+        self._stamp = 0
+        atexit.register(self._close)
+
+    def table(self, name: TableName) -> TableId:
+        """See `Destination`."""
+        folder = self._settings.table(name)
+        return TableId(folder.casefold(), f"'{shown(folder)}'")
+
+    def prepare(self, request: TableRequest) -> TableWrite:
+        """See `Destination`."""
+        with self._lock:
+            folder = self._folder(request)
+            with writing(folder.table, self._options):
+                known = read_table_schema(folder, self._settings.encoding.format)
+            old = known.struct if known and request.method != OVERWRITE else None
+            columns = merge_columns(old, request.struct, folder.table)
+            return self._write(folder, columns)
+
+    def commit(self, flush: Flush) -> None:
+        """See `Destination`."""
+        with self._lock:
+            if flush.request.method == OVERWRITE:
+                self._hold(flush)
+            else:
+                self._publish(flush.request, [flush])
+
+    def finish(self, request: TableRequest) -> None:
+        """See `Destination`."""
+        stream = request.stream
+        with self._lock:
+            if stream in self._held:
+                self._publish(request, self._held[stream])
+                del self._held[stream]
+            folder = self._folders.pop(stream, None)
+            if folder is not None:
+                folder.close()
+
+    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+        """See `Destination`. With `overwrite` all rows belong to the run."""
+        if request.method == OVERWRITE:
+            return
+        with self._lock:
+            folder = self._folder(request)
+            with folder.locked():
+                there = folder.files()
+                known = read_table_schema(folder, self._settings.encoding.format)
+                names = known.struct.names if known else []
+                if known is not None and there and {TABLE_VERSION, DELETED_AT} <= set(names):
+                    self._edit(folder, there, known, edit)
+
+    def _edit(
+        self, folder: TableFolder, there: Sequence[str], known: TableSchema, edit: VersionEdit
+    ) -> None:
+        write = self._write(folder, known.struct)
+        pending = {self._pending(write): name for name in there}
+        pairs = [(join(folder.table, name), url) for url, name in pending.items()]
+        rows = self._rewrite(pairs, write, edit)
+        add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
+        drop = frozenset(pending[url] for url in rows)
+        if drop and self._wants_schema_part(known, write, bool(add), len(drop) < len(there)):
+            add |= self._schema_part(write)
+        folder.publish(FolderChange(add, drop))
+
+    def _close(self) -> None:
+        """Remove the hidden files of this run when the process ends."""
+        for folder in self._folders.values():
+            with contextlib.suppress(SingerSparkError):
+                folder.close()
+
+    def _folder(self, request: TableRequest) -> TableFolder:
+        stream = request.stream
+        if stream not in self._folders:
+            table = self._settings.table(request.name)
+            path = local_path(table)
+            folder = (
+                RemoteFolder(table, self._run, self._options)
+                if path is None
+                else LocalFolder(path, self._run)
+            )
+            self._folders[stream] = folder.open()
+        return self._folders[stream]
+
+    def _write(self, folder: TableFolder, columns: StructType) -> TableWrite:
+        return TableWrite(folder.pending, self._settings.encoding, columns, folder.options)
+
+    def _hold(self, flush: Flush) -> None:
+        held = self._held.setdefault(flush.stream, [])
+        if flush.token not in {earlier.token for earlier in held}:
+            with writing(flush.write.pending, self._options):
+                if local_path(flush.write.pending) is not None:
+                    make_durable(flush.write.pending)
+            held.append(flush)
+
+    def _publish(self, request: TableRequest, flushes: Sequence[Flush]) -> None:
+        """Make flushes visible together; with `overwrite`, replace everything before."""
+        folder = self._folder(request)
+        overwrite = request.method == OVERWRITE
+        with folder.locked():
+            there = folder.files()
+            known = read_table_schema(folder, self._settings.encoding.format)
+            old = None if overwrite else known
+            columns = old.struct if old else None
+            for flush in flushes:
+                columns = merge_columns(columns, flush.write.struct, folder.table)
+            if columns is None:
+                return
+            write = self._write(folder, columns)
+            drop = frozenset(there) if overwrite else frozenset[str]()
+            add = {} if old is None else self._renewed(folder, there, old.struct, write)
+            drop |= {name for name in there if add}
+            for flush in flushes:
+                add |= self._fitting(flush, write, frozenset(there))
+            kept = frozenset(there) - drop
+            if self._wants_schema_part(old, write, bool(add), bool(kept)):
+                add |= self._schema_part(write)
+            table = TableSchema(self._settings.encoding.format, columns)
+            side = None if old == table and folder.side() else table.to_bytes()
+            folder.publish(FolderChange(add, drop, side))
+
+    def _renewed(
+        self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite
+    ) -> dict[str, str]:
+        """Rewrite the table's files if they cannot be read with the new columns; return them."""
+        if not names or not must_rewrite(write.encoding.format, old, write.struct):
+            return {}
+        pending = {self._pending(write): name for name in names}
+        pairs = [(join(folder.table, name), url) for url, name in pending.items()]
+        self._rewrite(pairs, write)
+        return self._renamed(pending, write)
+
+    def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
+        """Return names for rewritten files that keep the order of files."""
+        stamp = self._next_stamp()
+        ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
+        return {
+            url: f"{name.partition('.')[0].partition('~')[0]}~{stamp}{ending}"
+            for url, name in pending.items()
+        }
+
+    def _fitting(self, flush: Flush, write: TableWrite, there: frozenset[str]) -> dict[str, str]:
+        """Return the parts of a flush with their names, without those already in the table."""
+        key = flush.stream, flush.token
+        names = self._names.setdefault(key, self._part_names(flush))
+        if names and there.issuperset(names.values()):
+            return {}
+        if not must_rewrite(write.encoding.format, flush.write.struct, write.struct):
+            return names
+        pairs = [(url, self._pending(write)) for url in names]
+        self._rewrite(pairs, write)
+        return {new: names[old] for old, new in pairs}
+
+    def _part_names(self, flush: Flush) -> dict[str, str]:
+        stamp = self._next_stamp()
+        ending = FORMATS[flush.write.encoding.format].extension(flush.write.encoding.compression)
+        return {
+            part.url: f"part-{stamp:013d}-{folder_name(flush.token)}-{number:05d}{ending}"
+            for number, part in enumerate(part for part in flush.parts if part.rows)
+        }
+
+    def _wants_schema_part(
+        self, old: TableSchema | None, write: TableWrite, adds: bool, keeps: bool
+    ) -> bool:
+        """Return whether an empty file must carry the columns: of an empty table, or new ones."""
+        if write.encoding.format == "json":
+            return False
+        added = old is not None and old.struct.names != write.struct.names
+        return (not adds and not keeps) or (added and keeps)
+
+    def _schema_part(self, write: TableWrite) -> dict[str, str]:
+        """Return an empty file that sorts first, newest before others: readers use its schema."""
+        known = FORMATS[write.encoding.format]
+        url = self._pending(write)
+        known.write(
+            url,
+            arrow_schema(write.struct, write.encoding.format),
+            (),
+            write.encoding.compression,
+            write.options,
+        )
+        make_durable(url)
+        stamp = _STAMP_END - 1 - self._next_stamp()
+        ending = known.extension(write.encoding.compression)
+        return {url: f"part-{0:013d}-schema-{stamp:013d}{ending}"}
+
+    def _pending(self, write: TableWrite) -> str:
+        ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
+        return join(write.pending, f"{uuid.uuid4().hex}{ending}")
+
+    def _next_stamp(self) -> int:
+        self._stamp = max(self._stamp + 1, int(time.time() * 1000))
+        return self._stamp

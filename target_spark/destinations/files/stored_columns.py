@@ -1,0 +1,160 @@
+"""Schema evolution of file tables: columns in a side file, merged with those of each stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shared.errors import DestinationError
+from shared.formats.encodings import FORMATS
+from shared.storage.files import join, open_random, shown
+from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable
+from shared.types.json_schema import merge_structs, struct_to_arrow
+from target_spark.destinations.files.orc_types import orc_field
+from target_spark.destinations.folders.folder_names import case_collisions
+from target_spark.destinations.folders.table_folder import TableFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_SPARK_VERSION = b"org.apache.spark.version"
+_ORIGIN = "target-spark"
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The content of a table's side file: its format and exact columns."""
+
+    format: str
+    struct: StructType
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the side file."""
+        content = {"origin": _ORIGIN, "format": self.format, "columns": self.struct.jsonValue()}
+        return json.dumps(content, indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TableSchema:
+        """Return the parsed content of a side file; raise ValueError or KeyError if malformed."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
+        content = json.loads(data)
+        return cls(str(content["format"]), StructType.fromJson(content["columns"]))
+
+
+def read_table_schema(folder: TableFolder, format_name: str) -> TableSchema | None:
+    """Return the columns of an existing table; None if it does not exist yet.
+
+    Raises:
+        DestinationError: The folder does not hold a table of this format.
+    """
+    data = folder.side()
+    if data is None:
+        return _foreign_schema(folder, format_name)
+    try:
+        table = TableSchema.from_bytes(data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unusable(folder, f"its side file cannot be read: {error}") from error
+    if table.format != format_name:
+        raise _unusable(folder, f"it holds {table.format} files and `format` is {format_name}")
+    return table
+
+
+def merge_columns(old: StructType | None, new: StructType, path: str) -> StructType:
+    """Return the columns that hold rows of both: old ones, then new ones, with widened types.
+
+    All are nullable, as in every table that Spark writes.
+
+    Raises:
+        DestinationError: Types cannot be widened, or names differ only in case.
+    """
+    merged: StructType = as_nullable(new if old is None else merge_structs(old, new))
+    for names in case_collisions(merged.names):
+        raise DestinationError(
+            f"columns {', '.join(map(repr, names))} of '{shown(path)}' differ only in case",
+            hint="rename or deselect one of them; most readers ignore case",
+        )
+    if not merged.names:
+        raise DestinationError(f"the table '{shown(path)}' would have no columns")
+    return merged
+
+
+def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:
+    """Return whether files with the old columns cannot be read together with files of the new ones.
+
+    Parquet carries types, and readers fill missing columns if the file that sorts first has them.
+    For ORC, Spark looks at any file. CSV carries a header without types; JSON needs neither.
+    """
+    if format_name == "json":
+        return False
+    if format_name in {"csv", "orc"} and old.names != new.names:
+        return True
+    if format_name == "csv":
+        return False
+    kinds = {field.name: field.type for field in struct_to_arrow(new)}
+    return any(kinds[field.name] != field.type for field in struct_to_arrow(old))
+
+
+def arrow_schema(struct: StructType, format_name: str = "parquet") -> pa.Schema:
+    """Return the Arrow schema of the files; with its metadata Spark reads the same types.
+
+    A Parquet footer also names a Spark version: readers then read old dates unchanged.
+    """
+    import pyspark  # noqa: PLC0415
+
+    if format_name == "orc":
+        return pa.schema([orc_field(field) for field in struct])
+    schema = struct_to_arrow(struct)
+    version = {_SPARK_VERSION: pyspark.__version__.encode()}
+    return schema.with_metadata({**(schema.metadata or {}), **version})
+
+
+def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None:
+    """Return the union of the columns in the files of a table written by other programs."""
+    names = folder.files()
+    if not names:
+        return None
+    known = FORMATS[format_name]
+    endings = {known.extension(compression) for compression in known.compressions}
+    for name in names:
+        if not any(name.endswith(ending) for ending in endings):
+            raise _unusable(folder, f"'{name}' in it is not a {format_name} file")
+    if format_name not in {"parquet", "orc"}:
+        raise _unusable(folder, f"its {format_name} files were not written by target-spark")
+    structs = list(_footers(folder, names, format_name))
+    union = structs[0]
+    for struct in structs[1:]:
+        union = merge_columns(union, struct, folder.table)
+    if any(must_rewrite(format_name, struct, union) for struct in structs):
+        raise _unusable(folder, "its files have different types for the same column")
+    return TableSchema(format_name, union)
+
+
+def _footers(folder: TableFolder, names: tuple[str, ...], format_name: str) -> Iterator[StructType]:
+    from pyarrow import orc, parquet  # noqa: PLC0415
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    for name in names:
+        try:
+            with open_random(join(folder.table, name), folder.options) as source:
+                schema: Any = (
+                    parquet.read_schema(source)
+                    if format_name == "parquet"
+                    else orc.ORCFile(source).schema
+                )
+        except (OSError, pa.ArrowException) as error:
+            raise _unusable(folder, f"'{name}' in it cannot be read: {error}") from error
+        own = (schema.metadata or {}).get(SPARK_ROW_METADATA)
+        yield StructType.fromJson(json.loads(own)) if own else from_arrow_schema(schema)
+
+
+def _unusable(folder: TableFolder, why: str) -> DestinationError:
+    return DestinationError(
+        f"the folder '{shown(folder.table)}' cannot be written to: {why}",
+        hint="set another `path` or `table_prefix`, or move the folder away",
+    )

@@ -1,0 +1,209 @@
+"""Table folders on a local disk: every change is one step for readers, and durable.
+
+A single new file is renamed into the folder. Any larger change builds a complete new folder of
+hard links beside the old one and exchanges the two, so that a listing shows all or nothing, while
+paths that a reader already holds stay valid.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shared.storage.files import NO_OPTIONS, make_durable
+from target_spark.destinations.folders.exchange import exchange
+from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.table_folder import (
+    SIDE_FILE,
+    FolderChange,
+    TableFolder,
+    visible,
+)
+
+GRACE_SECONDS = 0.2
+"""How long a replaced folder is kept for readers that have already listed it."""
+
+
+class LocalFolder:
+    """See `TableFolder`. Hidden siblings of the table `t`: `.t.lock` and `.t.run-<run>/`."""
+
+    options = NO_OPTIONS
+
+    def __init__(self, table: str, run: str) -> None:
+        self.table = os.path.realpath(table)
+        self._path = Path(self.table)
+        self._beside = self._path.parent / f".{self._path.name}"
+        self._run = Path(f"{self._beside}.run-{run}")
+        self.pending = str(self._run / "pending")
+        self._alive: int | None = None
+        self._retired: list[tuple[Path, float]] = []
+        self._serial = 0
+
+    def open(self) -> LocalFolder:
+        """Create this run's hidden folder and remove those of dead runs.
+
+        Raises:
+            DestinationError: The folder cannot be written.
+        """
+        with writing(self.table):
+            make_folders(self._path.parent)
+            if self._path.exists() and not self._path.is_dir():
+                raise NotADirectoryError(20, os.strerror(20), self.table)
+            with self._lock():
+                self._recover()
+                Path(self.pending).mkdir(parents=True)
+                self._alive = os.open(self._run / "alive", os.O_CREAT | os.O_RDWR, 0o644)
+                fcntl.flock(self._alive, fcntl.LOCK_EX)
+        return self
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the table against other target processes; wait for them."""
+        with writing(self.table), self._lock():
+            yield
+
+    def files(self) -> tuple[str, ...]:
+        """Return the names of all visible files, sorted; empty if there is not a folder yet."""
+        try:
+            return tuple(sorted(name for name in os.listdir(self.table) if visible(name)))  # noqa: PTH208
+        except FileNotFoundError:
+            return ()
+
+    def side(self) -> bytes | None:
+        """Return the content of the side file; None if there is none."""
+        try:
+            return (self._path / SIDE_FILE).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def publish(self, change: FolderChange) -> None:
+        """Apply a change in one step.
+
+        Raises:
+            DestinationError: The disk failed; nothing has changed for readers.
+        """
+        with writing(self.table):
+            self._remove_retired()
+            one_file = len(change.add) == 1 and not change.drop and change.side is None
+            if one_file and self._path.exists():
+                [(pending, name)] = change.add.items()
+                Path(pending).rename(self._path / name)
+                make_durable(self.table)
+            elif change.add or change.drop or change.side is not None:
+                self._put(self._built(change))
+                for pending in change.add:
+                    Path(pending).unlink()
+
+    def swap(self, replacement: TableFolder) -> None:
+        """Replace the table by another folder; remove the old one."""
+        with writing(self.table):
+            make_durable(replacement.table)
+            self._put(Path(replacement.table))
+
+    def close(self) -> None:
+        """Remove the hidden folder of this run."""
+        with writing(self.table):
+            self._remove_retired()
+        shutil.rmtree(self._run, ignore_errors=True)
+        if self._alive is not None:
+            os.close(self._alive)
+            self._alive = None
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        descriptor = os.open(f"{self._beside}.lock", os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _built(self, change: FolderChange) -> Path:
+        """Return a complete folder of hard links with the change applied, beside the table."""
+        self._serial += 1
+        target = self._run / f"next-{self._serial}"
+        target.mkdir()
+        if self._path.exists():
+            link_tree(self._path, target, change.drop)
+        for pending, name in change.add.items():
+            os.link(pending, target / name)
+        if change.side is not None:
+            (target / SIDE_FILE).unlink(missing_ok=True)
+            (target / SIDE_FILE).write_bytes(change.side)
+            make_durable(str(target / SIDE_FILE))
+        make_durable(str(target))
+        return target
+
+    def _put(self, complete: Path) -> None:
+        """Replace the table by a complete folder, in one step."""
+        self._serial += 1
+        spare = self._run / f"old-{self._serial}"
+        if self._path.exists():
+            exchange(str(complete), self.table, str(spare))
+            self._retired.append((spare, time.monotonic()))
+        else:
+            complete.rename(self._path)
+        make_durable(str(self._path.parent))
+        make_durable(str(self._run))
+
+    def _remove_retired(self) -> None:
+        while self._retired:
+            folder, since = self._retired.pop()
+            time.sleep(max(0.0, since + GRACE_SECONDS - time.monotonic()))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _recover(self) -> None:
+        """Remove the folders of dead runs; first restore a table lost between two renames."""
+        for run in self._path.parent.glob(f"{_literal(self._beside.name)}.run-*"):
+            if not _dead(run):
+                continue
+            spares = sorted(run.glob("old-*"), key=lambda spare: int(spare.name[4:]))
+            if spares and not self._path.exists():
+                spares[-1].rename(self._path)
+            shutil.rmtree(run, ignore_errors=True)
+
+
+def make_folders(path: Path) -> None:
+    """Create a folder and its missing parents, each one durable."""
+    if path.is_dir():
+        return
+    make_folders(path.parent)
+    path.mkdir(exist_ok=True)
+    make_durable(str(path.parent))
+
+
+def link_tree(source: Path, target: Path, drop: frozenset[str] = frozenset()) -> None:
+    """Fill `target` with hard links to everything in `source` except the names in `drop`."""
+    for entry in os.scandir(source):
+        if entry.is_dir(follow_symlinks=False):
+            (target / entry.name).mkdir()
+            link_tree(Path(entry.path), target / entry.name)
+            make_durable(str(target / entry.name))
+        elif entry.name not in drop:
+            os.link(entry.path, target / entry.name, follow_symlinks=False)
+    shutil.copystat(source, target)
+
+
+def _dead(run: Path) -> bool:
+    """Return whether a run is dead: a living run holds a lock in its folder."""
+    try:
+        descriptor = os.open(run / "alive", os.O_RDWR)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

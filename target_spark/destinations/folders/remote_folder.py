@@ -1,0 +1,112 @@
+"""Table folders on object stores and other fsspec systems: each file appears in one step.
+
+Folders cannot be renamed there, so a flush of several files appears file by file. The side file
+is written first: readers never find columns that it does not list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from shared.storage.files import NO_OPTIONS, StorageOptions, join, remote
+from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.table_folder import (
+    SIDE_FILE,
+    FolderChange,
+    TableFolder,
+    visible,
+)
+
+
+class RemoteFolder:
+    """See `TableFolder`. The hidden folder of a run is `.<table>.run-<run>/` beside the table."""
+
+    def __init__(self, table: str, run: str, options: StorageOptions = NO_OPTIONS) -> None:
+        self.table = table
+        self.options = options
+        parent, _, name = table.rstrip("/").rpartition("/")
+        self._run = join(parent, f".{name}.run-{run}")
+        self.pending = join(self._run, "pending")
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        return remote(self.table, self.options)
+
+    def open(self) -> RemoteFolder:
+        """Check that the file system of the URL can be used.
+
+        Raises:
+            DestinationError: It cannot be used.
+        """
+        with writing(self.table, self.options):
+            _ = self._place
+        return self
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Do nothing: object stores do not have a common lock."""
+        with writing(self.table, self.options):
+            yield
+
+    def files(self) -> tuple[str, ...]:
+        """Return the names of all visible files, sorted."""
+        filesystem, path = self._place
+        filesystem.invalidate_cache(path)
+        try:
+            found = filesystem.ls(path, detail=False)
+        except FileNotFoundError:
+            return ()
+        names = (name.rstrip("/").rpartition("/")[2] for name in found)
+        return tuple(sorted(name for name in names if visible(name)))
+
+    def side(self) -> bytes | None:
+        """Return the content of the side file; None if there is none."""
+        filesystem, path = self._place
+        filesystem.invalidate_cache(path)
+        try:
+            return bytes(filesystem.cat_file(join(path, SIDE_FILE)))
+        except FileNotFoundError:
+            return None
+
+    def publish(self, change: FolderChange) -> None:
+        """Write the side file, copy every file, then remove the files that they replace.
+
+        May be repeated after a failure: files are removed only after all others are there.
+
+        Raises:
+            DestinationError: The storage failed; some of the files may be visible.
+        """
+        filesystem, path = self._place
+        with writing(self.table, self.options):
+            if change.side is not None:
+                filesystem.makedirs(path, exist_ok=True)
+                filesystem.pipe_file(join(path, SIDE_FILE), change.side)
+            moves = {filesystem._strip_protocol(p): join(path, n) for p, n in change.add.items()}
+            for pending, place in moves.items():
+                filesystem.cp_file(pending, place)
+            for gone in (*(join(path, name) for name in change.drop), *moves):
+                _remove(filesystem, gone)
+            filesystem.invalidate_cache(path)
+
+    def swap(self, replacement: TableFolder) -> None:
+        """Move the replacement's files in, then remove the earlier files."""
+        old = frozenset(self.files())
+        names = replacement.files()
+        add = {join(replacement.table, name): name for name in names}
+        self.publish(FolderChange(add, old - set(names), replacement.side()))
+
+    def close(self) -> None:
+        """Remove the hidden folder of this run."""
+        filesystem, _ = self._place
+        inside = filesystem._strip_protocol(self._run)
+        with writing(self.table, self.options):
+            if filesystem.exists(inside):
+                filesystem.rm(inside, recursive=True)
+
+
+def _remove(filesystem: Any, path: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.rm_file(path)

@@ -1,0 +1,212 @@
+"""Parts that become files of a Delta table unchanged, by the package `deltalake`.
+
+Spark would read and write them once more. Only for tables on a local disk whose protocol does not
+require features that these files lack.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from shared.storage.files import local_path, make_durable
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from target_spark.core.load_plans import Part
+    from target_spark.destinations.lakes.lake_format import LakeTable
+    from target_spark.tables.table_changes import TableChange
+
+_FEATURE = "delta.feature."
+_KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+_PLAIN_WRITER, _FEATURE_WRITER = 2, 7
+_INDEXED = 32
+_LONGEST_TEXT = 64
+
+
+def can_register(
+    folder: str | None, now: LakeTable, change: TableChange, struct: StructType
+) -> bool:
+    """Return whether parts with the columns `struct` can become files of the table unchanged.
+
+    Args:
+        folder: Folder of the table.
+        now: The table.
+        change: The projection of rows.
+        struct: Columns of the parts.
+    """
+    if folder is None or local_path(folder) is None or find_spec("deltalake") is None:
+        return False
+    if unquote(folder) != folder:  # the package takes %3A in a path for the character it stands for
+        return False
+    return not now.partitions and _plain_protocol(now.properties) and _same_columns(change, struct)
+
+
+def register(
+    folder: str,
+    parts: Sequence[Part],
+    now: LakeTable,
+    metadata: str,
+    transaction: tuple[str, int] | None,
+) -> bool:
+    """Link parts into the table's folder and commit them.
+
+    Args:
+        folder: Folder of the table.
+        parts: Parts on the same disk.
+        now: The table.
+        metadata: Metadata of the commit.
+        transaction: Application and version, if the commit has them.
+
+    Returns:
+        True if the table has them now, or already has this transaction. False if nothing was done:
+        the files lie on another disk, or have a null in a NOT NULL column, or the package does not
+        support the table's protocol.
+
+    Raises:
+        deltalake.exceptions.DeltaError: The commit failed.
+    """
+    from deltalake import (  # noqa: PLC0415
+        CommitProperties,
+        DeltaTable,
+        PostCommitHookProperties,
+        Transaction,
+    )
+    from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
+    from deltalake.transaction import AddAction  # noqa: PLC0415
+
+    strict = {field.name for field in now.struct if not field.nullable}
+    found = [(part, file_stats(part.url)) for part in parts]
+    if any(stats["nullCount"].get(name) != 0 for _, stats in found for name in strict):
+        return False
+    table = Path(local_path(folder) or folder)
+    opened = DeltaTable(str(table))
+    if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
+        return True
+    names: list[str] = []
+    before = opened.version()
+    try:
+        for number, (part, _) in enumerate(found):
+            names.append(f"part-{number:05d}-{uuid.uuid4()}.parquet")
+            os.link(local_path(part.url) or part.url, table / names[-1])
+        make_durable(str(table))
+        at = int(time.time() * 1000)
+        actions = [
+            AddAction(name, part.size, {}, at, True, json.dumps(stats))
+            for name, (part, stats) in zip(names, found, strict=True)
+        ]
+        opened.create_write_transaction(
+            actions,  # type: ignore[arg-type]
+            "append",
+            opened.schema(),
+            [],
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": metadata},
+                app_transactions=[Transaction(*transaction, at)] if transaction else None,
+            ),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        )
+    except BaseException as error:
+        if _is_committed(table, before, names):
+            return True  # What has failed comes after a commit: a checkpoint.
+        _unlink(table, names)
+        if isinstance(error, OSError | DeltaProtocolError):
+            return False
+        raise
+    return True
+
+
+def file_stats(url: str) -> dict[str, Any]:
+    """Return Delta's statistics of a Parquet file: rows; bounds and nulls of the first columns."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    footer = parquet.read_metadata(local_path(url) or url)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    stats: dict[str, Any] = {"numRecords": footer.num_rows}
+    stats |= {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    for number in range(footer.num_columns):
+        column = footer.schema.column(number)
+        if column.path != column.name:
+            continue
+        chunks = [group.column(number).statistics for group in groups]
+        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
+            continue
+        stats["nullCount"][column.name] = sum(chunk.null_count for chunk in chunks)
+        bounds = _bounds([chunk for chunk in chunks if chunk.num_values])
+        if bounds is not None and number < _INDEXED:
+            stats["minValues"][column.name], stats["maxValues"][column.name] = bounds
+    return stats
+
+
+def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
+    if not chunks or not all(chunk.has_min_max for chunk in chunks):
+        return None
+    try:
+        first = _written(min(chunk.min for chunk in chunks))
+        last = _written(max(chunk.max for chunk in chunks))
+    except (OverflowError, ValueError):
+        return None  # Python has no date before year 1 or after 9999; Parquet and Spark do.
+    return None if first is None or last is None else (first, last)
+
+
+def _written(value: Any) -> int | str | None:
+    """Return a bound as Delta writes it; None for types whose bounds are omitted."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text}Z" if value.tzinfo is not None else text
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    return value if isinstance(value, int) else None
+
+
+def _plain_protocol(properties: Mapping[str, str]) -> bool:
+    if any(name.startswith("delta.constraints.") for name in properties):
+        return False
+    version = int(properties.get("delta.minWriterVersion", "99"))
+    if version == _FEATURE_WRITER:
+        features = {name[len(_FEATURE) :] for name in properties if name.startswith(_FEATURE)}
+        return features <= _KNOWN_FEATURES
+    return version <= _PLAIN_WRITER
+
+
+def _same_columns(change: TableChange, struct: StructType) -> bool:
+    """Return whether the parts have the table's names and types; variants are text in parts."""
+    from shared.types.spark_conform import loose  # noqa: PLC0415
+
+    given = {item.source: item for item in change.projection if item.source is not None}
+    return given.keys() == set(struct.names) and all(
+        item.how == "as is"
+        and item.target == name
+        and not item.names
+        and loose(item.dtype) == loose(struct[name].dataType)
+        and "variant" not in item.dtype.simpleString()
+        for name, item in given.items()
+    )
+
+
+def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
+    """Return whether the log names the files in a commit after version `before`."""
+    name = names[0].encode() if names else None
+    log = table / "_delta_log"
+    later = (path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > before)
+    return name is not None and any(name in path.read_bytes() for path in later)
+
+
+def _unlink(table: Path, names: Sequence[str]) -> None:
+    for name in names:
+        with suppress(OSError):
+            (table / name).unlink()

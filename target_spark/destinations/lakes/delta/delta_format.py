@@ -1,0 +1,342 @@
+"""Delta tables, by path or in a catalog."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.storage.files import join, local_path, shown
+from shared.storage.s3a import SCHEMES
+from shared.types.record_text import quoted as column_name
+from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.lakes.column_ddl import column_sql, properties_sql
+from target_spark.destinations.lakes.commit_marks import Mark, read_mark
+from target_spark.destinations.lakes.conflicts import LostCommit
+from target_spark.destinations.lakes.delta.delta_ddl import (
+    FORBIDDEN,
+    NAMES_PROPERTY,
+    additions,
+    alterations,
+    delta_storable,
+    delta_widens,
+    fits,
+    names_property,
+    needed_properties,
+    table_clauses,
+)
+from target_spark.destinations.lakes.delta.delta_files import can_register, register
+from target_spark.destinations.lakes.lake_destination import LakeDestination
+from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.merge import quoted
+from target_spark.destinations.lakes.table_lock import one_writer
+from target_spark.destinations.lakes.table_sessions import configured, storage_conf
+from target_spark.tables.evolution import Capabilities, TableChange
+from target_spark.tables.legal_names import NameRules, legal_table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from target_spark.config import TargetConfig
+    from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.destinations.destination import Flush
+
+_log = logging.getLogger(__name__)
+_ONE_PROGRAM = "Delta tables on S3 are not locked: let only one program at a time write to a table"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_APP = "spark.databricks.delta.write.txnAppId"
+_VERSION = "spark.databricks.delta.write.txnVersion"
+_NOT_THERE = re.compile(
+    r"PATH_NOT_FOUND|PATH_DOES_NOT_EXIST|TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND"
+    r"|DELTA_MISSING_DELTA_TABLE|SCHEMA_NOT_FOUND|NoSuchTableException|NoSuchNamespaceException"
+)
+
+
+def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
+    """Return the destination for Delta tables."""
+    if config.catalog is None and config.path.startswith(SCHEMES):
+        stores = any(name.startswith("spark.delta.logStore.") for name in config.spark.conf)
+        if not stores:
+            _log.warning(_ONE_PROGRAM)
+    return LakeDestination(DeltaFormat(config), config, spark)
+
+
+class DeltaFormat(LakeFormat):
+    """See `LakeFormat`.
+
+    Exactly once: a commit carries the run as Delta's application identifier and the number of
+    the flush as its version, so that Delta itself rejects it a second time. On a local disk, a
+    rename could replace another program's commit; so one program writes at a time.
+    """
+
+    conflicts = re.compile(
+        r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_METADATA_CHANGED|MetadataChangedException"
+        r"|DELTA_PROTOCOL_CHANGED|ProtocolChangedException|CommitConflict|CommitFailedException"
+        r"|DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS|DELTA_TABLE_ALREADY_EXISTS"
+        r"|FileAlreadyExistsException|CommitFailedError"
+    )
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._path = config.path
+        self._catalog = config.catalog
+        self._adopts = config.adopt_files
+        self._written: dict[str, int] = {}
+        self.conf: Mapping[str, str] = storage_conf(config)
+        self.rules = NameRules(
+            style=config.column_names,
+            max_bytes=None,
+            forbidden=FORBIDDEN,
+            reserved=frozenset(),
+            ignore_case=True,
+        )
+        self.can = Capabilities(widen=delta_widens)
+
+    def place(self, name: TableName) -> Place:
+        """See `LakeFormat`."""
+        if self._catalog is not None:
+            inside = (self._legal(part) for part in (name.schema or "default", name.table))
+            parts = (self._catalog, *inside)
+            return Place(quoted(*parts), ".".join(parts))
+        schema = [folder_name(name.schema)] if name.schema else []
+        folder = join(_absolute(self._path), *schema, folder_name(name.table))
+        return Place(quoted("delta", folder), f"'{shown(folder)}'", folder)
+
+    def storable(self, struct: StructType) -> StructType:
+        """See `LakeFormat`."""
+        return delta_storable(struct)
+
+    def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+        """See `LakeFormat`."""
+        try:
+            struct = spark.table(place.table).schema
+        except Exception as error:
+            if _NOT_THERE.search(str(error)):
+                return None
+            raise
+        properties = _properties(spark, place)
+        names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
+        return LakeTable(struct, names, _partitions(spark, place), properties)
+
+    def create(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        """See `LakeFormat`."""
+        with one_writer(place.folder):
+            self._create(spark, place, change, request)
+
+    def _create(
+        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
+    ) -> None:
+        if place.folder is None:
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {place.table.rpartition('.')[0]}")
+        columns = ", ".join(column_sql(column) for column in change.create or ())
+        text = (
+            f"CREATE TABLE IF NOT EXISTS {place.table} ({columns}) {table_clauses(change, request)}"
+        )
+        spark.sql(text)
+
+    def alter(
+        self,
+        spark: SparkSession,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,  # noqa: ARG002
+        mark: Mark,
+    ) -> None:
+        """See `LakeFormat`."""
+        with one_writer(place.folder), self._marked(spark, mark):
+            self._alter(spark, place, change)
+
+    def _alter(self, spark: SparkSession, place: Place, change: TableChange) -> None:
+        new = {**needed_properties(change), **names_property(change)}
+        properties = _properties(spark, place)
+        wanted = {name: text for name, text in new.items() if properties.get(name) != text}
+        if wanted:
+            spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
+        for statement in alterations(change):
+            spark.sql(f"ALTER TABLE {place.table} {statement}")
+
+    def append(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        mark: Mark,
+        base: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """See `LakeFormat`. Delta rejects the transaction of a repeated commit."""
+        with one_writer(place.folder), self._marked(spark, mark):
+            frame.writeTo(place.table).append()
+        self._remember(mark)
+
+    def adopt(
+        self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
+    ) -> bool:
+        """See `LakeFormat`."""
+        folder = place.folder
+        if folder is None or not self._adopts:
+            return False
+        if not can_register(folder, now, change, flush.write.struct):
+            return False
+        conf = self._transaction(mark)
+        transaction = (conf[_APP], int(conf[_VERSION])) if conf else None
+        with one_writer(folder):
+            done = register(folder, flush.parts, now, mark.to_text(), transaction)
+        if done:
+            self._remember(mark)
+        return done
+
+    def execute(
+        self,
+        spark: SparkSession,
+        statement: str,
+        place: Place,
+        mark: Mark,
+    ) -> None:
+        """See `LakeFormat`."""
+        # The parts do not change: reading them twice costs less than keeping them aside.
+        conf = configured(spark, _AS_THEY_ARE)
+        with one_writer(place.folder), conf, self._marked(spark, mark):
+            spark.sql(statement).collect()
+        self._remember(mark)
+
+    def version(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`."""
+        if self.describe(spark, place) is None:
+            return None
+        return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
+
+    def replace(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,
+        mark: Mark,
+        version: str | None = None,
+    ) -> None:
+        """See `LakeFormat`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        with one_writer(place.folder):
+            if self.describe(spark, place) is None:
+                self._create(spark, place, change, request)
+            if version is not None and version != self.version(spark, place):
+                raise LostCommit
+            now = self.describe(spark, place)
+            added = additions(now, change, request)
+            if added is not None:
+                self._alter(spark, place, added)
+            with self._marked(spark, mark):
+                if added is not None or fits(now, change, request):
+                    frame.writeTo(place.table).overwrite(F.lit(True))
+                else:
+                    _replace_all(spark, frame, place, change, request)
+        self._remember(mark)
+
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
+        """See `LakeFormat`."""
+        rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
+        texts = (row[0] for row in rows.select("userMetadata").collect())
+        return tuple(map(read_mark, texts))
+
+    def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
+        """See `LakeFormat`."""
+        layout = request.layout
+        conf = {}
+        if layout.target_file_bytes is not None:
+            size = str(layout.target_file_bytes)
+            conf = {
+                f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
+            }
+        now = self.describe(spark, place)
+        order = ""
+        if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
+            columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
+            order = f" ZORDER BY ({', '.join(columns)})"
+        with one_writer(place.folder), configured(spark, conf):
+            spark.sql(f"OPTIMIZE {place.table}{order}").collect()
+
+    def _legal(self, name: str) -> str:
+        rules = NameRules(
+            style="clean", max_bytes=128, forbidden="", reserved=frozenset(), ignore_case=True
+        )
+        return legal_table_name(name, rules)
+
+    def _marked(self, spark: SparkSession, mark: Mark) -> AbstractContextManager[None]:
+        return configured(spark, {_METADATA: mark.to_text(), **self._transaction(mark)})
+
+    def _transaction(self, mark: Mark) -> dict[str, str]:
+        """Return the transaction options of a commit.
+
+        Delta ignores a commit whose version is not above the last one of its application. That must
+        never happen to a new flush, so an earlier number is written without a transaction.
+        """
+        if mark.token is None:
+            return {}
+        app, number = _application(mark), mark.number
+        if number is None or number < self._written.get(app, -1):
+            return {}
+        return {_APP: app, _VERSION: str(number)}
+
+    def _remember(self, mark: Mark) -> None:
+        if mark.number is not None:
+            app = _application(mark)
+            self._written[app] = max(mark.number, self._written.get(app, -1))
+
+
+_AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
+
+
+def _application(mark: Mark) -> str:
+    digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"target-spark-{mark.run}-{digest}"
+
+
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())
+
+
+def _properties(spark: SparkSession, place: Place) -> dict[str, str]:
+    rows = spark.sql(f"SHOW TBLPROPERTIES {place.table}").collect()
+    return {row[0]: row[1] for row in rows}
+
+
+def _partitions(spark: SparkSession, place: Place) -> tuple[str, ...]:
+    rows = [row[0] for row in spark.sql(f"DESCRIBE TABLE {place.table}").collect()]
+    if "# Partition Information" not in rows:
+        return ()
+    after = rows[rows.index("# Partition Information") + 1 :]
+    end = after.index("") if "" in after else len(after)
+    return tuple(name for name in after[:end] if name != "# col_name")
+
+
+def _replace_all(
+    spark: SparkSession,
+    frame: DataFrame,
+    place: Place,
+    change: TableChange,
+    request: TableRequest,
+) -> None:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    columns = []
+    for column in change.create or ():
+        metadata = {"comment": column.comment} if column.comment else {}
+        columns.append(F.col(column_name(column.name)).alias(column.name, metadata=metadata))
+    view = f"whole_{hashlib.sha256(place.table.encode()).hexdigest()[:16]}"
+    frame.select(*columns).createOrReplaceTempView(view)
+    try:
+        rest = table_clauses(change, request)
+        head = f"CREATE OR REPLACE TABLE {place.table} {rest}"
+        spark.sql(f"{head} AS SELECT * FROM {view}").collect()  # noqa: S608 - quoted
+    finally:
+        spark.catalog.dropTempView(view)

@@ -1,0 +1,185 @@
+"""The rows of a flush as a frame: read from its parts, reduced to one row per key, with key ranges.
+
+`order` is a hidden column that numbers rows in the order of arrival.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shared.types.arrow_types import TEXT_ONLY, mapped
+from shared.types.record_text import quoted
+from target_spark.core.load_plans import Part
+from target_spark.destinations.lakes.merge import MOST_VALUES, KeyRange, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+ORDER = "__arrival"
+_ROWS_IN_PART = 1 << 40
+"""More rows than one part can have."""
+
+
+def frame_of(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
+    """Return all rows of the parts, with the stream's columns; variants are text."""
+    return _read(spark, parts, struct)
+
+
+def ordered_frame(
+    spark: SparkSession, parts: Sequence[Part], struct: StructType, before: int = 0
+) -> DataFrame:
+    """Return a frame like `frame_of`, with the column `ORDER`: bigint, in order of arrival.
+
+    Args:
+        spark: The session.
+        parts: In the order of arrival.
+        struct: The stream's columns.
+        before: Number of parts before these.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    if not parts:
+        return frame_of(spark, parts, struct).withColumn(ORDER, F.lit(0).cast("bigint"))
+    names = (text_literal(part.url.rpartition("/")[2]) for part in parts)
+    rows = ", ".join(f"({name}, {n}L)" for n, name in enumerate(names, before))
+    numbers = spark.sql(f"SELECT * FROM VALUES {rows} AS p(__arrival_file, __arrival_part)")  # noqa: S608
+    frame = _read(spark, parts, struct).select(
+        "*",
+        F.col("_metadata.file_name").alias("__arrival_file"),
+        F.col("_metadata.row_index").alias("__arrival_row"),
+    )
+    position = F.col("__arrival_part") * F.lit(_ROWS_IN_PART) + F.col("__arrival_row")
+    joined = frame.join(F.broadcast(numbers), "__arrival_file").withColumn(ORDER, position)
+    return joined.drop("__arrival_file", "__arrival_part", "__arrival_row")
+
+
+def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
+    """Return an empty frame with the columns, made without a job."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in struct)
+    return spark.range(0).select(*nothing)
+
+
+def newest(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the last row of each key; null is a value like any other.
+
+    Args:
+        frame: A frame with the column `ORDER`, which is kept.
+        keys: Its key columns.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    window = Window.partitionBy(*map(quoted, keys)).orderBy(F.col(ORDER).desc())
+    rank = "__rank"
+    return frame.withColumn(rank, F.row_number().over(window)).where(f"{rank} = 1").drop(rank)
+
+
+def key_ranges(
+    frame: DataFrame, keys: Sequence[str], few: Sequence[str] = ()
+) -> tuple[tuple[KeyRange, ...], bool]:
+    """Return the ranges of the key columns, and whether a key occurs twice; by one Spark job.
+
+    Args:
+        frame: The rows.
+        keys: Its key columns.
+        few: Keys whose single values are needed: the table's partitions.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    types = {field.name: field.dataType for field in frame.schema}
+    count, most = "__count", "__most"
+    grouped = frame.groupBy(*map(quoted, keys)).agg(F.count(F.lit(1)).alias(count))
+    wanted = [F.max(count).alias(most)]
+    for number, key in enumerate(keys):
+        bounds = _plain(F.min(quoted(key)), types[key]), _plain(F.max(quoted(key)), types[key])
+        wanted += [bounds[0].alias(f"first{number}"), bounds[1].alias(f"last{number}")]
+        wanted.append(F.bool_or(F.col(quoted(key)).isNull()).alias(f"null{number}"))
+    [row] = [found.asDict() for found in grouped.agg(*wanted).collect()]
+    ranges = tuple(_range(row, number, key, types[key]) for number, key in enumerate(keys))
+    repeated = (row[most] or 0) > 1
+    return tuple(_with_values(frame, found, few) for found in ranges), repeated
+
+
+def _range(row: Mapping[str, Any], number: int, key: str, dtype: DataType) -> KeyRange:
+    first, last = (_value(row[f"{end}{number}"], dtype) for end in ("first", "last"))
+    return KeyRange(key, first, last, bool(row[f"null{number}"]))
+
+
+def _with_values(frame: DataFrame, found: KeyRange, few: Sequence[str]) -> KeyRange:
+    if found.column not in few or found.first is None:
+        return found
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    column = F.col(quoted(found.column))
+    dtype = frame.schema[found.column].dataType
+    rows = (
+        frame.select(_plain(column, dtype).alias("v")).distinct().limit(MOST_VALUES + 2).collect()
+    )
+    values = tuple(_value(row[0], dtype) for row in rows if row[0] is not None)
+    if len(rows) > MOST_VALUES or None in values:
+        return found
+    return replace(found, values=values)
+
+
+def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    stored = StructType([StructField(f.name, mapped(f.dataType, _as_text)) for f in struct])
+    urls = [_url(part.url) for part in parts]
+    if not urls:
+        return no_rows(spark, stored)
+    return spark.read.schema(stored).parquet(*urls)
+
+
+def _url(url: str) -> str:
+    """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
+    from shared.storage.files import local_path  # noqa: PLC0415
+
+    return url if local_path(url) is None else _escaped(url)
+
+
+def _escaped(path: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
+
+
+def _as_text(dtype: DataType) -> DataType:
+    """Return the type in Parquet parts, where some types are text."""
+    from pyspark.sql.types import StringType  # noqa: PLC0415
+
+    return StringType() if isinstance(dtype, TEXT_ONLY) else dtype
+
+
+def _plain(column: Column, dtype: DataType) -> Column:
+    """Return a value that Python can always hold: timestamps and dates as numbers."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(dtype, T.TimestampType):
+        return F.unix_micros(column)
+    if isinstance(dtype, T.DateType):
+        return F.unix_date(column)
+    exact = (T.IntegralType, T.StringType, T.DecimalType, T.BooleanType)
+    return column if isinstance(dtype, exact) else F.lit(None).cast("string")
+
+
+def _value(value: Any, dtype: DataType) -> Any:
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if value is None:
+        return None
+    try:
+        if isinstance(dtype, T.TimestampType):
+            return dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(
+                microseconds=value
+            )
+        if isinstance(dtype, T.DateType):
+            return dt.date(1970, 1, 1) + dt.timedelta(days=value)
+    except OverflowError:
+        return None
+    return value

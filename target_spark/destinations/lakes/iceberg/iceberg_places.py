@@ -1,0 +1,109 @@
+"""Locations of Iceberg tables: in a catalog of the user, or below a path in our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.errors import DestinationError
+from shared.storage.files import join, local_path, shown
+from target_spark.core.load_plans import TableName
+from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.merge import quoted
+from target_spark.destinations.lakes.table_sessions import storage_conf
+from target_spark.tables.legal_names import NameRules, legal_table_name
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+
+PATH_CATALOG = "singer_iceberg"
+"""Name of the Hadoop catalog whose warehouse is the setting `path`."""
+
+NAMESPACE = "default"
+"""Namespace in a catalog if a schema is not set."""
+
+_HIVE_REFUSES = "types incompatible with the existing columns"
+_HIVE_SETTING = "hive.metastore.disallow.incompatible.col.type.changes"
+_RULES = NameRules(style="clean", max_bytes=128, ignore_case=True)
+
+
+def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
+    """Return the configuration of the catalog in our own session.
+
+    Tables are not cached, as others write to them, too; and tables created from rows keep NOT NULL.
+
+    Args:
+        config: The settings.
+    """
+    name = f"spark.sql.catalog.{config.catalog or PATH_CATALOG}"
+    conf = {f"{name}.cache-enabled": "false", f"{name}.use-nullable-query-schema": "false"}
+    if config.catalog is not None:
+        given = {
+            key: text
+            for key, text in config.spark.conf.items()
+            if key == name or key.startswith(f"{name}.")
+        }
+        return {**given, **conf}
+    made = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
+    made[f"{name}.warehouse"] = _absolute(config.path)
+    return {**storage_conf(config), **made, **conf}
+
+
+def location_of(path: str, catalog: str | None, name: TableName) -> Place:
+    """Return the location of a table.
+
+    Args:
+        path: The setting `path`.
+        catalog: The setting `catalog`, which has precedence.
+        name: Name of the table.
+    """
+    if catalog is not None:
+        inside = (legal_table_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
+        parts = (catalog, *inside)
+        return Place(quoted(*parts), ".".join(parts))
+    folders = [folder_name(part) for part in (name.schema, name.table) if part]
+    folder = join(_absolute(path), *folders)
+    return Place(quoted(PATH_CATALOG, *folders), f"'{shown(folder)}'", folder)
+
+
+def check_empty(folder: str | None) -> None:
+    """Reject a local folder with other content for a new table.
+
+    Raises:
+        DestinationError: The folder has other files, which would not be rows of the table.
+    """
+    path = None if folder is None else local_path(folder)
+    if path is None or not Path(path).is_dir():
+        return
+    found = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
+    if found and "metadata" not in found:
+        raise DestinationError(
+            f"'{path}' is not an Iceberg table: it contains '{found[0]}'",
+            hint="use another path, table_prefix or default_target_schema",
+        )
+
+
+@contextmanager
+def hive_refusals() -> Iterator[None]:
+    """Raise a permanent error for a commit that the Hive metastore always rejects.
+
+    Raises:
+        DestinationError: The metastore compares columns by position, as older formats need it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _HIVE_REFUSES not in str(error):
+            raise
+        raise DestinationError(
+            "the Hive metastore rejects a column of another type in the position of a known one",
+            hint=f"set {_HIVE_SETTING} to false in the metastore's hive-site.xml",
+        ) from error
+
+
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())

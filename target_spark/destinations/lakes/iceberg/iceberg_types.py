@@ -1,0 +1,70 @@
+"""Types of Iceberg, and those that it can widen in place. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shared.types.arrow_types import mapped
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+def iceberg_storable(struct: StructType) -> StructType:
+    """Return the columns with the types that Iceberg stores.
+
+    Small integers become integers; types that Iceberg or its Spark lacks become text.
+    """
+    from pyspark.sql.types import StructField, StructType, VariantType  # noqa: PLC0415
+
+    # A variant inside of others is text already: see `parts`.
+    whole = {f.name: f.dataType for f in struct if isinstance(f.dataType, VariantType)}
+    return StructType(
+        [
+            StructField(
+                f.name, whole.get(f.name) or mapped(f.dataType, _storable), f.nullable, f.metadata
+            )
+            for f in struct
+        ]
+    )
+
+
+def iceberg_widens(old: DataType, new: DataType) -> bool:
+    """Return whether Iceberg can change a column from one type to another without a rewrite."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):
+        return new.scale == old.scale and new.precision >= old.precision
+    small = (T.ByteType, T.ShortType, T.IntegerType)
+    if isinstance(old, small):
+        return isinstance(new, (T.IntegerType, T.LongType))
+    return isinstance(old, T.FloatType) and isinstance(new, T.DoubleType)
+
+
+def needs_version_3(dtypes: list[DataType]) -> bool:
+    """Return whether a type needs version 3 of the format."""
+    from pyspark.sql.types import VariantType  # noqa: PLC0415
+
+    return any(isinstance(dtype, VariantType) for dtype in dtypes)
+
+
+def can_identify(dtype: DataType) -> bool:
+    """Return whether a column of the type may be one of Iceberg's identifier fields."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    others = (
+        T.FloatType, T.DoubleType, T.StructType, T.ArrayType, T.MapType, T.VariantType,
+    )  # fmt: skip
+    return not isinstance(dtype, others)
+
+
+def _storable(dtype: DataType) -> DataType:
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(dtype, (T.ByteType, T.ShortType)):
+        return T.IntegerType()
+    absent = (
+        T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
+        T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType, T.VariantType,
+    )  # fmt: skip
+    return T.StringType() if isinstance(dtype, absent) else dtype

@@ -1,0 +1,180 @@
+"""Files of a batch in, hidden parts of a table out.
+
+One Spark job in which each task reads some files, completes the rows and writes one hidden part,
+all in Arrow. Formats whose text Spark makes take the same readers and writers with a DataFrame
+between them. Only file names and counts come back to the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import DestinationError, Where
+from shared.formats.encodings import FORMATS
+from shared.maps.record_metadata import RecordMetadata, record_schema
+from shared.spark.spark_errors import explain
+from target_spark.core.load_plans import Batch, LoadResult
+from target_spark.destinations.destination import TableWrite
+from target_spark.destinations.files.stored_columns import arrow_schema
+from target_spark.destinations.folders.folder_failures import writing
+from target_spark.load import load_frames, load_tasks, mapped_frames
+from target_spark.load.adoption import adoption
+from target_spark.load.batch_files import BatchFiles
+from target_spark.load.load_results import raise_failure, result_of
+from target_spark.load.read_rows import Piece, ReadPlan
+from target_spark.load.rewrite_tasks import RewritePlan, rewrite
+from target_spark.load.stream_tables import StreamTables
+from target_spark.load.task_plan import plan_tasks
+from target_spark.tables.documents import DOCUMENT
+from target_spark.validation.missing_keys import Key
+from target_spark.validation.schema_check import SlowKeywords
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from target_spark.config import TargetConfig
+    from target_spark.tables.version_edit import VersionEdit
+
+
+class Converter:
+    """Converts batches by Spark jobs; methods may be called from any thread.
+
+    Args:
+        config: The settings.
+        spark: Returns the session, waits for it if it still starts.
+        files: Opens the files.
+        tables: Tables of the run.
+    """
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        spark: Callable[[], SparkSession],
+        files: BatchFiles,
+        tables: StreamTables,
+    ) -> None:
+        self._config = config
+        self._spark = spark
+        self._files = files
+        self._tables = tables
+        self._started_at = time.time()
+        self._slow = SlowKeywords()
+
+    def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
+        """Convert the batch's files into hidden parts.
+
+        Raises:
+            MessageError: A file is missing, damaged or has another format than its label; names it.
+            DestinationError: The parts cannot be written, or the storage of the files fails or
+                does not answer.
+        """
+        adopted = self._adopted(batch, write)
+        if adopted is not None:
+            return adopted
+        tasks = self.tasks(batch)
+        if not tasks:
+            return LoadResult()
+        rows = collected(self.job(batch, write, tasks), Where(stream=batch.source))
+        return result_of(rows, batch)
+
+    def tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
+        """Return what each task of a batch's job reads."""
+        with self._files.readable(batch) as size:
+            cores = os.cpu_count() or 1
+            return plan_tasks(batch.files, size, options=self._files.options, cores=cores)
+
+    def job(
+        self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
+    ) -> DataFrame:
+        """Return the frame whose rows are what the tasks report."""
+        add, making = self._config.add_record_metadata, batch.making
+        metadata = RecordMetadata(
+            received_at=batch.received_at,
+            batched_at=time.time(),
+            sync_started_at=self._started_at,
+            version=batch.version,
+        )
+        read = ReadPlan(
+            tasks=tasks,
+            schema=record_schema((making or batch.stream).schema, add),
+            columns=arrow_schema(write.struct, write.encoding.format),
+            metadata=metadata if add else None,
+            strict=self._config.validate_records,
+            options=self._files.options,
+            rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
+            reject_options=write.options,
+            document=None if self._config.denormalized else DOCUMENT,
+            keys=tuple(Key(name, (name,)) for name in self._tables.keys(batch.stream)),
+        )
+        if read.strict:
+            form = batch.files[0].encoding.format if batch.files else "singer"
+            self._slow.tell(batch.source, read.schema, files=not FORMATS[form].text)
+        numbers = _numbers(self._spark(), len(tasks))
+        if making is not None:
+            return mapped_frames.job(numbers, read, write, making)
+        if load_frames.needs_frame(write):
+            return load_frames.job(numbers, read, write)
+        plan = load_tasks.write_plan(write, read.columns)
+        return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
+
+    def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
+        """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
+        if batch.making is not None:
+            return None
+        keys = self._tables.keys(batch.stream)
+        request = self._tables.request(batch.stream)
+        plan = adoption(self._config, request, write, batch.files, keys)
+        if plan is None:
+            return None
+        with writing(write.pending, write.options):
+            return plan.parts(batch, write)
+
+
+class Rewriter:
+    """Rewrites files of a table on executors; see `Rewrite`.
+
+    Args:
+        spark: Returns the session, waits for it if it still starts.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self._spark = spark
+
+    def __call__(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        write: TableWrite,
+        edit: VersionEdit | None = None,
+    ) -> dict[str, int]:
+        """See `Rewrite`; one task for each file."""
+        columns = arrow_schema(write.struct, write.encoding.format)
+        parts = load_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
+        plan = RewritePlan(tuple(pairs), parts, edit)
+        numbers = _numbers(self._spark(), len(pairs))
+        frame = numbers.mapInArrow(partial(rewrite, plan), load_tasks.RESULTS_DDL)
+        rows = collected(frame, Where())
+        return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
+
+
+def collected(frame: DataFrame, where: Where) -> list[dict[str, Any]]:
+    """Run the job of a frame and return what its tasks report.
+
+    Raises:
+        DestinationError: Spark failed, or a part could not be written.
+        MessageError: A file could not be read.
+    """
+    try:
+        rows = [row.asDict() for row in frame.collect()]
+    except Exception as error:
+        raise explain(error, where, DestinationError) from error
+    raise_failure(rows, where)
+    return rows
+
+
+def _numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Return a frame with one row in each of `count` partitions."""
+    return spark.range(0, count, 1, numPartitions=count)

@@ -1,0 +1,68 @@
+"""Results of tasks on the driver, as results and errors of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shared.errors import MessageError, RecordError, Where
+from shared.storage.files import shown
+from target_spark.core.load_plans import Batch, LoadResult, Part, Reject
+from target_spark.destinations.folders.folder_failures import read_error, write_error
+from target_spark.load.reject_files import MAX_REJECTS
+
+Row = Mapping[str, Any]
+
+
+def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
+    """Return the result of a job, rejected records in the order of their lines."""
+    parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in _of("part", rows))
+    order = {file.url: position for position, file in enumerate(batch.files)}
+    rejects = [Reject(row["url"], row["rows"], row["text"]) for row in _of("reject", rows)]
+    rejects.sort(key=lambda reject: (order.get(reject.file, 0), reject.line))
+    return LoadResult(
+        parts=parts,
+        rows=sum(part.rows for part in parts),
+        rejects=tuple(rejects[:MAX_REJECTS]),
+        rejected=sum(row["rows"] for row in _of("rejected", rows)),
+        reject_files=tuple(row["url"] for row in _of("reject file", rows)),
+    )
+
+
+def raise_failure(rows: Iterable[Row], where: Where) -> None:
+    """Raise the permanent failure of a task, if there is one.
+
+    Raises:
+        DestinationError: A part could not be written, or the storage of a file failed or does not
+            answer; its cause is an OSError.
+        MessageError: A file could not be read.
+    """
+    for row in rows:
+        if row["kind"] == "error":
+            cause = OSError(row["rows"], row["text"])
+            raise write_error(row["url"], cause) from cause
+        if row["kind"] == "unreachable":
+            cause = OSError(row["rows"], row["text"])
+            raise read_error(row["url"], cause, where) from cause
+        if row["kind"] == "unreadable":
+            raise MessageError(
+                f"the file '{shown(row['url'])}' cannot be read: {row['text']}", where=where
+            )
+
+
+def record_error(batch: Batch, result: LoadResult) -> RecordError:
+    """Return the error for the first record that does not fit, with the number of others."""
+    first = result.rejects[0]
+    staged = any(file.url == first.file and file.line_map for file in batch.files)
+    where = Where(
+        stream=batch.source,
+        file=None if staged else shown(first.file),
+        line=first.line,
+    )
+    many = result.rejected > 1
+    hint = f"{result.rejected} records of this batch do not fit" if many else ""
+    return RecordError(first.reason, where=where, hint=hint)
+
+
+def _of(kind: str, rows: Iterable[Row]) -> Iterable[Row]:
+    return (row for row in rows if row["kind"] == kind)

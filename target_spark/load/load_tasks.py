@@ -1,0 +1,233 @@
+"""Executors' work on the files of a batch: read them and write parts, all in Arrow.
+
+Plans are plain data; functions are pickled by reference, so `shared` and `target_spark` must be
+installed where executors run.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.formats.encodings import FORMATS, Encoding
+from shared.storage.files import NO_OPTIONS, StorageOptions, join, make_durable, size_of
+from shared.types.arrow_conform import conform
+from target_spark.load.read_rows import (
+    ReadPlan,
+    StorageTroubleError,
+    UnreadableInputError,
+    read_task,
+)
+from target_spark.load.reject_files import Rejects
+
+if TYPE_CHECKING:
+    from target_spark.destinations.destination import Sink, TableWrite
+
+REJECT_COLUMN = "__reject"
+"""Binary column that carries rejected records through transforms."""
+
+RESULTS = pa.schema(
+    [("kind", pa.string()), ("url", pa.string()), ("rows", pa.int64()), ("size", pa.int64()),
+     ("text", pa.string())]
+)  # fmt: skip
+"""What tasks tell the driver: `part`, `reject` (line in rows, reason in text), `rejected` (how
+many in all), `reject file`, and failures: `error`, `unreadable`, `unreachable` (number in rows)."""
+
+RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
+
+_LASTING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+     errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """How tasks write rows: one file per task in a hidden folder, or by a sink."""
+
+    pending: str
+    encoding: Encoding
+    columns: pa.Schema
+    options: StorageOptions = NO_OPTIONS
+    sink: Sink | None = None
+    row_number: str | None = None
+
+
+def write_plan(write: TableWrite, columns: pa.Schema) -> WritePlan:
+    """Return how rows with these columns are written for a destination."""
+    return WritePlan(
+        write.pending, write.encoding, columns, write.options, write.sink, write.row_number
+    )
+
+
+def load(
+    read: ReadPlan,
+    write: WritePlan,
+    batches: Iterable[pa.RecordBatch],
+    made: Callable[[pa.Table], pa.Table] | None = None,
+) -> Iterator[Any]:
+    """Read and write the tasks named by the incoming numbers; for `mapInArrow`.
+
+    Args:
+        read: How rows are read.
+        write: How they are written.
+        batches: The numbers.
+        made: Makes rows of the table from the rows read, if they differ.
+    """
+    pa.set_cpu_count(1)
+    for number in numbers_of(batches):
+        rejects = Rejects(read.rejects, read.reject_options)
+        try:
+            tables = read_task(read, read.tasks[number], rejects)
+            rows = _write(write, tables if made is None else map(made, tables))
+        except UnreadableInputError as error:
+            rows = [_unreadable(error)]
+        except OSError as error:
+            rows = [failure(error, write.pending)]
+        yield results([*rows, *rejects.rows()])
+
+
+def read_frame(
+    read: ReadPlan,
+    batches: Iterable[pa.RecordBatch],
+    columns: pa.Schema | None = None,
+    parts: Callable[[pa.Table], Iterable[pa.Table]] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, then the rejects in a column of their own; for `mapInArrow`.
+
+    Args:
+        read: How rows are read.
+        batches: The numbers of the tasks.
+        columns: The columns for Spark; None for all columns read.
+        parts: Makes the rows for Spark from the rows read; None if they are the same.
+    """
+    pa.set_cpu_count(1)
+    columns = (columns or read.columns).append(pa.field(REJECT_COLUMN, pa.binary()))
+    for number in numbers_of(batches):
+        rejects = Rejects(read.rejects, read.reject_options)
+        failed: list[dict[str, Any]] = []
+        try:
+            for table in read_task(read, read.tasks[number], rejects):
+                for part in (table,) if parts is None else parts(table):
+                    yield from conform(part, columns).to_batches()
+        except UnreadableInputError as error:
+            failed = [_unreadable(error)]
+        texts = [json.dumps(row).encode() for row in (*failed, *rejects.rows())]
+        if texts:
+            yield from conform(pa.table({REJECT_COLUMN: texts}), columns).to_batches()
+
+
+def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write rows of a frame that `read_frame` has begun; for `mapInArrow`."""
+    yield written(write, lambda rejects: _without_rejects(batches, write.columns, rejects))
+
+
+def written(
+    write: WritePlan, tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]]
+) -> pa.RecordBatch:
+    """Write the rows of a task into one part.
+
+    Args:
+        write: How rows are written.
+        tables: Returns the rows, and adds further results to the list.
+
+    Returns:
+        The results of the task.
+    """
+    pa.set_cpu_count(1)
+    rejects: list[dict[str, Any]] = []
+    try:
+        rows = _write(write, tables(rejects))
+    except OSError as error:
+        rows = [failure(error, write.pending)]
+    return results([*rows, *rejects])
+
+
+def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
+    """Write all rows into one new, durable file; write nothing if there are no rows."""
+    columns = write.columns
+    if write.row_number is not None:
+        tables = _numbered(tables, write.row_number)
+        columns = columns.append(pa.field(write.row_number, pa.int64()))
+    if write.sink is not None:
+        return write.sink.write(columns, tables)
+    first = next((table for table in tables if table.num_rows), None)
+    if first is None:
+        return []
+    form = FORMATS[write.encoding.format]
+    ending = form.extension(write.encoding.compression)
+    url = join(write.pending, f"{uuid.uuid4().hex}{ending}")
+    rows = 0
+
+    def counted() -> Iterator[pa.Table]:
+        nonlocal rows
+        for table in chained(first, tables):
+            rows += table.num_rows
+            yield table
+
+    form.write(url, columns, counted(), write.encoding.compression, write.options)
+    make_durable(url)
+    return [{"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}]
+
+
+def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
+    """Yield the tables with the position of each row in an added column."""
+    before = 0
+    for table in tables:
+        numbers = pc.add(pa.array(range(table.num_rows), pa.int64()), before)
+        before += table.num_rows
+        yield table.append_column(name, numbers)
+
+
+def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield a table, then others."""
+    yield first
+    yield from rest
+
+
+def _without_rejects(
+    batches: Iterable[pa.RecordBatch], columns: pa.Schema, rejects: list[dict[str, Any]]
+) -> Iterator[pa.Table]:
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        notes = table.column(REJECT_COLUMN)
+        if notes.null_count < table.num_rows:
+            rejects += [json.loads(text) for text in notes.drop_null().to_pylist()]
+            table = table.filter(notes.is_null())
+        rows = table.drop_columns([REJECT_COLUMN]).rename_columns(columns.names)
+        yield conform(rows, columns)
+
+
+def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """Yield the numbers of the tasks of this worker."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Return the results of a task as a batch for Spark."""
+    return pa.RecordBatch.from_pylist(rows, RESULTS)
+
+
+def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
+    url, reason = error.args
+    if isinstance(error, StorageTroubleError):
+        return {"kind": "unreachable", "url": url, "rows": error.number, "text": reason}
+    return {"kind": "unreadable", "url": url, "text": reason}
+
+
+def failure(error: OSError, pending: str) -> dict[str, Any]:
+    """Return a permanent failure as a result; raise any other again."""
+    if error.errno not in _LASTING:
+        raise error
+    place = str(error.filename) if error.filename else pending
+    reason = error.strerror or os.strerror(error.errno or 0)
+    return {"kind": "error", "url": place, "rows": error.errno, "text": reason}

@@ -1,0 +1,333 @@
+"""The load path with a stream map between reading and writing: executors read, Spark maps.
+
+Columns that a map only copies bypass Spark's rows (`target_spark.load.copied_columns`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.maps.record_metadata import COLUMNS, stored_columns
+from shared.types.arrow_conform import conform
+from shared.types.arrow_types import TEXT_ONLY, mapped
+from target_spark.core.load_plans import Making
+from target_spark.destinations.destination import TableWrite
+from target_spark.load import load_frames, load_tasks
+from target_spark.load.copied_columns import (
+    CopiedColumnJoiner,
+    Copy,
+    packed,
+    select_copies,
+    without_copies,
+)
+from target_spark.load.load_tasks import REJECT_COLUMN
+from target_spark.load.read_rows import ReadPlan
+from target_spark.load.reject_files import Rejects
+from target_spark.load.rejected_originals import Originals
+from target_spark.load.row_origin import ROW_ORIGIN
+from target_spark.validation.missing_keys import Key, missing_key_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    from shared.maps.transform import Transform
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A map divided into Spark's part and the copied columns.
+
+    Attributes:
+        source: The records' columns that Spark sees.
+        transform: The part that Spark computes.
+        copies: The copied columns.
+        write: How the table's rows are written.
+        keys: Key properties that need a value in each row; Spark makes them.
+    """
+
+    source: StructType
+    transform: Transform
+    copies: tuple[Copy, ...]
+    write: TableWrite
+    keys: tuple[str, ...]
+
+
+def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
+    """Return the columns of a stream's records for maps; metadata columns last, if asked."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
+
+    def seen(kind: DataType) -> DataType:
+        return T.StringType() if isinstance(kind, texts) else kind
+
+    struct = stored_columns(schema, add_metadata)
+    return T.StructType([T.StructField(f.name, mapped(f.dataType, seen), True) for f in struct])
+
+
+def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -> DataFrame:
+    """Return the job that reads the tasks' files, maps the records in Spark and writes the rows.
+
+    Args:
+        numbers: The numbers of the tasks, a partition for each.
+        read: How files are read: its schema is that of the source records, its columns are those
+            of the table.
+        write: How the rows of the table are written.
+        making: The map.
+
+    Returns:
+        A frame with the results of the tasks.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    add_metadata = read.metadata is not None
+    source = source_columns(read.schema, add_metadata=add_metadata)
+    columns = to_arrow_schema(_carried(source))
+    records = replace(
+        read,
+        columns=columns,
+        names=making.names or None,
+        reports_rejects=making.reports_rejects,
+        keys=(),
+    )
+    keys = tuple(key.name for key in read.keys)
+    if load_frames.needs_frame(write) or read.document is not None:
+        work = _Work(source, making.transform, (), write, keys)
+        return _mapped(numbers, records, work, read.columns)
+    copied = _only_copies(making.transform, write, keys, metadata=add_metadata)
+    if copied:
+        paths = {copy.name: copy.path for copy in copied}
+        records = replace(records, keys=tuple(Key(name, paths[name]) for name in keys))
+        made = partial(_copied, copied, read.columns)
+        plan = load_tasks.write_plan(write, read.columns)
+        task = partial(load_tasks.load, records, plan, made=made)
+        return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
+    transform, copies = without_copies(
+        making.transform, write.struct, metadata=add_metadata, made=keys
+    )
+    seen = _only(source, transform.reads)
+    return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
+
+
+def _only_copies(
+    transform: Transform, write: TableWrite, keys: Sequence[str], *, metadata: bool
+) -> tuple[Copy, ...]:
+    """Return the copies of a map that only copies and includes the keys; else nothing."""
+    rest, copies = without_copies(transform, write.struct, metadata=metadata)
+    more = rest.cells or rest.made or rest.filter is not None
+    return () if more or not {copy.name for copy in copies}.issuperset(keys) else copies
+
+
+def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from shared.maps.transform import ERROR  # noqa: PLC0415
+    from shared.types.record_text import quoted  # noqa: PLC0415
+
+    pieces = iter(range(sum(map(len, read.tasks))))
+    tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
+    origin = pa.field(ROW_ORIGIN, pa.int64())
+    read = replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
+    metadata = [name for name in work.source.names if name in COLUMNS]
+    kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
+    frame = work.transform.apply(_source(numbers, read, work), keep=kept, bypass=REJECT_COLUMN)
+    fields = _fields(work)
+    frame = _laid_out(frame, fields, work, read.document)
+    if load_frames.needs_frame(work.write):
+        values, columns = load_frames.written_columns(work.write)
+        names = tuple(columns.names)
+    else:
+        values = [F.col(quoted(field.name)) for field in fields]
+        names = tuple(field.name for field in fields)
+    # mapInArrow looks columns up by name and would take dots in them for paths.
+    numbered = [column.alias(str(number)) for number, column in enumerate(values)]
+    added = [F.col(quoted(name)) for name in (ROW_ORIGIN, ERROR, REJECT_COLUMN)]
+    task = partial(write_mapped, read, load_tasks.write_plan(work.write, columns), names)
+    return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
+
+
+def _copied(copies: Sequence[Copy], columns: pa.Schema, records: pa.Table) -> pa.Table:
+    return conform(select_copies(copies, records), columns)
+
+
+def write_mapped(
+    read: ReadPlan,
+    write: load_tasks.WritePlan,
+    names: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Write mapped rows and reject those that failed; for `mapInArrow`.
+
+    Args:
+        read: How the records were read.
+        write: How the rows are written.
+        names: Names of the columns that Spark made.
+        batches: These columns, and the added ones.
+    """
+    failed = _Failed(read, write.columns, names)
+    yield load_tasks.written(write, partial(failed.others, batches))
+
+
+@dataclass
+class _Failed:
+    """Separates rows that could not be mapped or read from the others."""
+
+    read: ReadPlan
+    columns: pa.Schema
+    names: Sequence[str]
+
+    def others(
+        self, batches: Iterable[pa.RecordBatch], told: list[dict[str, Any]]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows to write; in the end, add the results for the others."""
+        originals = Originals(self.read)
+        rejects = Rejects(self.read.rejects, self.read.reject_options)
+        beside = CopiedColumnJoiner()
+        width = len(self.names)
+        for batch in batches:
+            origins, errors, notes = batch.columns[width:]
+            for note in notes.drop_null():
+                if not beside.takes(note.as_buffer()):
+                    told.append(json.loads(note.as_py()))
+            if errors.null_count < batch.num_rows:
+                failed = errors.is_valid()
+                pairs = origins.filter(failed).to_pylist(), errors.drop_null().to_pylist()
+                for origin, reason in zip(*pairs, strict=True):
+                    originals.reject(origin, reason, rejects)
+            good = pc.and_(errors.is_null(), notes.is_null())
+            made = pa.Table.from_batches([batch]).select(list(range(width)))
+            made = made.rename_columns(self.names).filter(good)
+            yield conform(beside.joined(made, origins.filter(good)), self.columns)
+        told += rejects.rows()
+
+
+def _only(struct: StructType, names: Iterable[str]) -> StructType:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    wanted = frozenset(names)
+    return StructType([field for field in struct if field.name in wanted])
+
+
+def _carried(struct: StructType) -> StructType:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    return StructType([load_frames.carried(field) for field in struct])
+
+
+def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
+    """Return the records with the types for maps."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    from shared.types.record_text import quoted  # noqa: PLC0415
+    from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
+
+    carried = T.StructType([*_carried(work.source), T.StructField(ROW_ORIGIN, T.LongType(), True)])
+    parts = partial(_with_copies, work.copies) if work.copies else None
+    task = partial(load_tasks.read_frame, read, columns=to_arrow_schema(carried), parts=parts)
+    rejects = T.StructField(REJECT_COLUMN, T.BinaryType(), True)
+    frame = numbers.mapInArrow(task, T.StructType([*carried, rejects]))
+    fitting = Fitting(NO_NAMES, _restored)
+    columns = [
+        fitting.value(F.col(quoted(to.name)), way.dataType, to.dataType, (to.name,)).alias(to.name)
+        for way, to in zip(carried, work.source, strict=False)
+    ]
+    return frame.select(*columns, ROW_ORIGIN, REJECT_COLUMN)
+
+
+def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table]:
+    for stream, rows in packed(copies, records):
+        yield pa.table({REJECT_COLUMN: pa.array([stream], pa.binary())})
+        yield rows
+
+
+def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
+    """Return a value with the type that it had before its way through Arrow."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(want, T.VariantType):
+        return F.parse_json(value)
+    if isinstance(want, T.YearMonthIntervalType):
+        return value.cast(T.YearMonthIntervalType(1, 1)).cast(want)
+    return value.cast(want)
+
+
+def _fields(work: _Work) -> list[StructField]:
+    """Return the columns of the table that Spark makes: all if it also makes their text."""
+    fields = list(work.write.struct)
+    if work.copies:
+        made = frozenset(work.transform.struct().names)
+        fields = [field for field in fields if field.name in made]
+    return fields
+
+
+def _laid_out(
+    frame: DataFrame, fields: Sequence[StructField], work: _Work, document: str | None
+) -> DataFrame:
+    """Return the mapped rows with the table's columns, in types for Arrow or as text."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.maps.transform import ERROR  # noqa: PLC0415
+    from shared.types.record_text import quoted, record_json  # noqa: PLC0415
+    from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
+
+    result = work.transform.struct()
+    known = {field.name: field.dataType for field in result}
+    known |= {field.name: field.dataType for field in work.source if field.name in COLUMNS}
+    as_text = load_frames.needs_frame(work.write)
+    fitting = Fitting(NO_NAMES, _fitted)
+    columns = []
+    for field in fields:
+        want = field.dataType if as_text else load_frames.carried(field).dataType
+        if field.name == document:
+            made = record_json(result)
+            made = F.parse_json(made) if isinstance(want, T.VariantType) else made
+        elif field.name in known:
+            column = F.col(quoted(field.name))
+            made = fitting.value(column, known[field.name], want, (field.name,))
+        else:
+            made = F.lit(None).cast(want)
+        columns.append(made.alias(field.name))
+    return frame.select(*columns, ROW_ORIGIN, _error(work).alias(ERROR), REJECT_COLUMN)
+
+
+def _error(work: _Work) -> Column:
+    """Return why a mapped row is rejected: the map has failed, or a key has no value."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from shared.maps.transform import ERROR  # noqa: PLC0415
+    from shared.types.record_text import quoted  # noqa: PLC0415
+
+    known = work.transform.struct().names
+    reasons = [F.col(ERROR)]
+    for key in work.keys:
+        why = F.lit(missing_key_reason(key))
+        reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in known else why)
+    return F.when(F.col(REJECT_COLUMN).isNull(), F.coalesce(*reasons))
+
+
+def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
+    """Return a value in a wider type, or in the type that carries it through Arrow."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.types.record_text import json_text  # noqa: PLC0415
+
+    nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+    if isinstance(want, T.StringType) and isinstance(have, nested):
+        return json_text(value, have)
+    if isinstance(have, T.YearMonthIntervalType) and isinstance(want, T.IntegerType):
+        return value.cast(T.YearMonthIntervalType(1, 1)).cast(want)
+    return value.cast(want)

@@ -1,0 +1,298 @@
+"""The loader of mapped streams: under the names and with the columns of stream maps."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SettingsError, Where
+from shared.maps.record_metadata import COLUMNS, record_schema
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
+from target_spark.stream_settings import load_method
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from shared.maps.stream_maps import StreamOutput
+    from target_spark.config import TargetConfig
+    from target_spark.load.loader import Loader
+
+_log = logging.getLogger(__name__)
+
+_RULES_OF_PROPERTIES = frozenset(
+    {"type", "properties", "required", "title", "description", "examples", "default", "definitions"}
+)
+"""Keywords of a schema that assert nothing about a record beyond its properties."""
+
+
+class Starter(Protocol):
+    """The part of Spark's life cycle that SQL in maps needs."""
+
+    def start(self) -> None:
+        """Start it in the background, unless it has been started."""
+        ...
+
+    def get(self) -> SparkSession:
+        """Wait for the session."""
+        ...
+
+
+@dataclass(frozen=True)
+class MappedResult(LoadResult):
+    """The results of a batch for each output.
+
+    Attributes:
+        outputs: In the order of the stream's outputs; their files of rejected records are here.
+    """
+
+    outputs: tuple[LoadResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class _MappedStream:
+    """One name under which a stream is loaded."""
+
+    schema: StreamSchema
+    making: Making | None
+
+    def of(self, batch: Batch) -> Batch:
+        """Return the stream's batch as one of this output."""
+        return replace(batch, stream=self.schema, making=self.making)
+
+
+class MappedLoader:
+    """Maps streams in front of a `Loader`; methods may be called from any thread.
+
+    A batch of a stream becomes one batch of each of its outputs, with the same token. Its STATE may
+    be emitted when all of them are durable.
+
+    Args:
+        config: The settings.
+        loader: Loads the outputs.
+        spark: Started and used only if a map contains SQL.
+    """
+
+    def __init__(self, config: TargetConfig, loader: Loader, spark: Starter) -> None:
+        self._config = config
+        self._loader = loader
+        self._spark = spark
+        self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
+        self._found: dict[str, Sequence[StreamOutput]] = {}
+        self._committed: dict[str, set[str]] = {}
+        self._told: set[str] = set()
+        self._lock = threading.RLock()
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Take a new SCHEMA; return whether the stream is loaded.
+
+        Raises:
+            SettingsError: The maps do not fit the stream, or give it the name or the table of
+                another one.
+        """
+        return bool(self._of(stream))
+
+    def overwrites(self, stream: str) -> bool:
+        """Return whether rows of a stream become visible only at the end of the input."""
+        return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
+
+    def can_detect_replays(self, stream: str) -> bool:
+        """See `Loader.can_detect_replays`: of any output."""
+        return any(self._loader.can_detect_replays(name) for name in self._names(stream))
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        """See `Loader.recall`: what any output has, as a killed run may have committed some."""
+        found = [self._loader.recall(o.schema, stream.stream) for o in self._of(stream)]
+        return max(found, key=len, default=())
+
+    def cover(self, position: int, state: bytes) -> None:
+        """See `Loader.cover`."""
+        self._loader.cover(position, state)
+
+    def convert(self, batch: Batch) -> LoadResult:
+        """Turn the batch's files into hidden parts of each output; see `Loader.convert`."""
+        done: list[tuple[Batch, LoadResult]] = []
+        try:
+            for output in self._of(batch.stream):
+                own = output.of(batch)
+                done.append((own, self._loader.convert(own)))
+        except BaseException:
+            for own, result in done:
+                with contextlib.suppress(Exception):
+                    self._loader.abort(own, [result])
+            raise
+        return _together([result for _, result in done])
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Make the parts of all outputs durable, each output in one step; see `Loader.commit`.
+
+        Repeated after a failure, it skips the outputs that are durable.
+        """
+        done = self._committed.setdefault(batch.token, set())
+        for own, parts in self._split(batch, results):
+            if own.stream.stream not in done:
+                self._loader.commit(own, parts)
+                done.add(own.stream.stream)
+        self._committed.pop(batch.token, None)
+        self._loader.delete_rejects(results)
+
+    def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Remove the parts that will not be committed."""
+        done = self._committed.get(batch.token, set())
+        for own, parts in self._split(batch, results):
+            if own.stream.stream not in done:
+                self._loader.abort(own, parts)
+        self._loader.delete_rejects(results)
+
+    def delete_consumed(self, files: Iterable[InputFile]) -> None:
+        """See `Loader.delete_consumed`."""
+        self._loader.delete_consumed(files)
+
+    def close(self) -> None:
+        """See `Loader.close`."""
+        self._loader.close()
+
+    def finish(self, stream: str) -> None:
+        """End all outputs of a stream; see `Loader.finish`."""
+        for name in self._names(stream):
+            self._loader.finish(name)
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
+        """Activate a table version in the tables of all outputs."""
+        for output in self._of(stream):
+            self._loader.activate(output.schema, version)
+
+    def _split(
+        self, batch: Batch, results: Sequence[LoadResult]
+    ) -> list[tuple[Batch, list[LoadResult]]]:
+        """Return the batch and the results of each output."""
+        outputs = self._of(batch.stream)
+        parts: list[list[LoadResult]] = [[] for _ in outputs]
+        for result in results:
+            if isinstance(result, MappedResult):
+                for own, kept in zip(parts, result.outputs, strict=True):
+                    own.append(kept)
+        return [(output.of(batch), own) for output, own in zip(outputs, parts, strict=True)]
+
+    def _names(self, stream: str) -> tuple[str, ...]:
+        with self._lock:
+            latest = self._outputs.get(stream)
+            found = latest[max(latest)] if latest else ()
+        return tuple(output.schema.stream for output in found)
+
+    def _of(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
+        """Return the outputs of a stream under one of its schemas; plan them for a new schema."""
+        with self._lock:
+            known = self._outputs.setdefault(stream.stream, {})
+            if stream.serial not in known:
+                known[stream.serial] = self._planned(stream)
+            return known[stream.serial]
+
+    def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
+        from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
+        from target_spark.load.mapped_frames import source_columns  # noqa: PLC0415
+
+        schema = record_schema(stream.schema, add=False)
+        found = outputs(
+            self._config.transforms,
+            stream.stream,
+            schema,
+            source_columns(stream.schema),
+            stream.key_properties,
+            self._session,
+        )
+        reject_duplicate_names({**self._found, stream.stream: found})
+        schemas = [
+            StreamSchema(output.stream, output.schema, tuple(output.key_properties), stream.serial)
+            for output in found
+        ]
+        for output, planned in zip(found, schemas, strict=True):
+            self._check(stream.stream, output)
+            self._loader.plan(planned)
+        self._found[stream.stream] = found
+        self._tell(stream.stream, found)
+        read = _pruned(schema, _reads(found), strict=self._config.validate_records)
+        names = tuple(schema.get("properties") or ())
+        return tuple(
+            _MappedStream(
+                planned,
+                None
+                if output.transform is None
+                else Making(
+                    stream.stream, read, names, output.transform, reports_rejects=not number
+                ),
+            )
+            for number, (output, planned) in enumerate(zip(found, schemas, strict=True))
+        )
+
+    def _session(self) -> SparkSession:
+        self._spark.start()
+        return self._spark.get()
+
+    def _check(self, stream: str, output: StreamOutput) -> None:
+        """Reject a property with the name of a metadata column."""
+        where = Where(stream=stream, setting="stream_maps")
+        made = () if output.transform is None else output.transform.struct().names
+        taken = [name for name in made if name in COLUMNS]
+        if taken and self._config.add_record_metadata:
+            raise SettingsError(
+                f"the property '{taken[0]}' is the name of a column that the target adds",
+                where=where,
+                hint="choose another name, or set `add_record_metadata: false`",
+            )
+
+    def _tell(self, stream: str, found: Sequence[StreamOutput]) -> None:
+        lines = [] if found else [f"stream '{stream}' is not loaded: removed by stream_maps"]
+        for output in found:
+            lines += [f"stream '{output.stream}': {note}" for note in output.notes]
+        for line in lines:
+            if line not in self._told:
+                self._told.add(line)
+                _log.info("%s", line)
+
+
+def _reads(found: Sequence[StreamOutput]) -> frozenset[str] | None:
+    """Return the properties that outputs need; None for all."""
+    reads: frozenset[str] = frozenset()
+    for output in found:
+        if output.transform is None:
+            return None
+        reads |= output.transform.reads
+    return reads
+
+
+def _pruned(
+    schema: Mapping[str, Any], reads: frozenset[str] | None, *, strict: bool
+) -> Mapping[str, Any]:
+    """Return the schema without the properties that are not read.
+
+    It is unchanged if records are checked and it asserts more than the types of properties.
+    """
+    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+    properties = schema.get("properties")
+    if not properties or reads is None:
+        return schema
+    rules = {word for word in schema if not word.startswith(("x-", "$"))} - _RULES_OF_PROPERTIES
+    if schema.get("additionalProperties") is not False:
+        rules.discard("additionalProperties")
+    if rules and strict:
+        return schema
+    # A schema without properties would stand for any record.
+    kept = reads & properties.keys() or {next(iter(properties))}
+    return only_properties(schema, kept)
+
+
+def _together(outputs: Sequence[LoadResult]) -> MappedResult:
+    """Return the results of all outputs as one; files of rejected records are only in the whole."""
+    return MappedResult(
+        parts=tuple(part for result in outputs for part in result.parts),
+        rows=sum(result.rows for result in outputs),
+        rejects=tuple(reject for result in outputs for reject in result.rejects),
+        rejected=sum(result.rejected for result in outputs),
+        reject_files=tuple(url for result in outputs for url in result.reject_files),
+        outputs=tuple(replace(result, reject_files=()) for result in outputs),
+    )

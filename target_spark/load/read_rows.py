@@ -1,0 +1,321 @@
+"""Reading of a batch's files on executors: rows of the stream, and rejected rows."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from typing import Any
+
+import pyarrow as pa
+
+from shared.formats.columnar_encoding import read_groups
+from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
+from shared.formats.encodings import (
+    FORMATS,
+    ContentError,
+    bare_lines,
+    check_lines,
+    packed_lines,
+    read_lines,
+)
+from shared.formats.line_encodings import LongLineError
+from shared.json.json_lines import LineReader
+from shared.json.row_values import plain_rows, row_text
+from shared.maps.record_metadata import DELETED_AT, RecordMetadata
+from shared.storage.files import StorageOptions, codec_of, local_path, open_random
+from shared.storage.storage_errors import is_trouble
+from shared.types.arrow_conform import conform
+from target_spark.core.load_plans import InputFile, Reject
+from target_spark.load.reject_files import Rejects
+from target_spark.load.row_origin import line_origins, row_origins
+from target_spark.tables.documents import line_documents, row_documents
+from target_spark.validation.line_checks import LineChecker, LineKeys
+from target_spark.validation.missing_keys import Key
+from target_spark.validation.row_checks import RowChecker, RowKeys
+from target_spark.validation.typed_rows import RowReader
+
+_COUNTED = 1 << 20
+_Rejected = tuple[tuple[int, str], ...]
+
+
+class UnreadableInputError(Exception):
+    """A file to load cannot be opened or has the wrong format; has its URL and the reason."""
+
+
+class StorageTroubleError(UnreadableInputError):
+    """The storage of a file fails or rejects; has the file's URL, the reason and the errno."""
+
+    def __init__(self, url: str, reason: str, number: int) -> None:
+        super().__init__(url, reason)
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file to read, the lines that begin within a range of its bytes, or some row groups.
+
+    Attributes:
+        file: The file.
+        start: First byte, or first row group of a Parquet file.
+        length: Bytes or row groups; None for all.
+        rows_before: Rows of a Parquet file before the piece.
+        number: Identifies the piece within a conversion.
+    """
+
+    file: InputFile
+    start: int = 0
+    length: int | None = None
+    rows_before: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How rows are read.
+
+    Attributes:
+        tasks: The pieces of each task, in order.
+        schema: JSON Schema that rows are read with.
+        columns: Columns and types that leave the reader.
+        metadata: Values of the `_sdc_*` columns, or None.
+        strict: Check every record against the schema.
+        options: Options of the storage of BATCH files.
+        rejects: Folder for files of rejected records, or None.
+        reject_options: Options of the storage of that folder.
+        document: Name of an added column for the record as one text, or None.
+        row_origin: Name of an added column for the origin of each row, or None.
+        names: Columns of the stream that a file may have; None for those of `schema`.
+        reports_rejects: Report rejected records; else skip them silently, unless a key is the
+            reason.
+        keys: Key properties that need a value in each record.
+    """
+
+    tasks: tuple[tuple[Piece, ...], ...]
+    schema: Mapping[str, Any]
+    columns: pa.Schema
+    metadata: RecordMetadata | None = None
+    strict: bool = True
+    options: StorageOptions = field(default_factory=StorageOptions)
+    rejects: str | None = None
+    reject_options: StorageOptions = field(default_factory=StorageOptions)
+    document: str | None = None
+    row_origin: str | None = None
+    names: tuple[str, ...] | None = None
+    reports_rejects: bool = True
+    keys: tuple[Key, ...] = ()
+
+
+def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
+    """Yield the completed rows of some pieces, in bounded tables with the plan's columns.
+
+    Raises:
+        UnreadableInputError: A file is missing, truncated or has another format.
+        StorageTroubleError: Its storage does not answer, or rejects the request.
+    """
+    for piece in pieces:
+        lines = FORMATS[piece.file.encoding.format].text
+        tables = (_read_lines if lines else _read_rows)(read, piece, rejects)
+        yield from _readable(piece.file.url, tables, read.options)
+
+
+def line_of(file: InputFile, line: int) -> int:
+    """Return the stdin line of a staged file's line (both 1-based); else the line itself."""
+    if not file.line_map:
+        return line
+    run = bisect.bisect_right(file.line_map, line, key=lambda pair: pair[0]) - 1
+    first, origin = file.line_map[max(0, run)]
+    return origin + line - first
+
+
+def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Iterator[Any]:
+    """Yield the tables of one file; wrap failures to read it, not those of the consumer."""
+    while True:
+        try:
+            table = next(tables, None)
+        except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if local_path(url) is None and isinstance(error, OSError) and is_trouble(error):
+                number = error.errno or 0
+                raise StorageTroubleError(url, error.strerror or "", number) from error
+            raise UnreadableInputError(url, _reason(error, options)) from error
+        except Exception as error:
+            if local_path(url) is not None:
+                raise
+            # Packages of object stores have exceptions of their own.
+            raise UnreadableInputError(url, _reason(error, options)) from error
+        if table is None:
+            return
+        yield table
+
+
+def _reason(error: BaseException, options: StorageOptions) -> str:
+    told = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = " ".join(told.split()) or type(error).__name__
+    return options.without_secrets(text)
+
+
+def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    staged = piece.file.encoding.format == "singer"
+    checker = LineChecker(read.schema, envelope=staged) if read.strict else None
+    closed = checker is not None and checker.closed
+    reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
+    keys = LineKeys(read.schema, read.keys, envelope=staged)
+    url, options = piece.file.url, None if staged else read.options
+    for block, before in blocks_of(piece, options):
+        found = reader.read(block)
+        fitting = found if checker is None else checker.check(found, block)
+        found = keys.check(fitting, block)
+        told = _told(read, fitting.rejects, found.rejects)
+        if told:
+            first = before + lines_before(piece, options)
+            texts = block.split(b"\n")
+            for position, reason in told:
+                line = line_of(piece.file, first + position + 1)
+                rejects.add(Reject(url, line, reason), texts[position])
+        table = found.table
+        if read.document is not None:
+            places = [place for place, _ in found.rejects]
+            texts = line_documents(block, places, envelope=staged)
+            table = _with_column(table, read.document, texts)
+        if read.row_origin is not None:
+            table = _with_column(
+                table, read.row_origin, line_origins(piece.number, block, before, found)
+            )
+        yield _completed(read, table, found.extracted_at, found.versions)
+
+
+def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks of lines, each with the number of lines read before it.
+
+    Raises:
+        ContentError: The file has another format, or a line that is too long.
+        OSError: It cannot be opened, or its compression is damaged or truncated.
+    """
+    try:
+        yield from _blocks(piece, options)
+    except LongLineError as error:
+        raise LongLineError(error.line + lines_before(piece, options)) from None
+
+
+def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
+    url, staged = piece.file.url, piece.file.encoding.format == "singer"
+    if piece.length is not None and _is_packed(piece, options):
+        for block, before in packed_lines(url, piece.start, piece.length, options=options):
+            if before == 0:
+                check_lines(block)
+            yield block, before
+        return
+    lines = 0
+    for block in (read_lines if staged else bare_lines)(
+        url, piece.start, piece.length, options=options
+    ):
+        yield block, lines
+        lines += block.count(b"\n")
+
+
+def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
+    return piece.file.encoding.format == "jsonl" and codec_of(piece.file.url, options) is not None
+
+
+def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    name = piece.file.encoding.format
+    reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
+    checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
+    before = piece.rows_before
+    known = None if read.names is None else frozenset(read.names)
+    keys = RowKeys(read.schema, read.keys)
+    for table, refused in tables_of(piece, read.options):
+        names = table.column_names
+        if not (reader.fits(names) if known is None else not names or known.intersection(names)):
+            raise ContentError("it has none of the stream's columns")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ContentError(f"two of its columns are named '{twice}'")
+        found = reader.read(table)
+        fitting = found if checker is None else checker.check(found, table)
+        found = keys.check(fitting, table)
+        told = _told(read, fitting.rejects, found.rejects)
+        if told or (refused and read.reports_rejects):
+            number = row_numbers(before, refused)
+            # A generator: the texts of many rows are not held at once.
+            others = (
+                RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
+                for place, reason in told
+            )
+            for row in merge(refused if read.reports_rejects else (), others, key=_number):
+                rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
+        accepted = found.table
+        if read.document is not None:
+            texts = row_documents(table, [place for place, _ in found.rejects])
+            accepted = _with_column(accepted, read.document, texts)
+        if read.row_origin is not None:
+            gone = [place for place, _ in found.rejects]
+            places = row_origins(piece.number, before, table.num_rows, refused, gone)
+            accepted = _with_column(accepted, read.row_origin, places)
+        before += table.num_rows + len(refused)
+        yield _completed(read, accepted)
+
+
+def _told(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
+    """Return the rejected records to report: those without a key, and the others if asked."""
+    others = frozenset(() if read.reports_rejects else unfit)
+    return tuple(one for one in every if one not in others)
+
+
+def _number(row: RefusedRow) -> int:
+    return row.number
+
+
+def row_at(table: pa.Table, place: int) -> bytes:
+    return row_text(plain_rows(table.slice(place, 1))[0])
+
+
+def tables_of(
+    piece: Piece, options: StorageOptions
+) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
+    """Yield the tables of a file, each with its malformed rows."""
+    url, name = piece.file.url, piece.file.encoding.format
+    if name == "csv":
+        yield from read_csv(url, options)
+        return
+    if piece.length is None:
+        tables = FORMATS[name].read(url, options)
+    else:
+        tables = read_groups(url, range(piece.start, piece.start + piece.length), options)
+    for table in tables:
+        yield table, ()
+
+
+def lines_before(piece: Piece, options: StorageOptions | None) -> int:
+    """Return how many lines begin before the piece; called only if a record is rejected."""
+    if piece.start == 0 or _is_packed(piece, options):
+        return 0
+    with open_random(piece.file.url, options) as source:
+        left, count, last = piece.start, 0, b"\n"
+        while left and (chunk := source.read(min(left, _COUNTED))):
+            left, count, last = left - len(chunk), count + chunk.count(b"\n"), chunk[-1:]
+    return count if last == b"\n" else count + 1
+
+
+def _completed(
+    read: ReadPlan,
+    table: pa.Table,
+    extracted_at: pa.ChunkedArray | None = None,
+    versions: pa.ChunkedArray | None = None,
+) -> pa.Table:
+    """Return the rows with their metadata columns, in the table's types."""
+    if read.metadata is not None:
+        deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
+        added = read.metadata.columns(table.num_rows, extracted_at, deleted, versions)
+        for name, column in added.items():
+            table = _with_column(table, name, column)
+    return conform(table, read.columns)
+
+
+def _with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the table with a column added or replaced."""
+    position = table.schema.get_field_index(name)
+    if position < 0:
+        return table.append_column(name, column)
+    return table.set_column(position, name, column)

@@ -1,0 +1,100 @@
+"""The tables of a run: the request of each stream, and how its parts are written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shared.maps.record_metadata import COLUMNS, stored_columns
+from target_spark.core.load_plans import Batch, LoadResult, StreamSchema, TableRequest
+from target_spark.destinations.destination import Destination, Flush, TableWrite
+from target_spark.load.table_owners import TableOwners
+from target_spark.stream_settings import key_properties, load_method, table_name, table_request
+from target_spark.tables.documents import as_document
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+
+
+class StreamTables:
+    """The tables of the streams of a run; methods may be called from any thread.
+
+    Args:
+        config: The settings.
+        destination: Holds the tables.
+    """
+
+    def __init__(self, config: TargetConfig, destination: Destination) -> None:
+        self._config = config
+        self._destination = destination
+        self._owners = TableOwners()
+        self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
+        self._latest: dict[str, TableRequest] = {}
+        self._writes: dict[tuple[str, str], TableWrite] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, stream: str) -> None:
+        """Reserve the table of a stream.
+
+        Raises:
+            SettingsError: The stream would share its table with another one and lose rows.
+        """
+        table = self._destination.table(table_name(self._config, stream))
+        self._owners.claim(stream, table, load_method(self._config, stream))
+
+    def claim_versions(self, stream: str) -> None:
+        """Reserve the right to remove or mark older versions in the table of a stream.
+
+        Raises:
+            SettingsError: Rows of another stream are in the table.
+        """
+        self._owners.activate(stream)
+
+    def request(self, stream: StreamSchema) -> TableRequest:
+        """Return the request of a stream for its table under a schema."""
+        known = self._requests.get(stream.stream)
+        if known is None or known[0] != stream:
+            columns = stored_columns(stream.schema, self._config.add_record_metadata)
+            request = table_request(self._config, stream, columns)
+            if not self._config.denormalized:
+                request = as_document(request, view=self._config.generate_view)
+            known = self._requests[stream.stream] = stream, request
+        return known[1]
+
+    def current(self, stream: str) -> TableRequest:
+        """Return the last answer of `request` for a stream."""
+        return self._requests[stream][1]
+
+    def latest_written(self, stream: str) -> TableRequest | None:
+        """Return the request that rows were last written for; None if there were none."""
+        with self._lock:
+            return self._latest.get(stream)
+
+    def keys(self, stream: StreamSchema) -> tuple[str, ...]:
+        """Return the key properties that each record must have."""
+        own = COLUMNS if self._config.add_record_metadata else ()
+        return tuple(key for key in key_properties(self._config, stream) if key not in own)
+
+    def prepare(self, batch: Batch) -> TableWrite:
+        """Return how the parts of a flush are written: the same for all, until `release`."""
+        with self._lock:
+            if _key(batch) not in self._writes:
+                request = self._latest[batch.stream.stream] = self.request(batch.stream)
+                self._writes[_key(batch)] = self._destination.prepare(request)
+            return self._writes[_key(batch)]
+
+    def flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
+        """Return the flush for the destination to commit or abort."""
+        parts = tuple(part for result in results for part in result.parts)
+        write = self.prepare(batch)
+        return Flush(batch.stream.stream, batch.token, write, self.request(batch.stream), parts)
+
+    def release(self, batch: Batch) -> None:
+        """Forget how the parts of a flush were written: it has been committed or aborted."""
+        self._writes.pop(_key(batch), None)
+
+
+def _key(batch: Batch) -> tuple[str, str]:
+    """Return the identity of a flush: outputs of one stream share their token."""
+    return batch.stream.stream, batch.token

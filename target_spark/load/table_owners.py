@@ -1,0 +1,91 @@
+"""Ownership of tables by the streams of a run, so that they do not destroy each other's rows."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from shared.errors import SettingsError, Where
+from target_spark.destinations.destination import TableId
+
+_OVERWRITE = "overwrite"
+
+
+@dataclass(frozen=True)
+class _Claim:
+    stream: str
+    table: TableId
+    method: str
+
+
+class TableOwners:
+    """The tables that streams of this run have claimed; methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, _Claim] = {}
+        self._versioned: set[str] = set()
+        self._lock = threading.Lock()
+
+    def claim(self, stream: str, table: TableId, method: str) -> None:
+        """Claim the table of a stream before anything is written.
+
+        Raises:
+            SettingsError: Another stream has the table, and one of them would lose rows.
+        """
+        new = _Claim(stream, table, method)
+        with self._lock:
+            for other in self._beside(new):
+                if not table.shared or _OVERWRITE in (method, other.method):
+                    raise _refusal(other, new)
+                if other.stream in self._versioned:
+                    raise _versions(other, new)
+            self._claims[stream] = new
+
+    def activate(self, stream: str) -> None:
+        """Check that a stream may activate a table version.
+
+        Raises:
+            SettingsError: Rows of another stream in the table would count as an old version.
+        """
+        with self._lock:
+            self._versioned.add(stream)
+            claim = self._claims.get(stream)
+            others = [] if claim is None else self._beside(claim)
+            if claim is not None and others:
+                raise _versions(claim, others[0])
+
+    def _beside(self, claim: _Claim) -> list[_Claim]:
+        return [
+            other
+            for other in self._claims.values()
+            if other.stream != claim.stream and _meet(other.table.key, claim.table.key)
+        ]
+
+
+def _meet(one: str, other: str) -> bool:
+    """Return whether two tables are the same, or one lies in the folder of the other."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+def _refusal(first: _Claim, second: _Claim) -> SettingsError:
+    one, two = first.table, second.table
+    shared = f"the table {one.shown}"
+    if one.shown != two.shown:
+        how = "may be one table" if one.key == two.key else "are nested in each other"
+        shared = f"{one.shown} and {two.shown}, which {how}"
+    is_lost = _OVERWRITE in (first.method, second.method)
+    why = ": with `load_method` 'overwrite', rows of one of them would be lost" if is_lost else ""
+    return SettingsError(
+        f"streams '{first.stream}' and '{second.stream}' would share {shared}{why}",
+        where=Where(stream=second.stream, setting="streams"),
+        hint="give one of them another `table` or `schema` in `streams`",
+    )
+
+
+def _versions(activating: _Claim, other: _Claim) -> SettingsError:
+    return SettingsError(
+        f"ACTIVATE_VERSION would also remove or mark rows of the stream '{other.stream}', which "
+        f"shares the table {activating.table.shown}",
+        where=Where(stream=activating.stream, setting="streams"),
+        hint="give one of them another `table`, or set `activate_version: false`",
+    )

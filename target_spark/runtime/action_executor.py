@@ -1,0 +1,324 @@
+"""Execution of the pipeline's actions: staging, Spark jobs and commits in threads, STATE."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SingerSparkError
+from shared.singer.metrics import (
+    BATCH_COUNT,
+    BATCH_PROCESSING_TIME,
+    RECORD_COUNT,
+    Counter,
+    Point,
+    emit,
+)
+from target_spark.core import events as ev
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
+from target_spark.runtime.dead_letters import DeadLetters
+from target_spark.runtime.rejections import Rejections
+from target_spark.runtime.staging import STAGED, Staging
+from target_spark.runtime.workers import Workers
+
+_logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from shared.singer.logs import Progress
+    from shared.singer.stdout import MessageOutput
+
+
+class Loads(Protocol):
+    """The part of a loader that the run needs; called from several threads."""
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Take a new SCHEMA, and decide under which names the stream is loaded.
+
+        Returns:
+            Whether anything of the stream is to be loaded.
+
+        Raises:
+            SettingsError: The maps do not fit the stream, or its table belongs to another one.
+        """
+        ...
+
+    def overwrites(self, stream: str) -> bool:
+        """Tell whether rows of a stream become visible only at the end of the input."""
+        ...
+
+    def convert(self, batch: Batch) -> LoadResult:
+        """Convert files by one Spark job; the rows are not visible yet."""
+        ...
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Make a converted batch durable and visible."""
+        ...
+
+    def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Discard converted rows."""
+        ...
+
+    def delete_consumed(self, files: Sequence[InputFile]) -> None:
+        """Delete loaded BATCH files, if the settings say so."""
+        ...
+
+    def can_detect_replays(self, stream: str) -> bool:
+        """Return whether replayed records of a stream can be distinguished from new ones."""
+        ...
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        """Look up an earlier run's note; return the lines of each segment that may be replayed."""
+        ...
+
+    def cover(self, position: int, state: bytes) -> None:
+        """Forget the records that a STATE covers, before it is emitted."""
+        ...
+
+    def close(self) -> None:
+        """End the run, successfully or not."""
+        ...
+
+    def finish(self, stream: str) -> None:
+        """End a stream: make `overwrite` rows visible and clean up."""
+        ...
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
+        """Activate a table version."""
+        ...
+
+
+class Spark(Protocol):
+    """The part of Spark's life cycle that the run needs."""
+
+    def start(self) -> None:
+        """Start it in the background."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it with its running jobs; never hang."""
+        ...
+
+
+class ActionExecutor:
+    """Executes actions; slow ones in threads, whose results become events.
+
+    Args:
+        loader: Converts and commits.
+        spark: Started and stopped.
+        staging: Holds RECORD lines.
+        workers: Run slow actions.
+        output: Output for STATE.
+        progress: Counts lines on a terminal, or None.
+        dead_letters: Keeps rejected records, or None.
+        rejections: Reports rejected records.
+    """
+
+    def __init__(
+        self,
+        *,
+        loader: Loads,
+        spark: Spark,
+        staging: Staging,
+        workers: Workers,
+        output: MessageOutput,
+        progress: Progress | None = None,
+        dead_letters: DeadLetters | None = None,
+        rejections: Rejections | None = None,
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._rejections = rejections or Rejections()
+        self._loader = loader
+        self._spark = spark
+        self._staging = staging
+        self._workers = workers
+        self._output = output
+        self._progress = progress
+        self._output_open = True
+        self._inputs: dict[int, InputFile] = {}
+        self._converted: dict[int, dict[int, tuple[tuple[InputFile, ...], LoadResult]]] = {}
+        self._consumed: dict[int, list[InputFile]] = {}
+        self._given_up: list[tuple[Batch, list[LoadResult]]] = []
+        self._cleaners: list[threading.Thread] = []
+        self._counters: dict[tuple[str, str], Counter] = {}
+        self._ways: dict[type, Callable[[Any], None]] = {
+            ev.StartSpark: lambda _: self._spark.start(),
+            ev.Recall: self._recall,
+            ev.Stage: self._stage,
+            ev.CloseFile: self._close_file,
+            ev.Convert: self._convert,
+            ev.Commit: self._commit,
+            ev.Activate: self._activate,
+            ev.Finish: self._finish,
+            ev.WriteDeadLetters: self._write_dead_letters,
+            ev.ReportLine: lambda action: self._rejections.report_line(action.line),
+            ev.RetryLater: _log_retry,
+            ev.Warn: lambda action: _logger.warning("%s", action.text),
+            ev.RemoveFile: self._remove_file,
+            ev.DiscardPieces: self._discard_pieces,
+            ev.Forget: self._forget,
+            ev.EmitState: self._emit_state,
+            ev.DeleteConsumed: self._delete_consumed,
+            ev.CleanUp: self._clean_up,
+        }
+
+    def execute(self, action: ev.Action) -> None:
+        """Execute one action.
+
+        Raises:
+            SingerSparkError: Staging or stdout cannot be written.
+        """
+        self._ways[type(action)](action)
+
+    def close(self) -> None:
+        """Write the counters; ignore late results of threads."""
+        self._workers.close()
+        for cleaner in self._cleaners:
+            cleaner.join()
+        for counter in self._counters.values():
+            counter.close()
+        self._rejections.close()
+        self._loader.close()
+
+    def _stage(self, action: ev.Stage) -> None:
+        self._staging.append(action.file, action.data, action.lines, action.first_line)
+        if self._progress is not None:
+            self._progress.add(action.lines, len(action.data))
+
+    def _close_file(self, action: ev.CloseFile) -> None:
+        self._inputs[action.file] = self._staging.complete(action.file)
+
+    def _remove_file(self, action: ev.RemoveFile) -> None:
+        self._inputs.pop(action.file, None)
+        self._staging.remove(action.file)
+
+    def _convert(self, action: ev.Convert) -> None:
+        files = action.files
+        if action.staged is not None:
+            files = (self._staged(action.staged, action),)
+        pieces = self._converted.setdefault(action.flush, {})
+        batch = replace(action.header, files=files, replay=action.replay)
+
+        def task() -> ev.WorkDone:
+            result = self._loader.convert(batch)
+            pieces[action.piece] = (files, result)
+            size = sum(part.size for part in result.parts)
+            return ev.WorkDone(action.work, result.rows, size, result.rejected)
+
+        self._workers.start(action.work, task)
+
+    def _staged(self, number: int, action: ev.Convert) -> InputFile:
+        if action.before is not None:
+            self._inputs[number] = self._staging.cut(self._inputs[number], action.before)
+        file, since, until = self._inputs[number], action.since, action.until
+        return replace(file, marks=action.marks, since=since, until=until)
+
+    def _recall(self, action: ev.Recall) -> None:
+        def task() -> ev.WorkDone:
+            return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+
+        self._workers.start(action.work, task)
+
+    def _commit(self, action: ev.Commit) -> None:
+        batch, results = self._whole(action.flush, action.header)
+
+        def commit() -> None:
+            # Dead letters first: they must be durable when the STATE behind them goes out.
+            if self._dead_letters is not None:
+                self._dead_letters.write(batch, results)
+            self._loader.commit(batch, results)
+
+        self._start(action.work, commit)
+
+    def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
+        letters = self._dead_letters
+        if letters is not None:
+            self._start(action.work, lambda: letters.write_lines(action.number, action.lines))
+
+    def _activate(self, action: ev.Activate) -> None:
+        self._start(action.work, lambda: self._loader.activate(action.stream, action.version))
+
+    def _finish(self, action: ev.Finish) -> None:
+        self._start(action.work, lambda: self._loader.finish(action.stream))
+
+    def _start(self, work: int, call: Callable[[], None]) -> None:
+        def task() -> ev.WorkDone:
+            call()
+            return ev.WorkDone(work)
+
+        self._workers.start(work, task)
+
+    def _discard_pieces(self, action: ev.DiscardPieces) -> None:
+        pieces = self._converted.get(action.flush, {})
+        for number in [number for number in pieces if number >= action.first]:
+            files, result = pieces.pop(number)
+            self._given_up.append((replace(action.header, files=files), [result]))
+
+    def _forget(self, action: ev.Forget) -> None:
+        batch, results = self._whole(action.flush, action.header)
+        self._converted.pop(action.flush, None)
+        stream = batch.stream.stream
+        self._rejections.report_batch(batch, results)
+        consumed = [file for file in batch.files if file.encoding != STAGED]
+        if consumed:
+            self._consumed[action.flush] = consumed
+        self._count(RECORD_COUNT, stream, sum(result.rows for result in results))
+        self._count(BATCH_COUNT, stream, 1)
+        tags = {"stream": stream, "pid": os.getpid(), "context": {}, "status": "succeeded"}
+        emit(Point("timer", BATCH_PROCESSING_TIME, round(action.seconds, 6), tags))
+
+    def _count(self, metric: str, stream: str, count: int) -> None:
+        key = (metric, stream)
+        if key not in self._counters:
+            self._counters[key] = Counter(metric, stream)
+        self._counters[key].increment(count)
+
+    def _emit_state(self, action: ev.EmitState) -> None:
+        if not self._output_open:
+            return
+        try:
+            # First of all: what a STATE on standard output covers must never count as a replay.
+            self._loader.cover(action.position, action.value)
+            self._output.write(action.value + b"\n")
+        except (SingerSparkError, OSError):
+            self._output_open = False
+            raise
+
+    def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
+        files = [file for flush in action.flushes for file in self._consumed.pop(flush)]
+        if not self._output_open:
+            return
+        self._cleaners = [cleaner for cleaner in self._cleaners if cleaner.is_alive()]
+        cleaner = threading.Thread(target=self._loader.delete_consumed, args=(files,), daemon=True)
+        cleaner.start()
+        self._cleaners.append(cleaner)
+
+    def _clean_up(self, action: ev.CleanUp) -> None:
+        if action.flushes:
+            # Jobs that still run would go on writing what is about to be taken back.
+            self._spark.stop()
+        left = [self._whole(number, header) for number, header in action.flushes]
+        for batch, results in (*left, *self._given_up):
+            with contextlib.suppress(Exception):
+                self._loader.abort(batch, results)
+
+    def _whole(self, flush: int, header: Batch) -> tuple[Batch, list[LoadResult]]:
+        """Return a flush with all its files and results, in order of arrival."""
+        pieces = sorted(self._converted.get(flush, {}).items())
+        files = tuple(file for _, (files, _) in pieces for file in files)
+        return replace(header, files=files), [result for _, (_, result) in pieces]
+
+
+def _log_retry(action: ev.RetryLater) -> None:
+    _logger.warning(
+        "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
+        action.stream,
+        action.what,
+        action.seconds,
+        action.failures,
+        " ".join(str(action.error).split()),
+    )

@@ -1,0 +1,74 @@
+"""Reports of rejected records: the first ones one by one, and the totals."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from shared.errors import Where
+from shared.singer.metrics import Counter
+from shared.storage.files import shown
+from target_spark.core.events import LineRejected
+from target_spark.core.load_plans import Batch, LoadResult, Reject
+
+FIRST = 10
+"""Rejected records of a stream that are logged one by one."""
+
+RECORD_REJECTED = "record_rejected"
+
+_logger = logging.getLogger(__name__)
+
+
+class Rejections:
+    """Logs and counts rejected records; used by one thread.
+
+    Args:
+        kept_in: Folder or URL of the dead letters; None if they are not kept.
+    """
+
+    def __init__(self, kept_in: str | None = None) -> None:
+        self._kept_in = kept_in
+        self._counters: dict[str | None, Counter] = {}
+        self._named: dict[str | None, int] = {}
+
+    def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
+        """Report the rejected records of a durable flush."""
+        staged = {file.url for file in batch.files if file.encoding.format == "singer"}
+        stream = batch.stream.stream
+        for result in results:
+            for reject in result.rejects[:FIRST]:
+                self._name(stream, _place(stream, reject, staged), reject.reason)
+            self._count(stream, result.rejected)
+
+    def report_line(self, line: LineRejected) -> None:
+        """Report a line that is not a message."""
+        self._name(line.stream, Where(stream=line.stream, line=line.line), line.reason)
+        self._count(line.stream, 1)
+
+    def close(self) -> None:
+        """Log the totals and write the counters."""
+        kept = f"; they are kept in '{shown(self._kept_in)}'" if self._kept_in else ""
+        for stream, counter in self._counters.items():
+            what = "lines" if stream is None else f"stream '{stream}': records"
+            _logger.warning("%s rejected: %d%s", what, counter.total, kept)
+            counter.close()
+        self._counters.clear()
+
+    def _name(self, stream: str | None, where: Where, reason: str) -> None:
+        named = self._named[stream] = self._named.get(stream, 0) + 1
+        if named <= FIRST:
+            _logger.warning("%s: rejected: %s", where, reason)
+        elif named == FIRST + 1:
+            _logger.warning("%s: rejected; further ones are only counted", where)
+
+    def _count(self, stream: str | None, count: int) -> None:
+        if not count:
+            return
+        if stream not in self._counters:
+            self._counters[stream] = Counter(RECORD_REJECTED, stream)
+        self._counters[stream].increment(count)
+
+
+def _place(stream: str, reject: Reject, staged: set[str]) -> Where:
+    file = None if reject.file in staged else shown(reject.file)
+    return Where(stream=stream, file=file, line=reject.line)

@@ -1,0 +1,302 @@
+"""The target's edge: stdin, staging, threads, signals and stdout around the pure pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shared.errors import MessageError, SettingsError, SingerSparkError, Where
+from shared.settings.batch.rules import cost_warnings
+from shared.settings.batch.types import BATCH, FixedSize, MegaBatch, MemoryBased
+from shared.settings.checking import Location
+from shared.singer.logs import Progress
+from shared.singer.metrics import JOB_DURATION, Timer
+from shared.storage.files import StorageOptions
+from target_spark.core import events as ev
+from target_spark.core.commit_cost import CommitCost
+from target_spark.core.pipeline import Limits, Pipeline
+from target_spark.core.policies import FlushRule, SizeAndAge, flush_rule
+from target_spark.core.reader import Reader
+from target_spark.core.retries import Backoff
+from target_spark.runtime.action_executor import ActionExecutor, Loads, Spark
+from target_spark.runtime.dead_letters import DeadLetters
+from target_spark.runtime.rejections import Rejections
+from target_spark.runtime.staging import Staging
+from target_spark.runtime.workers import StopSignals, Wakeup, Workers
+from target_spark.validation.schema_check import checked
+
+if TYPE_CHECKING:
+    from shared.singer.stdout import MessageOutput
+    from target_spark.config import TargetConfig
+
+BLOCK_BYTES = 1024 * 1024
+MOST_JOBS = 4
+STAGED_BATCHES = 4
+STOP_SECONDS = 10.0
+_LENIENT = ("LogAndContinue", "SendToDLQ")
+_OWN_BOUNDS: dict[str, Location] = {
+    "size": ("batch_size_rows",),
+    "timeout": ("batch_wait_limit_seconds",),
+    "memory_size": ("batch_size_bytes",),
+}
+_NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
+_F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
+
+
+def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
+    """Load a Singer message stream.
+
+    Args:
+        config: The settings.
+        input_fd: Descriptor of the messages.
+        output: Output for STATE.
+
+    Raises:
+        SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
+            signal came. What was durable stays so, and its STATE has been written.
+    """
+    from shared.spark.conf import executors_share_disk  # noqa: PLC0415
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
+    from target_spark.load.loader import Loader  # noqa: PLC0415
+    from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
+
+    if config.staging.root is None and not executors_share_disk(config.spark):
+        raise SettingsError(
+            "is required with a cluster: executors must be able to read staged files",
+            where=Where(setting="staging.root"),
+            hint="name a folder that this machine and all executors share",
+        )
+    starter = SessionStarter(config.spark)
+    try:
+        with Timer(JOB_DURATION):
+            plain = Loader(config, starter.get)
+            is_mapped = config.transforms.active
+            loader: Loads = MappedLoader(config, plain, starter) if is_mapped else plain
+            run_with(config, input_fd, output, loader, starter)
+    finally:
+        starter.stop()
+
+
+def run_with(
+    config: TargetConfig, input_fd: int, output: MessageOutput, loader: Loads, spark: Spark
+) -> None:
+    """Run with a loader and Spark of the caller."""
+    _widen(input_fd)
+    wakeup = Wakeup()
+    label = "target-spark"
+    try:
+        with (
+            StopSignals(wakeup) as signals,
+            Staging(config.staging.root) as staging,
+            Progress(label) as progress,
+        ):
+            run_id, failure = uuid.uuid4().hex, config.failure
+            letters = failure.dead_letter_path
+            executor = ActionExecutor(
+                loader=loader,
+                spark=spark,
+                staging=staging,
+                workers=(workers := Workers(wakeup)),
+                output=output,
+                # In a pipe the tap before us shows one, on the same terminal.
+                progress=progress if stat.S_ISREG(os.fstat(input_fd).st_mode) else None,
+                dead_letters=_dead_letters(config, run_id),
+                rejections=Rejections(letters),
+            )
+            loop = _Loop(
+                _pipeline(config, run_id, loader),
+                Reader(lenient=failure.policy in _LENIENT),
+                input_fd,
+                executor,
+                workers,
+                signals,
+                wakeup,
+            )
+            try:
+                loop.run()
+            finally:
+                executor.close()
+    finally:
+        wakeup.close()
+
+
+def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
+    path = config.failure.dead_letter_path
+    options = StorageOptions(config.storage_options)
+    return DeadLetters(path, run_id, options=options) if path else None
+
+
+def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
+    strategy, failure = config.strategy, config.failure
+    rule: FlushRule = SizeAndAge(
+        rows=config.batch_size_rows,
+        size=config.batch_size_bytes,
+        seconds=config.batch_wait_limit_seconds,
+    )
+    if strategy is not None:
+        rule = flush_rule(strategy, config.batch_wait_limit_seconds)
+    limits = Limits(
+        parallel=min(MOST_JOBS, os.cpu_count() or 1),
+        converts=1 if isinstance(strategy, MegaBatch) and not strategy.parallel else None,
+        file_bytes=config.staging.file_bytes,
+        staged_bytes=STAGED_BATCHES * config.batch_size_bytes,
+        probe=strategy is not None or config.batch_size_rows is not None,
+    )
+    return Pipeline(
+        rule,
+        limits,
+        run_id=run_id,
+        recalls=loader.can_detect_replays,
+        overwrite=loader.overwrites,
+        plan=checked(loader.plan) if config.validate_records else loader.plan,
+        retries=Backoff(failure.max_retries, failure.backoff_seconds),
+        keep_dead_letters=failure.dead_letter_path is not None,
+        cost=CommitCost(partial(_advice, config)),
+    )
+
+
+def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
+    """Yield the bounds of a flush that are too small for the seconds of a commit."""
+    strategy = config.strategy
+    if strategy is not None:
+        known = BATCH.variants[strategy.name]
+        paths: dict[str, Location] = {setting.key: setting.path for setting in known}
+        yield from cost_warnings(strategy, seconds, paths)
+        return
+    if config.batch_size_rows is not None:
+        bounds = FixedSize(config.batch_size_rows, config.batch_wait_limit_seconds)
+        yield from cost_warnings(bounds, seconds, _OWN_BOUNDS)
+    yield from cost_warnings(MemoryBased(config.batch_size_bytes), seconds, _OWN_BOUNDS)
+
+
+def _widen(fd: int) -> None:
+    """Let a pipe hold a whole block, if the system allows it; only speed depends on it."""
+    if _F_SETPIPE_SZ is not None:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
+
+
+class _Clock:
+    """Seconds since the epoch that never go back."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._offset
+
+
+@dataclass
+class _Loop:
+    """One run: reads input, passes events to the pipeline and executes its actions."""
+
+    pipeline: Pipeline
+    reader: Reader
+    input_fd: int
+    executor: ActionExecutor
+    workers: Workers
+    signals: StopSignals
+    wakeup: Wakeup
+    clock: Callable[[], float] = field(default_factory=_Clock)
+
+    def __post_init__(self) -> None:
+        self._told_idle = False
+        self._messages: Iterator[ev.InputEvent] = iter(())
+        self._ended = False
+        self._stop_by: float | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            SingerSparkError: Why the run ended early.
+        """
+        while not self.pipeline.done:
+            self._hear_signals()
+            for answer in self.workers.answers():
+                self._handle(answer)
+            if self.pipeline.deadline() <= self.clock():
+                self._handle(ev.Tick())
+            if not self.pipeline.done:
+                self._take_input()
+        if self._error is not None:
+            raise self._error
+
+    def _hear_signals(self) -> None:
+        error = self.signals.error
+        if error is None:
+            return
+        if self._stop_by is None:
+            self._stop_by = self.clock() + STOP_SECONDS
+            self._handle(ev.Stopped(error))
+        elif self.clock() >= self._stop_by:
+            raise error
+
+    def _take_input(self) -> None:
+        """Handle the input read so far, or read more, or sleep until something happens."""
+        if not self.pipeline.wants_input:
+            self.wakeup.wait(None, self._patience())
+        elif not self._take_messages():
+            if self._ended:
+                self._handle(ev.EndOfInput())
+            elif self.wakeup.wait(self.input_fd, self._patience() if self._told_idle else 0.0):
+                self._told_idle = False
+                self._read()
+            elif not self._told_idle:
+                self._told_idle = True
+                self._handle(ev.Idle())
+
+    def _patience(self) -> float:
+        next_at = self.pipeline.deadline() if self._stop_by is None else self._stop_by
+        return next_at - self.clock()
+
+    def _take_messages(self) -> bool:
+        """Handle the messages of the last read; return False if there are none left."""
+        try:
+            for message in self._messages:
+                self._handle(message)
+                if not self.pipeline.wants_input or self.signals.error is not None:
+                    return True
+        except MessageError as error:
+            self._handle(ev.BadInput(error))
+            return True
+        return False
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.input_fd, BLOCK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            problem = MessageError(f"the input cannot be read ({error.strerror})")
+            self._handle(ev.BadInput(problem))
+            return
+        self._ended = not data
+        self._messages = self.reader.feed(data) if data else self.reader.end()
+
+    def _handle(self, event: ev.Event) -> None:
+        problem: SingerSparkError | None = None
+        for action in self.pipeline.handle(event, self.clock()):
+            if isinstance(action, ev.CleanUp):
+                self._error = action.error
+            if problem is not None and isinstance(action, _NOT_AFTER_A_PROBLEM):
+                continue
+            try:
+                self.executor.execute(action)
+            except SingerSparkError as error:
+                if error is self.signals.error:
+                    raise
+                problem = problem or error
+        if self.pipeline.done:
+            self._error = self._error or problem
+        elif problem is not None:
+            self._handle(ev.Stopped(problem))

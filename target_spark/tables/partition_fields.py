@@ -1,0 +1,72 @@
+"""Partitions of a table: columns, or Iceberg's transforms of them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.errors import DestinationError, Where
+from target_spark.core.load_plans import TableRequest
+
+_UNITS = {
+    unit: unit.rstrip("s") + "s"
+    for unit in ("year", "month", "day", "hour", "years", "months", "days", "hours")
+}
+_TRANSFORM = re.compile(r"(?P<name>\w+)\s*\((?:\s*(?P<number>\d+)\s*,)?\s*(?P<column>.+?)\s*\)")
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One partition field.
+
+    Attributes:
+        column: Name in the stream.
+        transform: `identity`, `years`, `months`, `days`, `hours`, `bucket` or `truncate`.
+        number: Number of buckets, or the width; None for other transforms.
+    """
+
+    column: str
+    transform: str = "identity"
+    number: int | None = None
+
+
+def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
+    """Return the partition fields that the settings ask for.
+
+    Raises:
+        DestinationError: The stream does not have the column, or the transform is unknown.
+    """
+    names = request.struct.names
+    return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)
+
+
+def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
+    if text in names:
+        return PartitionField(text)
+    found = _TRANSFORM.fullmatch(text.strip())
+    field = PartitionField(text) if found is None else _transform(found)
+    if field is None:
+        raise DestinationError(
+            f"'{text}' is not a column or a partition transform",
+            where=Where(stream=stream, setting="partition_by"),
+            hint="give a column, or years, months, days, hours(column), bucket(16, column) or "
+            "truncate(4, column)",
+        )
+    if field.column not in names:
+        raise DestinationError(
+            f"the stream has no column '{field.column}' to partition its table by",
+            where=Where(stream=stream, setting="partition_by"),
+            hint="select it in the tap, or name another column for this stream under `streams`",
+        )
+    return field
+
+
+def _transform(found: re.Match[str]) -> PartitionField | None:
+    name, number = found["name"].lower(), found["number"]
+    column = found["column"].strip("`")
+    if name in _UNITS and number is None:
+        return PartitionField(column, _UNITS[name])
+    if name in {"bucket", "truncate"} and number is not None and int(number) > 0:
+        return PartitionField(column, name, int(number))
+    return None

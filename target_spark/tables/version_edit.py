@@ -1,0 +1,122 @@
+"""ACTIVATE_VERSION for rows in files: the files to change, and the changes of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.json.json_lines import LineReader
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.storage.files import StorageOptions, open_random
+
+_INSTANT = pa.timestamp("us", "UTC")
+_LINE_SCHEMA = {
+    "properties": {
+        TABLE_VERSION: {"type": ["integer", "null"]},
+        DELETED_AT: {"type": ["string", "null"], "format": "date-time"},
+    }
+}
+
+
+@dataclass(frozen=True)
+class VersionEdit:
+    """The change of older rows by an activated version; picklable.
+
+    Attributes:
+        version: Change rows whose `_sdc_table_version` is below it; null is not below.
+        hard_delete: Remove them; otherwise set `_sdc_deleted_at` if it is null.
+        at: Time for `_sdc_deleted_at`, seconds since the epoch.
+    """
+
+    version: int
+    hard_delete: bool
+    at: float
+
+    def keeps_file(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
+        """Return whether a file certainly does not have rows to change, without reading its rows.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        if format_name != "parquet":
+            return False
+        from pyarrow import parquet  # noqa: PLC0415
+
+        with open_random(url, options) as source:
+            footer = parquet.read_metadata(source)
+        return all(self._keeps_group(footer.row_group(n)) for n in range(footer.num_row_groups))
+
+    def apply(self, table: pa.Table, format_name: str) -> tuple[pa.Table, int]:
+        """Return the edited rows, and how many were changed or removed.
+
+        Args:
+            table: Rows as read by the format: lines in one column for JSON, texts for CSV.
+            format_name: The format of the file.
+        """
+        if format_name == "json":
+            return self._lines(table)
+        concerned = self._concerned(table)
+        count = pc.sum(concerned).as_py() or 0
+        if not count:
+            return table, 0
+        if self.hard_delete:
+            return table.filter(pc.invert(concerned)), count
+        position = table.schema.get_field_index(DELETED_AT)
+        field = table.schema.field(position)
+        value = self._instant().cast(field.type)
+        filled = pc.if_else(concerned, value, table.column(position))
+        return table.set_column(position, field, filled), count
+
+    def _concerned(self, table: pa.Table) -> pa.ChunkedArray:
+        versions = table.column(TABLE_VERSION).cast(pa.int64())
+        below = pc.fill_null(pc.less(versions, self.version), False)
+        if self.hard_delete:
+            return below
+        return pc.and_(below, pc.is_null(table.column(DELETED_AT)))
+
+    def _lines(self, table: pa.Table) -> tuple[pa.Table, int]:
+        data = b"".join(table.column(0).to_pylist())
+        found = LineReader(_LINE_SCHEMA, envelope=False, strict=False).read(data).table
+        lines = pc.list_flatten(pc.split_pattern(pa.array([data.decode()]), "\n"))
+        lines = lines.slice(0, len(lines) - data.endswith(b"\n"))
+        if len(lines) != found.num_rows:
+            raise pa.ArrowInvalid("it holds lines that are no JSON objects")
+        concerned = pc.cast(self._concerned(found), pa.bool_()).combine_chunks()
+        count = pc.sum(concerned).as_py() or 0
+        if count and self.hard_delete:
+            lines = lines.filter(pc.invert(concerned))
+        elif count:
+            lines = pc.if_else(concerned, self._with_deleted_at(lines), lines)
+        return pa.table({"value": pc.binary_join_element_wise(lines, "\n", "")}), count
+
+    def _with_deleted_at(self, lines: pa.Array) -> pa.Array:
+        # The last such key of a line: the metadata columns follow those of the record.
+        text = pc.strftime(self._instant(), format="%Y-%m-%dT%H:%M:%S+00:00").as_py()
+        return pc.replace_substring_regex(
+            lines,
+            pattern=f'^(.*)"{DELETED_AT}" *: *null(.*)$',
+            replacement=f'\\1"{DELETED_AT}":"{text}"\\2',
+        )
+
+    def _instant(self) -> pa.Scalar:
+        return pa.scalar(round(self.at * 1e6), pa.int64()).cast(_INSTANT)
+
+    def _keeps_group(self, group: Any) -> bool:
+        if group.num_rows == 0:
+            return True
+        columns = {
+            group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)
+        }
+        versions = columns[TABLE_VERSION].statistics if TABLE_VERSION in columns else None
+        if versions is None:
+            return TABLE_VERSION not in columns
+        if versions.has_min_max and versions.min >= self.version:
+            return True
+        if versions.has_null_count and versions.null_count == group.num_rows:
+            return True
+        deleted = columns[DELETED_AT].statistics if DELETED_AT in columns else None
+        done = deleted is not None and deleted.has_null_count and deleted.null_count == 0
+        return done and not self.hard_delete

@@ -1,0 +1,207 @@
+"""Limits for the time of a pattern search, checked before the search begins.
+
+Python's `re` may need years for a short pattern of a SCHEMA and a short text, and cannot be
+stopped. Most searches are known to be short by the pattern and the length of the text. The others
+are tried in a helper process, which the system ends after a timeout; the jsonschema library
+searches only if the helper has finished.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from target_spark.validation.re2_patterns import parsed
+
+SECONDS = 5
+STEPS = 10_000_000
+"""A search of no more steps is begun at once: a fraction of a second."""
+
+_MOST_FACTOR = 10_000
+_SHOWN = 80
+_UNANCHORED = 1
+_HELPER = """
+import re, signal, struct, sys
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+read, write = sys.stdin.buffer.read, sys.stdout.buffer
+while head := read(16):
+    pattern, text = (read(n).decode("utf-8", "surrogatepass") for n in struct.unpack("qq", head))
+    signal.alarm(int(sys.argv[1]))
+    re.search(pattern, text)
+    signal.alarm(0)
+    write.write(b"+")
+    write.flush()
+"""
+
+
+class SlowPatternError(Exception):
+    """A search for a pattern takes too long.
+
+    Attributes:
+        text: The searched text, the very object.
+    """
+
+    def __init__(self, pattern: str, text: str) -> None:
+        shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…"
+        super().__init__(
+            f"matching the pattern '{shown}' takes more than {SECONDS} s for {len(text)} characters"
+        )
+        self.text = text
+
+
+class _Unknown(Exception):  # noqa: N818 - an answer, not an error
+    """The steps of a search cannot be bounded."""
+
+
+def check_time(pattern: str, texts: Iterable[str]) -> None:
+    """Reject a pattern search that may take longer than `SECONDS`.
+
+    A text as long as one that was too slow is not tried again, so that many records do not take
+    longer.
+
+    Args:
+        pattern: As a SCHEMA has it.
+        texts: The texts to search.
+
+    Raises:
+        SlowPatternError: A search takes longer.
+    """
+    for text in texts:
+        if not is_short(pattern, len(text)) and not _HELPERS.ends(pattern, text):
+            raise SlowPatternError(pattern, text)
+
+
+def is_short(pattern: str, length: int) -> bool:
+    """Return whether a search is known to be short, or to fail at once on a bad pattern."""
+    bound = _bound(pattern)
+    return bound is not None and bound[0] * max(1, length) ** bound[1] <= STEPS
+
+
+@lru_cache(maxsize=512)
+def _bound(pattern: str) -> tuple[int, int] | None:
+    """Return factor and power of the length that bound the steps of a search; else None."""
+    try:
+        tree = parsed(pattern)
+        if tree is None:
+            return None
+        factor, power = _sequence(tree)
+    except re.error:
+        return 1, 0
+    except (_Unknown, RecursionError, OverflowError):
+        return None
+    is_anchored = (
+        bool(tree)
+        and str(tree[0][1]) in {"AT_BEGINNING", "AT_BEGINNING_STRING"}
+        and not tree.state.flags & re.MULTILINE
+    )
+    return factor, power + (0 if is_anchored else _UNANCHORED)
+
+
+def _sequence(items: Any) -> tuple[int, int]:
+    factor, power = 1, 0
+    for code, value in items:
+        below = _item(str(code), value)
+        factor, power = _limited(factor * below[0]), power + below[1]
+    return factor, power
+
+
+def _item(code: str, value: Any) -> tuple[int, int]:
+    if code.endswith("REPEAT"):
+        return _repeat(*value)
+    if code in _CHOICES:
+        return _either(_CHOICES[code](value))
+    return 1, int(code == "GROUPREF")
+
+
+_CHOICES: Mapping[str, Callable[[Any], Any]] = {
+    "BRANCH": lambda value: value[1],
+    "SUBPATTERN": lambda value: value[3:],
+    "ASSERT": lambda value: value[1:],
+    "ASSERT_NOT": lambda value: value[1:],
+    "ATOMIC_GROUP": lambda value: [value],
+    "GROUPREF_EXISTS": lambda value: [part for part in value[1:] if part is not None],
+}
+"""What an item of a pattern has inside, one of which is searched for."""
+
+
+def _either(choices: Any) -> tuple[int, int]:
+    found = [_sequence(choice) for choice in choices]
+    return _limited(sum(factor for factor, _ in found)), max(power for _, power in found)
+
+
+def _repeat(low: int, high: Any, items: Any) -> tuple[int, int]:
+    factor, power = _sequence(items)
+    if str(high) == "MAXREPEAT":
+        if factor > 1 or power:
+            raise _Unknown
+        return 1, 1
+    if high > 1 and power:
+        raise _Unknown
+    return _limited((high - low + 1) * factor ** min(high, _MOST_FACTOR)), power
+
+
+def _limited(factor: int) -> int:
+    if factor > _MOST_FACTOR:
+        raise _Unknown
+    return factor
+
+
+class _Helpers:
+    """The helper process, and the patterns it was too slow for."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._slow: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def ends(self, pattern: str, text: str) -> bool:
+        """Return whether a search ends in time."""
+        if len(text) >= self._slow.get(pattern, sys.maxsize):
+            return False
+        parts = [part.encode("utf-8", "surrogatepass") for part in (pattern, text)]
+        with self._lock:
+            process = self._running()
+            assert process.stdin is not None  # noqa: S101
+            assert process.stdout is not None  # noqa: S101
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(struct.pack("qq", *map(len, parts)) + b"".join(parts))
+                process.stdin.flush()
+            if process.stdout.read(1):
+                return True
+            self._process = None
+            self._slow[pattern] = len(text)
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate()
+        return False
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        # A process that was forked off must not talk to the helper of its parent.
+        if self._process is None or self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _HELPER, str(SECONDS)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self._process
+
+    def close(self) -> None:
+        """End the helper."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+
+_HELPERS = _Helpers()
+atexit.register(_HELPERS.close)

@@ -1,0 +1,288 @@
+"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they represent.
+
+A null represents null or a missing property, whichever the schema accepts. Text in a column for
+any JSON likewise represents the value that it has as JSON, or itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from heapq import merge
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.json.json_values import Number
+from shared.json.row_values import as_json_value, plain_rows
+from shared.types.schema_nodes import JsonText, is_free_form, resolved_node
+from target_spark.validation import judge
+from target_spark.validation.block_facts import Facts
+from target_spark.validation.judge import ExactNumber
+from target_spark.validation.missing_keys import Key, KeyCheck
+from target_spark.validation.typed_rows import RowsRead
+from target_spark.validation.validator import RecordValidator
+
+Shape = Callable[[Any, Any], Any]
+"""Takes a stored value that is not null, and what the file has in its place, to JSON."""
+
+_MONTHS = 12
+
+
+class RowChecker:
+    """Rejects the rows of files that do not fit their schema.
+
+    Args:
+        schema: The stream's JSON Schema.
+        names: Columns that a file may have besides those of the schema, and that are ignored.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], names: frozenset[str] = frozenset()) -> None:
+        self._validator = RecordValidator(schema, files=True)
+        self._free_form = is_free_form(schema)
+        self._names = names
+        self._shape = _Shapes(schema).of(schema, self._validator.struct)
+
+    def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
+        """Return the accepted rows, with the rejected ones added to the rejects.
+
+        Args:
+            found: The result of the reader.
+            source: The input of the reader.
+        """
+        rows, absent = found.table.num_rows, self._absent(source)
+        if not rows or (self._validator.idle and not absent):
+            return found
+        facts = Facts(None, unexpected=_has_more(source.schema, self._validator.struct))
+        positions = _RowPositions(found)
+
+        def record(row: int) -> Any:
+            stored = found.table.slice(row, 1)
+            return self._record(stored, source.slice(positions.of(row), 1), absent)
+
+        rejected = self._validator.rejected(found.table, facts, record, absent)
+        return _without(found, rejected, positions)
+
+    def _absent(self, source: pa.Table) -> frozenset[str]:
+        """Return the properties without a column in the file, which a record then lacks."""
+        if self._free_form:
+            return frozenset()
+        return frozenset(self._validator.struct.names) - set(source.column_names)
+
+    def _record(self, stored: pa.Table, source: pa.Table, absent: frozenset[str]) -> Any:
+        """Return the record that a row represents, from tables of that row alone."""
+        if self._free_form:
+            return self._validator.decoded(stored.column(0)[0].as_py().encode())
+        values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
+        raw = {k: v for k, v in plain_rows(source)[0].items() if k not in self._names}
+        return self._shape(values, raw)
+
+
+class RowKeys:
+    """Rejects the rows of files without a value for a key property.
+
+    Args:
+        schema: The stream's JSON Schema.
+        keys: The key properties.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
+        self._check = KeyCheck(schema, keys)
+
+    def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
+        """Return the accepted rows; see `RowChecker.check`."""
+        positions = _RowPositions(found)
+
+        def record(row: int) -> Mapping[str, Any]:
+            return plain_rows(source.slice(positions.of(row), 1))[0]
+
+        return _without(found, self._check.rejected(found.table, record), positions)
+
+
+class _RowPositions:
+    """Original positions of the accepted rows, computed on demand."""
+
+    def __init__(self, found: RowsRead) -> None:
+        self._gone = [place for place, _ in found.rejects]
+        self._rows = found.table.num_rows + len(self._gone)
+        self._places: list[int] = []
+
+    def of(self, row: int) -> int:
+        """Return the original position of a row."""
+        if not self._gone:
+            return row
+        if not self._places:
+            gone = set(self._gone)
+            self._places = [place for place in range(self._rows) if place not in gone]
+        return self._places[row]
+
+
+def _without(found: RowsRead, rejected: Mapping[int, str], positions: _RowPositions) -> RowsRead:
+    """Move some rows to the rejects."""
+    if not rejected:
+        return found
+    numbers = pa.array(range(found.table.num_rows), pa.int64())
+    kept = pc.invert(pc.is_in(numbers, pa.array(rejected, pa.int64())))
+    rejects = [(positions.of(row), why) for row, why in rejected.items()]
+    return replace(
+        found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
+    )
+
+
+class _Shapes:
+    """Makes the functions that convert stored values back to JSON."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator = judge.validator_of(schema)
+
+    def of(self, node: Any, data_type: T.DataType) -> Shape:
+        """Return the function for a node and the type of its column."""
+        plain = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
+        if isinstance(data_type, T.StructType):
+            return self._struct(node, plain, data_type)
+        if isinstance(data_type, T.ArrayType):
+            below = self.of(plain.get("items"), data_type.elementType)
+            return lambda value, raw: [
+                None if item is None else below(item, _at(raw, place))
+                for place, item in enumerate(value)
+            ]
+        if isinstance(data_type, T.MapType):
+            below = self.of(plain.get("additionalProperties"), data_type.valueType)
+            return lambda value, _: {
+                _plain_key(key): None if part is None else below(part, None)
+                for key, part in dict(value).items()
+            }
+        if isinstance(data_type, JsonText | T.VariantType):
+            return self._any(node, isinstance(data_type, JsonText))
+        words = plain.get("type") or ()
+        return _scalar(data_type, "string" in words)
+
+    def _struct(self, node: Any, plain: Mapping[str, Any], data_type: T.StructType) -> Shape:
+        nodes = plain.get("properties") or {}
+        below = {f.name: self.of(nodes.get(f.name), f.dataType) for f in data_type}
+        nulls = {name for name in below if self._takes_null(nodes.get(name, True))}
+        validator = self._validator.evolve(schema=True if node is None else node)
+
+        def struct(value: Any, raw: Any) -> Any:
+            raw = _object(raw)
+            found = {
+                name: None if part is None else below[name](part, raw.get(name))
+                for name, part in value.items()
+                if part is not None or name in nulls
+            }
+            found |= {k: _json(v) for k, v in raw.items() if k not in below and v is not None}
+            less = {key: part for key, part in found.items() if part is not None}
+            if len(less) < len(found) and not judge.is_valid(validator, found):
+                return less if judge.is_valid(validator, less) else found
+            return found
+
+        return struct
+
+    def _takes_null(self, node: Any) -> bool:
+        return judge.is_valid(self._validator.evolve(schema=node), None)
+
+    def _any(self, node: Any, may_be_text: bool) -> Shape:
+        validator = self._validator.evolve(schema=True if node is None else node)
+
+        def value_of(value: Any, _: Any) -> Any:
+            try:
+                found = json.loads(value, parse_float=ExactNumber)
+            except (ValueError, RecursionError):
+                return value
+            return value if may_be_text and not judge.is_valid(validator, found) else found
+
+        return value_of
+
+
+def _scalar(data_type: T.DataType, is_text: bool) -> Shape:
+    if isinstance(data_type, T.DecimalType):
+        if is_text:
+            return lambda value, _: str(value)
+        return (lambda value, _: ExactNumber(str(value))) if data_type.scale else _int
+    for kinds, shape in _SCALARS.items():
+        if isinstance(data_type, kinds):
+            return shape
+    return lambda value, _: as_json_value(value)
+
+
+def _int(value: Any, _: Any) -> int:
+    return int(value)
+
+
+def _shortest(value: float) -> float:
+    """Return the number with the fewest digits that is equal in single precision."""
+    tried = (float(f"{value:.{digits}g}") for digits in (6, 7, 8))
+    return next((one for one in tried if pa.scalar(one, pa.float32()).as_py() == value), value)
+
+
+def _year_month(months: int) -> str:
+    years, rest = divmod(abs(months), _MONTHS)
+    return f"{'-' if months < 0 else ''}P{years}Y{rest}M"
+
+
+_SCALARS: Mapping[tuple[type[T.DataType], ...], Shape] = {
+    (T.FloatType,): lambda value, _: _shortest(value),
+    (T.NumericType, T.BooleanType, T.NullType): lambda value, _: value,
+    (T.DayTimeIntervalType,): lambda value, _: as_json_value(timedelta(microseconds=value)),
+    (T.YearMonthIntervalType,): lambda value, _: _year_month(value),
+}
+
+
+def _json(value: Any) -> Any:
+    return _numbers(as_json_value(value))
+
+
+def _numbers(value: Any) -> Any:
+    """Return JSON of the readers, whose numbers are text, as values for the library."""
+    if isinstance(value, Number):
+        return json.loads(value, parse_float=ExactNumber)
+    if isinstance(value, dict):
+        return {key: _numbers(part) for key, part in value.items()}
+    return [_numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def _plain_key(key: Any) -> str:
+    found = as_json_value(key)
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def _object(raw: Any) -> Mapping[str, Any]:
+    """Return the object in a file: a struct, or the JSON text of a CSV file."""
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw, parse_float=ExactNumber)
+        except (ValueError, RecursionError):
+            return {}
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _at(raw: Any, place: int) -> Any:
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw, parse_float=ExactNumber)
+        except (ValueError, RecursionError):
+            return None
+    return raw[place] if isinstance(raw, list) and place < len(raw) else None
+
+
+def _has_more(found: Any, data_type: T.DataType) -> bool:
+    """Return whether columns of a file have fields, at any depth, that the stream lacks."""
+    if isinstance(data_type, T.StructType):
+        if not isinstance(found, pa.Schema) and not pa.types.is_struct(found):
+            return True  # the text of a CSV file
+        types = {field.name: field.type for field in found}
+        known = {field.name: field.dataType for field in data_type}
+        return bool(types.keys() - known.keys()) or any(
+            _has_more(types[name], known[name]) for name in types
+        )
+    if isinstance(data_type, T.ArrayType):
+        is_list = not isinstance(found, pa.Schema) and (
+            pa.types.is_list(found) or pa.types.is_large_list(found)
+        )
+        return _has_more(found.value_type, data_type.elementType) if is_list else True
+    return False

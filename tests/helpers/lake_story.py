@@ -1,0 +1,141 @@
+"""Three runs of the whole target into tables of a lake: one that fails, and two that end well.
+
+Run as a program, it tells the story for each of the settings in a file, in one session of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import MessageError
+from shared.formats.encodings import FORMATS
+from shared.spark.session import SessionStarter
+from shared.storage.files import StorageOptions, join
+from target_spark.config import target_config
+from target_spark.load.loader import Loader
+from target_spark.runtime.run import run_with
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STREAMS = {"kept": "append-only", "merged": "upsert", "fresh": "overwrite"}
+FIRST = {"id": {"type": "integer"}, "name": {"type": ["null", "string"]}}
+SECOND = {**FIRST, "more": {"type": ["null", "object"], "properties": {"n": {"type": "number"}}}}
+BROKEN = "no message"
+
+EXPECTED = {
+    "kept": [(1, "a", None), (2, "b", 2.5), (2, None, None), (7, "x", None)],
+    "merged": [(1, "a", None), (2, "b", 2.5), (7, "x", None)],
+    "fresh": [(2, "b", 2.5)],
+}
+"""Rows in the end, sorted as text: id, name and the number inside of `more`."""
+
+
+class _Output:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+class _Spark:
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str, Any]:
+    """Settings of a run that loads each stream by its own method."""
+    methods = {name: {"load_method": STREAMS[name]} for name in streams}
+    return {"streams": methods, "batch_size_rows": 100, **given}
+
+
+def tell(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
+    """Runs the target three times.
+
+    The first run fails before its STATE, and the second one gets its records again.
+
+    Args:
+        given: The settings.
+        spark: Gives the session.
+        folder: For the input.
+    """
+    import pyarrow as pa
+
+    config, streams = target_config(given), list(given["streams"])
+    files = given.get("batch_config", {}).get("storage", {})
+    place = join(files.get("root", str(folder)), "batch.parquet")
+    rows = pa.table({"id": [7], "name": ["x"]})
+    options = StorageOptions(files.get("options", {}))
+    FORMATS["parquet"].write(place, rows.schema, [rows], "zstd", options)
+    old, new = [{"id": 1, "name": "a"}, {"id": 2}], [{"id": 2, "name": "b", "more": {"n": 2.5}}]
+    first = _messages(streams, FIRST, old, place)
+    whole = [*first, _state(1), *_messages(streams, SECOND, new), _state(2)]
+    last = [*_messages(["fresh"], SECOND, new), _state(3)]
+
+    def run(lines: list[str]) -> list[bytes]:
+        path, output = folder / "input.jsonl", _Output()
+        path.write_text("".join(f"{line}\n" for line in lines))
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            run_with(config, fd, output, Loader(config, spark), _Spark())  # type: ignore[arg-type]
+        finally:
+            os.close(fd)
+        return output.written
+
+    try:
+        run([*first, BROKEN])
+    except MessageError:
+        pass
+    else:
+        raise AssertionError("the run with a broken input has ended well")
+    assert run(whole)[-1] == b'{"at": 2}\n'
+    if "fresh" in streams:
+        assert run(last)[-1] == b'{"at": 3}\n'
+
+
+def found(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Rows that a reader has found, as in `EXPECTED`."""
+    told = [(row["id"], row["name"], (row["more"] or {}).get("n")) for row in rows]
+    return sorted(told, key=repr)
+
+
+def _messages(
+    streams: Iterable[str], columns: dict[str, Any], rows: list[Any], file: str | None = None
+) -> list[str]:
+    messages: list[dict[str, Any]] = []
+    for name in streams:
+        head = {"type": "SCHEMA", "stream": name, "schema": {"properties": columns}}
+        messages.append({**head, "key_properties": ["id"]})
+        messages += [{"type": "RECORD", "stream": name, "record": row} for row in rows]
+        if file is not None:
+            encoding = {"format": "parquet", "compression": "zstd"}
+            batch = {"type": "BATCH", "stream": name, "encoding": encoding}
+            messages.append({**batch, "manifest": [file]})
+    return [json.dumps(message) for message in messages]
+
+
+def _state(at: int) -> str:
+    return json.dumps({"type": "STATE", "value": {"at": at}})
+
+
+def main() -> None:
+    """Arguments: a file with a list of settings, a folder."""
+    listed = json.loads(Path(sys.argv[1]).read_text())
+    starter = SessionStarter(target_config(listed[0]).spark)
+    starter.start()
+    try:
+        for given in listed:
+            tell(given, starter.get, Path(sys.argv[2]))
+    finally:
+        starter.stop()
+
+
+if __name__ == "__main__":
+    main()

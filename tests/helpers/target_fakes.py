@@ -1,0 +1,160 @@
+"""A loader and a Spark without Spark, for tests of the run loop; also a program of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.errors import RecordError, Where
+from target_spark.config import TargetConfig, target_config
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
+from target_spark.load.rejects import reject_line
+
+
+class FakeSpark:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class FakeLoader:
+    """Keeps committed rows in `tables`, or as lines of files in `folder`."""
+
+    def __init__(
+        self, folder: Path | None = None, delay: float = 0.0, load_method: str = "append-only"
+    ) -> None:
+        self.load_method = load_method
+        self.policy = "FailBatch"
+        self.rejects_folder: Path | None = None
+        self.passing_failures: list[BaseException] = []
+        self.folder = folder
+        self.delay = delay
+        self.tables: dict[str, list[Any]] = defaultdict(list)
+        self.committed: list[Batch] = []
+        self.aborted: list[Batch] = []
+        self.deleted: list[str] = []
+        self.acts: list[tuple[str, Any]] = []
+        self.fail_commit: BaseException | None = None
+        self.threads: set[str] = set()
+        self._rows: dict[str, list[Any]] = {}
+        self._lock = threading.Lock()
+
+    def plan(self, stream: StreamSchema) -> bool:
+        return True
+
+    def overwrites(self, stream: str) -> bool:
+        return self.load_method == "overwrite"
+
+    def convert(self, batch: Batch) -> LoadResult:
+        self.threads.add(threading.current_thread().name)
+        (file,) = batch.files
+        rows, rejects = [], []
+        for number, line in enumerate(Path(file.url).read_bytes().splitlines(), 1):
+            try:
+                rows.append(json.loads(line)["record"])
+            except ValueError:
+                first, stdin = [run for run in file.line_map if run[0] <= number][-1]
+                place = stdin + number - first
+                if self.policy not in ("LogAndContinue", "SendToDLQ"):
+                    where = Where(stream=batch.stream.stream, line=place)
+                    raise RecordError("not JSON", where=where) from None
+                rejects.append((Reject(file.url, place, "not JSON"), line))
+        with self._lock:
+            self._rows[file.url] = rows
+            self._maybe_fail()
+        parts = (Part(file.url, len(rows), 1),)
+        found = tuple(reject for reject, _ in rejects)
+        return LoadResult(parts, len(rows), found, len(found), self._keep(rejects))
+
+    def _keep(self, rejects: list[tuple[Reject, bytes]]) -> tuple[str, ...]:
+        if self.policy != "SendToDLQ" or not rejects:
+            return ()
+        path = self.rejects_folder / f"{id(rejects)}-{len(os.listdir(self.rejects_folder))}"
+        path.write_bytes(b"".join(reject_line(*pair) for pair in rejects))
+        return (str(path),)
+
+    def _maybe_fail(self) -> None:
+        if self.passing_failures:
+            raise self.passing_failures.pop()
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        if self.folder is not None:
+            (self.folder / "committing").touch()
+        if self.delay:
+            time.sleep(self.delay)
+        if self.fail_commit is not None:
+            raise self.fail_commit
+        self._maybe_fail()
+        rows = [row for r in results for part in r.parts for row in self._rows[part.url]]
+        with self._lock:
+            self.tables[batch.stream.stream] += rows
+            self.committed.append(batch)
+            self.acts.append(("commit", batch.stream.stream))
+        if self.folder is not None:
+            path = self.folder / f"{batch.token}.tmp"
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            path.rename(path.with_suffix(".done"))
+
+    def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        self.aborted.append(batch)
+
+    def delete_consumed(self, files: Sequence[InputFile]) -> None:
+        self.deleted += [file.url for file in files]
+
+    def can_detect_replays(self, stream: str) -> bool:
+        return False
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        return ()
+
+    def cover(self, position: int, state: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def finish(self, stream: str) -> None:
+        self.acts.append(("finish", stream))
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
+        self.acts.append(("activate", (stream.stream, version)))
+
+
+def config(tmp_path: Path, **settings: Any) -> TargetConfig:
+    staging = {"root": str(tmp_path / "staging"), **settings.pop("staging", {})}
+    return target_config({"path": str(tmp_path / "out"), "staging": staging, **settings})
+
+
+def main() -> int:
+    """`python target_fakes.py FOLDER DELAY SETTINGS`: the target with the fake loader."""
+    import logging
+
+    from shared.cli import report
+    from shared.singer.stdout import claim_stdout
+    from target_spark.runtime.run import run_with
+
+    folder, delay, settings = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
+    loader = FakeLoader(folder / "rows", delay)
+    try:
+        run_with(config(folder, **settings), 0, claim_stdout(), loader, FakeSpark())
+    except BaseException as error:
+        return report(error, logging.getLogger("target"))
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

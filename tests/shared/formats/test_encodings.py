@@ -1,0 +1,167 @@
+"""Files of every format written and read back; lines cut into blocks and ranges."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.formats.encodings import FORMATS, grouped, packed_lines, read_lines, text_bytes
+from shared.storage.files import join, local_path, open_input, open_output, shown
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, None], pa.int64()),
+        "text": pa.array(['a "b", c\nd', "", None]),
+        "real": pa.array([1.5, float("nan"), float("-inf")]),
+        "at": pa.array([0, None, 1782907200123456], pa.timestamp("us", "UTC")),
+        "bytes": pa.array([b"\x00\xff", b"", None]),
+        "exact": pa.array(["1.10", None, "-3.00"]).cast(pa.decimal128(10, 2)),
+    }
+)
+CASES = [(name, codec) for name, form in FORMATS.items() for codec in form.compressions]
+
+
+def write(form: str, codec: str, folder: Path, *tables: pa.Table, schema: Any = None) -> str:
+    url = str(folder / f"x{FORMATS[form].extension(codec)}")
+    FORMATS[form].write(url, schema or tables[0].schema, iter(tables), codec)
+    return url
+
+
+@pytest.mark.parametrize(("form", "codec"), CASES)
+def test_round_trip(form: str, codec: str, tmp_path: Path) -> None:
+    if FORMATS[form].text:
+        lines = pa.table({"value": ['{"a":1}\n', '{"a":"ü"}\n', None, "{}\n"]})
+        url = write(form, codec, tmp_path, lines, lines.slice(1))
+        text = '{"a":1}\n{"a":"ü"}\n{}\n{"a":"ü"}\n{}\n'
+        assert b"".join(read_lines(url)) == text.encode()
+        assert FORMATS[form].read(url).__next__().column(0)[0].as_py() == text.encode()
+        return
+    url = write(form, codec, tmp_path, TABLE, TABLE.slice(1))
+    back = pa.concat_tables(FORMATS[form].read(url))
+    assert back.column_names == TABLE.column_names
+    assert back.num_rows == 5
+    if form == "csv":
+        assert back.column("text").to_pylist()[:3] == ['a "b", c\nd', "", None]
+        assert back.column("real").to_pylist()[:3] == ["1.5", "NaN", "-Infinity"]
+        assert back.column("bytes").to_pylist()[:3] == ["AP8=", "", None]
+        assert back.column("at").to_pylist()[2] == "2026-07-01 12:00:00.123456Z"
+        assert back.column("exact").to_pylist()[:3] == ["1.10", None, "-3.00"]
+    else:
+        assert str(back.slice(0, 3).to_pylist()) == str(TABLE.cast(back.schema).to_pylist())
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc", "csv"])
+def test_a_file_without_rows_has_its_columns(form: str, tmp_path: Path) -> None:
+    codec = FORMATS[form].default_compression
+    url = str(tmp_path / "x")
+    FORMATS[form].write(url, TABLE.schema, (), codec)
+    tables = list(FORMATS[form].read(url))
+    assert sum(table.num_rows for table in tables) == 0
+    assert Path(url).stat().st_size > 0
+
+
+def test_lines_are_read_by_content(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.jsonl"
+    path.write_bytes(gzip.compress(b"a\n") + gzip.compress(b"b"))
+    assert b"".join(read_lines(str(path))) == b"a\nb"
+    path.write_bytes(b"")
+    assert list(read_lines(str(path))) == []
+
+
+@given(
+    lines=st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b".")), max_size=30),
+    block=st.integers(1, 40),
+    step=st.integers(1, 60),
+    end=st.booleans(),
+)
+def test_ranges_give_every_line_once(
+    tmp_path_factory: Any, lines: list[bytes], block: int, step: int, end: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    data = b"\n".join(lines) + (b"\n" if end and lines else b"")
+    path.write_bytes(data)
+    found = b""
+    for start in range(0, len(data), step):
+        for piece in read_lines(str(path), start, min(step, len(data) - start), block):
+            assert piece.endswith(b"\n") or data.endswith(piece)
+            found += piece
+    assert found == data
+    assert b"".join(_raw(path, block)) == data
+
+
+def _raw(path: Path, block: int) -> list[bytes]:
+    # A magic number at the start would mean compression.
+    return list(read_lines(str(path), 0, path.stat().st_size, block))
+
+
+def test_blocks_end_with_lines(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"".join(b"%d\n" % n for n in range(1000)))
+    blocks = list(read_lines(str(path), block_bytes=100))
+    assert all(block.endswith(b"\n") and len(block) <= 200 for block in blocks)
+    assert b"".join(blocks) == path.read_bytes()
+
+
+def test_grouped() -> None:
+    tables = [TABLE] * 5
+    assert [group.num_rows for group in grouped(tables, 1)] == [3] * 5
+    assert [group.num_rows for group in grouped(tables, 10**9)] == [15]
+    assert list(grouped([], 1)) == []
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_text_bytes(kind: pa.DataType) -> None:
+    texts = pa.array(["a", "bc", None, "", "ü"], kind)
+    assert text_bytes(texts).to_pybytes() == "abcü".encode()
+    assert text_bytes(texts.slice(1, 1)).to_pybytes() == b"bc"
+    assert text_bytes(texts.slice(5)).to_pybytes() == b""
+    assert text_bytes(pa.array([""], kind)).to_pybytes() == b""
+
+
+def test_names_of_places(tmp_path: Path) -> None:
+    assert local_path("/a b") == "/a b"
+    assert local_path("file:///a") == "/a"
+    assert local_path("file:/a") == "/a"
+    assert local_path("a/b") == "a/b"
+    assert local_path("s3://a") is None
+    assert join("/", "a") == "/a"
+    assert join("s3://b/", "a", "c") == "s3://b/a/c"
+    assert shown("s3://me:secret@host/a?token=1") == "s3://host/a"
+    assert shown("/a@b") == "/a@b"
+
+
+def test_remote_files() -> None:
+    with open_output("memory://x/a.gz", "gzip") as sink:
+        sink.write(b"text")
+    with open_input("memory://x/a.gz") as source:
+        assert source.read() == b"text"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "bzip2"])
+@pytest.mark.parametrize("shares", [1, 2, 3, 7])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_shares_of_a_compressed_file(tmp_path: Path, codec: str, shares: int, end: bytes) -> None:
+    import random
+
+    made = random.Random(shares)
+    lines = [made.randbytes(made.randrange(1, 300)).hex().encode() for _ in range(20_000)]
+    url = str(tmp_path / "x")
+    with open_output(url, codec) as sink:
+        sink.write(b"\n".join(lines) + end)
+    size = Path(url).stat().st_size
+    step = -(-size // shares)
+    found, filled = [], 0
+    for start in range(0, size, step):
+        blocks = list(packed_lines(url, start, step, 100_000))
+        filled += bool(blocks)
+        for block, before in blocks:
+            assert before == len(found)
+            found += block.splitlines()
+    assert found == lines
+    assert filled == shares

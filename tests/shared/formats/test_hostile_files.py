@@ -1,0 +1,246 @@
+"""Batch files that are made to fill memory or disk: each a clear error, soon."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import cramjam
+import fastavro
+import pyarrow as pa
+import pytest
+from backports import zstd
+from pyarrow import parquet
+
+from shared.formats.encodings import FORMATS, Encoding
+from shared.storage import limits
+from shared.storage.files import StorageOptions, open_input
+from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO
+from target_spark.core.load_plans import InputFile
+from target_spark.core.reader import Reader
+from target_spark.load.read_rows import Piece, UnreadableInputError, blocks_of
+
+ROOT = Path(__file__).resolve().parents[3]
+MIB = 1 << 20
+PACKED = {"gzip": gzip.compress, "zstd": zstd.compress, "bzip2": bz2.compress}
+MOST_MIB = 600
+
+
+def bomb(path: Path, piece: bytes, times: int, first: bytes = b"") -> str:
+    """A file of gzip members, each of which is one piece."""
+    path.write_bytes((gzip.compress(first) if first else b"") + gzip.compress(piece, 9) * times)
+    return str(path)
+
+
+def read_alone(url: str, form: str) -> tuple[str, int]:
+    """What the reader says of a file in a process of its own, and the most MiB that it held."""
+    code = (
+        "import sys\n"
+        "import pyarrow as pa\n"
+        "from target_spark.core.load_plans import InputFile\n"
+        "from target_spark.load.read_rows import *\n"
+        "from target_spark.load.reject_files import Rejects\n"
+        "from shared.formats.encodings import Encoding\n"
+        "schema = {'type': 'object', 'properties': {'a': {'type': ['string', 'null']}}}\n"
+        "plan = ReadPlan((), schema, pa.schema([('a', pa.string())]))\n"
+        "rows = 0\n"
+        "try:\n"
+        "    piece = Piece(InputFile(sys.argv[1], Encoding(sys.argv[2])))\n"
+        "    rows = sum(table.num_rows for table in read_task(plan, [piece], Rejects()))\n"
+        "except UnreadableInputError as error:\n"
+        "    print(error.args[1])\n"
+        "else:\n"
+        "    print(rows)\n"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n"
+    )
+    command = [sys.executable, "-c", code, url, form]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    said, peak = done.stdout.splitlines()
+    return said, int(peak) >> 10
+
+
+def test_a_line_as_long_as_memory(tmp_path: Path) -> None:
+    """One megabyte of gzip that is one line of a gigabyte."""
+    url = bomb(tmp_path / "x.gz", b"x" * (16 * MIB), 64, b'{"a":"1"}\n{"a":"')
+    assert Path(url).stat().st_size < 2 * MIB
+    said, peak = read_alone(url, "jsonl")
+    assert said == "line 2 is longer than 128 MiB"
+    assert peak < MOST_MIB
+
+
+def test_many_short_lines_of_a_bomb_stream(tmp_path: Path) -> None:
+    """As hard as gzip packs: legal, read to the end, in bounded memory."""
+    lines = b'{"a":"%s"}\n' % (b"x" * 4000) * (MIB // 4009)
+    times = (FREE_BYTES // len(lines)) // 2
+    said, peak = read_alone(bomb(tmp_path / "x.gz", lines, times), "jsonl")
+    assert said == str(lines.count(b"\n") * times)
+    assert peak < MOST_MIB
+
+
+def test_the_limit_of_a_line_is_that_of_stdin() -> None:
+    assert Reader()._max_line_bytes == MAX_LINE_BYTES == 128 * MIB
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_long_lines_in_a_share_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """The share that has it refuses it; others skip it or never come to it."""
+    monkeypatch.setattr(limits, "MAX_LINE_BYTES", MIB)
+    data = b'{"a":1}\n' * 5 + b'{"a":"' + b"x" * (24 * MIB) + b'"}\n' + b'{"a":2}\n'
+    packed = data if codec == "none" else gzip.compress(data)
+    path = tmp_path / "x"
+    path.write_bytes(packed)
+    step = -(-len(packed) // 3)
+    said = []
+    for start in range(0, len(packed), step):
+        piece = Piece(InputFile(str(path), Encoding("jsonl")), start, step)
+        try:
+            assert sum(len(block) for block, _ in blocks_of(piece, None)) <= 5 * 8
+        except pa.ArrowInvalid as error:
+            said.append(str(error))
+    assert said == ["line 6 is longer than 1 MiB"]
+
+
+def test_the_line_is_told_by_its_place_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LINE_BYTES", MIB)
+    path = tmp_path / "x"
+    path.write_bytes(b'{"a":1}\n' * 5 + b'{"a":"' + b"x" * (24 * MIB))
+    piece = Piece(InputFile(str(path), Encoding("jsonl")), 20, 25 * MIB)
+    with pytest.raises(pa.ArrowInvalid, match="line 6 is longer"):
+        list(blocks_of(piece, None))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("codec", PACKED)
+def test_content_that_no_data_packs_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, form: str
+) -> None:
+    monkeypatch.setattr(limits, "MAX_RATIO", 100)
+    text = b"a\n" if form == "csv" else b""
+    path = tmp_path / "x"
+    path.write_bytes(PACKED[codec](text + (b"x" * 1000 + b"\n") * 20_000))
+    url = str(path)
+    assert path.stat().st_size * 100 < 20 * MIB
+    with open_input(url) as source:
+        assert len(source.read()) == len(text) + 1001 * 20_000
+    monkeypatch.setattr(limits, "FREE_BYTES", MIB)
+    with pytest.raises(pa.ArrowInvalid, match="more than 100 times"):
+        list(FORMATS[form].read(url))
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_repetitive_data_is_no_bomb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """A row that changes by a counter packs some 100 times, and may be of any size."""
+    monkeypatch.setattr(limits, "FREE_BYTES", 1)
+    row = '{"id":%d,"status":"ok","host":"a-machine.example.org","note":"' + "n" * 400 + '"}\n'
+    data = "".join(row % number for number in range(20_000)).encode()
+    path = tmp_path / "x"
+    path.write_bytes(PACKED[codec](data))
+    assert 40 * path.stat().st_size < len(data) < MAX_RATIO * path.stat().st_size
+    assert sum(len(t.column(0)[0].as_py()) for t in FORMATS["jsonl"].read(str(path))) == len(data)
+
+
+def test_a_packed_parquet_file_leaves_half_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"a": ["x" * 100] * 50_000})
+    path = tmp_path / "x.parquet.gz"
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, compression="none", use_dictionary=False)
+    path.write_bytes(gzip.compress(sink.getvalue()))
+    assert pa.concat_tables(FORMATS["parquet"].read(str(path))).num_rows == 50_000
+    free = 9 * MIB
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))  # type: ignore[attr-defined]
+    with pytest.raises(pa.ArrowInvalid, match="half of the free space"):
+        list(FORMATS["parquet"].read(str(path)))
+
+
+def test_row_groups_that_no_data_packs_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table({"a": ["x" * 1000] * 20_000})
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    assert pa.concat_tables(FORMATS["parquet"].read(str(path))).num_rows == 20_000
+    monkeypatch.setattr(limits, "FREE_BYTES", MIB)
+    monkeypatch.setattr(limits, "MAX_RATIO", 50)
+    with pytest.raises(pa.ArrowInvalid, match="more than 50 times"):
+        list(FORMATS["parquet"].read(str(path)))
+
+
+def deflated(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+AVRO: dict[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": deflated,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstandard": zstd.compress,
+    "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)) + b"\0\0\0\0",
+}
+
+
+def number(value: int) -> bytes:
+    """An Avro long."""
+    value, found = value << 1, b""
+    while value > 0x7F:
+        value, found = value >> 7, found + bytes([value & 0x7F | 0x80])
+    return found + bytes([value])
+
+
+def avro(path: Path, codec: str, block: bytes, size: int | None = None) -> str:
+    """An Avro file of one block that tells any size."""
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
+    fastavro.writer(sink, schema, [], codec=codec)
+    head = sink.getvalue()
+    told = number(len(block) if size is None else size)
+    path.write_bytes(head + number(1) + told + block + head[-16:])
+    return str(path)
+
+
+@pytest.mark.parametrize("codec", AVRO)
+def test_avro_blocks(tmp_path: Path, codec: str) -> None:
+    text = b"x" * (MIB // 2)
+    good = AVRO[codec](number(len(text)) + text)
+    (table,) = FORMATS["avro"].read(avro(tmp_path / "good", codec, good))
+    assert table.column("a").to_pylist() == [text.decode()]
+    bad = avro(tmp_path / "bad", codec, AVRO[codec](b"x" * (MAX_LINE_BYTES + 1)))
+    said, peak = read_alone(bad, "avro")
+    assert "a block is longer than 128 MiB" in said
+    assert peak < MOST_MIB
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 60])
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_avro_blocks_that_lie_about_their_size(tmp_path: Path, codec: str, size: int) -> None:
+    url = avro(tmp_path / "x", codec, AVRO[codec](b"\x02x"), size)
+    with pytest.raises(pa.ArrowInvalid, match="a block is longer than 128 MiB"):
+        list(FORMATS["avro"].read(url))
+
+
+def test_the_error_names_the_file(tmp_path: Path) -> None:
+    from target_spark.load.read_rows import ReadPlan, read_task
+    from target_spark.load.reject_files import Rejects
+
+    url = avro(tmp_path / "x", "null", b"", 1 << 40)
+    plan = ReadPlan((), {"type": "object"}, pa.schema([]), options=StorageOptions())
+    with pytest.raises(UnreadableInputError) as caught:
+        list(read_task(plan, [Piece(InputFile(url, Encoding("avro")))], Rejects()))
+    assert caught.value.args[0] == url

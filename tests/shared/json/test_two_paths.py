@@ -1,0 +1,236 @@
+"""Arrow's reader and the exact reader agree on every block, however odd."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.json import json_lines
+from shared.json.fast_json import BlockRefused
+from shared.json.json_lines import LineReader, LinesRead
+from shared.types.json_schema import spark_to_json_schema
+
+TYPES: dict[str, T.DataType] = {
+    "byte": T.ByteType(),
+    "short": T.ShortType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "dec": T.DecimalType(10, 2),
+    "dec0": T.DecimalType(38, 0),
+    "dec18": T.DecimalType(38, 18),
+    "dec38": T.DecimalType(38, 38),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "bool": T.BooleanType(),
+    "date": T.DateType(),
+    "ts": T.TimestampType(),
+    "ntz": T.TimestampNTZType(),
+    "time": T.TimeType(6),
+    "dt": T.DayTimeIntervalType(0, 3),
+    "ym": T.YearMonthIntervalType(0, 1),
+    "void": T.NullType(),
+    "variant": T.VariantType(),
+    "map": T.MapType(T.StringType(), T.LongType()),
+    "keyed": T.MapType(T.DateType(), T.ArrayType(T.DecimalType(10, 2), False), False),
+    "list": T.ArrayType(T.DoubleType()),
+    "dates": T.ArrayType(T.DateType(), False),
+    "struct": T.StructType(
+        [
+            T.StructField("d", T.DateType(), False),
+            T.StructField("b", T.BinaryType()),
+            T.StructField("f", T.ArrayType(T.StructType([T.StructField("x", T.FloatType())]))),
+        ]
+    ),
+}
+NUMBERS = [
+    "0", "-0", "1", "1.0", "1e3", "1E+2", "-1.50", "0.1", "127", "128", "-129", "32768", "1e400",
+    "1.00000005960464477540", "9007199254740993", "9223372036854775807", "9223372036854775808",
+    "-9223372036854775809", "18446744073709551616", "123456789012345678901234567890", "1e-5",
+    "99999999.99", "100000000", "0.001", "1e38", "1e-18", "3.5e38", "5e-324", "1e-400", "-0.0",
+    "12345678901234567890.123456789012345678", "1.1000", "2e2",
+    "1e60", "1e76", "1e-60", "9" * 38, "9" * 77, "9" * 300, "0." + "0" * 50 + "1", "1" + "0" * 45,
+    "99999999999999999999", "100000000000000000000", "1.00000000000000000000000000000000000000000",
+]  # fmt: skip
+WORDS = [
+    "", "a", "1", "1.5", "-1", " 1", "1 ", "+1", ".5", "1.", "NaN", "Infinity", "-Infinity", "nan",
+    "inf", "true", "é", "😀", "YQ==", "YQ=", "YWI=", "AP8Q", "YR==", "2020-01-01", "2020-02-30",
+    "2020-1-1", "0000-01-01", "2020-01-01T00:00:00", "2020-01-01T00:00:00Z", "2020-01-01 05:06",
+    "2020-01-01T05", "2020-01-01T05Z", "2020-01-01T05:06:07.5Z", "2020-01-01T05:06:07.1234567Z",
+    "2020-01-01T05:06:07.123456+02:00", "2020-01-01T05:06:07-0130", "2020-01-01T05:06:07+05",
+    "2020-01-01T24:00:00Z", "2020-01-01T23:59:60Z", "2020-01-01t05:06:07z", "2020-01-01Z",
+    "2001/01/01 00:47", "9999-12-31T23:59:59.999999-23:59", "0001-01-01T00:00:00+23:59",
+    "2020-01-01T05:06:07 Z", "2020-01-01T05:06:07.Z", "2020-01-01T05:06:07,5Z", "20200101",
+    "2020-01-01T05:06:07+24:00", "2020-01-01T05:06:07+05:60", "2020-13-01T00:00:00Z", "1e5",
+    "12:13:14", "12:13:14.5", "24:00:00", "P1DT2H", "-P0DT0H0M0.000001S", "P", "PT", "P1Y2M",
+    "-P1Y", "PT0.1234567S", "{}", "[1]", "null", "2020-01-01T05:06:07.123456789+00:00", "5.5.5",
+]  # fmt: skip
+ODD_STRINGS = [r'"\ud800"', r'"\u0000"', r'"\u00e9\n\/"', '"a\tb"', r'"\x"', r'"\ud83d\ude00"']
+CONTAINERS = [
+    "[]", "[1,null]", '["NaN",1]', '["2020-01-01"]', '["2020-01-01",null]', "{}", "[[1.50]]",
+    '{"a":1,"b":null}', '{"a":1.0}', '{"2020-01-01":[1.5]}', '{"2020-01-01":[1.555]}', '{"x":[1]}',
+    '{"d":"2020-01-01","b":"YQ==","f":[{"x":0.1},{"x":"NaN"},null,{}]}', '{"d":null}', '{"b":"YQ"}',
+    '{"d":"2020-01-01","z":1}', '{"d":"2020-01-01","f":[]}',
+    '{"x":1e2,"y":"é","z":[true,{"q":-0}]}',
+]  # fmt: skip
+OTHERS = [
+    "null",
+    "true",
+    "false",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "tru",
+    "01",
+    "+1",
+    "1.",
+    ".5",
+    "",
+]
+VALUES = [*NUMBERS, *(json.dumps(w) for w in WORDS), *ODD_STRINGS, *CONTAINERS, *OTHERS]
+ODD_LINES = [
+    b"", b" ", b"\r", b"null", b"5", b"[]", b"{", b"}", b'{"long":1}{"long":2}', b'{"long":1} ',
+    b' {"long":1}', b'{"long":1}\r', b'{"long":1} x', b'\xef\xbb\xbf{"long":1}',
+    b'{"string":"\xff"}', b'{"q":"\xff"}', b'{"string":"\xc3\xa9"}', b'{"long":1,"long":2}',
+    b'{"\\u006cong":5}',
+    b"{}null", b'{"q":' + b"[" * 50 + b"]" * 50 + b"}", b'{"long":\r1}', b"'{}'", b"{'long':1}",
+    b'{"long":1,}',
+]  # fmt: skip
+
+
+def read_exactly(reader: LineReader, data: bytes) -> LinesRead:
+    return reader._read_exact(data.removeprefix(b"\xef\xbb\xbf"), 0)
+
+
+def plain(read: LinesRead) -> tuple[Any, ...]:
+    at = read.extracted_at.cast("int64").to_pylist() if read.extracted_at is not None else None
+    versions = read.versions.to_pylist() if read.versions is not None else None
+    return (
+        [repr(_casted(column)) for column in read.table.columns],
+        read.table.num_rows,
+        read.rows_read,
+        read.rejects,
+        at,
+        versions,
+    )
+
+
+def _casted(column: Any) -> list[Any]:
+    """Values with years outside Python's as the integers they are stored as."""
+    kind = str(column.type)
+    if kind.startswith("timestamp"):
+        return column.cast("int64").to_pylist()
+    return (column.cast("int32") if kind.startswith("date32") else column).to_pylist()
+
+
+def one_column(name: str, values: list[str], required: bool) -> tuple[dict[str, Any], bytes]:
+    struct = T.StructType([T.StructField(name, TYPES[name], not required or name == "void")])
+    lines = [f'{{"{name}":{value}}}' if value else "{}" for value in values]
+    return spark_to_json_schema(struct), "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", TYPES)
+def test_each_value_alone(name: str, strict: bool) -> None:
+    for value in VALUES:
+        for required in (True, False):
+            schema, data = one_column(name, [value], required)
+            reader = LineReader(schema, envelope=False, strict=strict)
+            expected = read_exactly(reader, data)
+            try:
+                got = reader._read_fast(data)
+            except BlockRefused:
+                continue
+            assert plain(got)[:4] == plain(expected)[:4], (name, value)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[list[str], bool, list[bytes]]:
+    names = draw(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=5, unique=True))
+    envelope = draw(st.booleans())
+    good = {name: [v for v in VALUES if v and _fits(name, v)] for name in names}
+    lines: list[bytes] = []
+    for _ in range(draw(st.integers(0, 12))):
+        if draw(st.integers(0, 9)) == 0:
+            lines.append(draw(st.sampled_from(ODD_LINES)))
+            continue
+        pools = [good[n] if draw(st.integers(0, 15)) else VALUES for n in names]
+        pairs = [(n, draw(st.sampled_from(p))) for n, p in zip(names, pools, strict=True)]
+        lines.append(_line(pairs, envelope, draw))
+    return names, envelope, lines
+
+
+def _line(pairs: list[tuple[str, str]], envelope: bool, draw: st.DrawFn) -> bytes:
+    record = "{" + ",".join(f'"{n}":{v}' for n, v in pairs if v) + "}"
+    if not envelope:
+        return record.encode()
+    at = draw(st.sampled_from(['"2026-11-21T06:20:21.224137+00:00"', "null", '"x"', "5"]))
+    version = draw(st.sampled_from(["1", "null", "1.0", '"1"']))
+    head = [
+        f'"record":{record}',
+        f'"time_extracted":{at}',
+        f'"version":{version}',
+        '"type":"RECORD"',
+    ]
+    return ("{" + ",".join(draw(st.permutations(head))) + "}").encode()
+
+
+_FITTING: dict[tuple[str, str], bool] = {}
+
+
+def _fits(name: str, value: str) -> bool:
+    if (name, value) not in _FITTING:
+        schema, data = one_column(name, [value], True)
+        reader = LineReader(schema, envelope=False, strict=True)
+        _FITTING[name, value] = not read_exactly(reader, data).rejects
+    return _FITTING[name, value]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(blocks(), st.booleans(), st.sampled_from([1, 60, 1 << 20]), st.booleans())
+def test_blocks_read_alike(
+    block: tuple[list[str], bool, list[bytes]], strict: bool, piece: int, required: bool
+) -> None:
+    names, envelope, lines = block
+    fields = [T.StructField(n, TYPES[n], not required or n == "void") for n in names]
+    reader = LineReader(
+        spark_to_json_schema(T.StructType(fields)), envelope=envelope, strict=strict
+    )
+    data = b"\n".join(lines)
+    before, json_lines.PIECE_BYTES = json_lines.PIECE_BYTES, piece
+    try:
+        got = reader.read(data)
+    finally:
+        json_lines.PIECE_BYTES = before
+    assert plain(got) == plain(read_exactly(reader, data))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(width=32, allow_nan=False) | st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_is_read_alike(value: float) -> None:
+    for name in ("float", "double"):
+        schema, data = one_column(name, [json.dumps(value)], False)
+        reader = LineReader(schema, envelope=False, strict=True)
+        assert plain(reader.read(data)) == plain(read_exactly(reader, data))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=10,
+    )
+)
+def test_free_json_is_kept_alike(value: Any) -> None:
+    schema = {"properties": {"any": {}, "n": {"type": "integer"}}}
+    data = json.dumps({"n": 1, "any": value}, ensure_ascii=False).encode(errors="surrogatepass")
+    for chosen in (schema, {"type": "object"}):
+        reader = LineReader(chosen, envelope=False, strict=True)
+        assert plain(reader.read(data)) == plain(read_exactly(reader, data))

@@ -1,0 +1,228 @@
+"""Compares what this project makes of expressions with what another mapper makes of them."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import datetime
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, Phase, settings
+from sdk_expressions import CONFIG, STREAM
+
+from shared.errors import SettingsError, Where
+from shared.maps.expressions.planned import plan
+from shared.maps.expressions.syntax import parse
+from shared.maps.expressions.values import Names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PER_JOB = 20
+WHERE = Where(setting="stream_maps.orders.p")
+
+
+def generated(examples: int) -> Any:
+    """Settings of hypothesis for tests whose every example is a Spark job of many records."""
+    return settings(
+        max_examples=examples,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+class Raised:
+    """Stands for a value that could not be computed."""
+
+    def __init__(self, text: object) -> None:
+        self.text = str(text)
+
+    def __repr__(self) -> str:
+        return f"Raised({self.text!r})"
+
+
+def by_sdk(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
+    """What the SDK's mapper makes of each record."""
+    from singer_sdk.mapper import PluginMapper
+
+    own = "name" if "self" in expression else "p"
+    config: Any = {
+        "stream_maps": {STREAM: {own: expression, "__else__": None}},
+        "stream_map_config": CONFIG,
+    }
+    mapper = PluginMapper(config, logging.getLogger("sdk"))
+    mapper.register_raw_stream_schema(STREAM, {"properties": {}}, [])
+    (stream_map,) = mapper.stream_maps[STREAM]
+    return [_sdk_result(stream_map, copy.deepcopy(record), own) for record in all_records]
+
+
+def _sdk_result(stream_map: Any, record: dict[str, Any], own: str) -> Any:
+    try:
+        made = stream_map.transform(record)
+    except Exception as error:  # whatever an expression raises
+        return Raised(repr(error))
+    return as_json(made[own])
+
+
+def _md5(string: str) -> str:
+    return hashlib.md5(string.encode()).hexdigest()
+
+
+def _sha256(string: str) -> str:
+    return hashlib.sha256(string.encode()).hexdigest()
+
+
+OF_PYTHON = {"datetime": datetime, "json": json, "md5": _md5, "sha256": _sha256}
+
+
+def by_python(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
+    """What Python itself makes of each record."""
+    code = compile(expression, "expression", "eval")
+    found = []
+    for record in all_records:
+        try:
+            found.append(as_json(eval(code, {**OF_PYTHON, **record})))
+        except Exception as error:
+            found.append(Raised(repr(error)))
+    return found
+
+
+def as_json(value: Any) -> Any:
+    """The value as a RECORD message has it."""
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None).isoformat()
+    if isinstance(value, (datetime.date, datetime.timedelta)):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    return value
+
+
+def by_spark(
+    frame: DataFrame, expressions: Sequence[str]
+) -> Iterator[tuple[str, bool, list[Any] | SettingsError]]:
+    """What this project makes of each record, and whether Spark computes it."""
+    names = Names(frame.schema, config=CONFIG, stream=STREAM, original=STREAM, own="name")
+    for start in range(0, len(expressions), PER_JOB):
+        chunk = expressions[start : start + PER_JOB]
+        plans = {}
+        for text in chunk:
+            try:
+                plans[text] = plan(parse(text, WHERE), names, WHERE)
+            except SettingsError as error:
+                yield text, True, error
+        columns, decoders = [], []
+        for at, planned in enumerate(plans.values()):
+            value, decode = _shown(planned)
+            columns.append(value.alias(f"v{at}"))
+            columns.append(_error(planned).alias(f"e{at}"))
+            decoders.append(decode)
+        table = frame.select(*columns).toArrow().to_pydict() if columns else {}
+        for at, (text, planned) in enumerate(plans.items()):
+            pairs = zip(table[f"v{at}"], table[f"e{at}"], strict=True)
+            decode = decoders[at]
+            found = [Raised(said) if said is not None else decode(got) for got, said in pairs]
+            yield text, planned.compiled, found
+
+
+def _shown(planned: Any) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import VariantType
+
+    if isinstance(planned.result, VariantType):
+        text = F.to_json(planned.column())
+        return text, lambda got: None if got is None else json.loads(got)
+    return planned.column(), as_json
+
+
+def _error(planned: Any) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    error = planned.error()
+    return F.lit(None).cast("string") if error is None else error
+
+
+def same(expected: Any, found: Any) -> bool:
+    """Whether both are errors, or equal in type and value."""
+    if isinstance(expected, Raised) or isinstance(found, Raised):
+        return isinstance(found, Raised) and isinstance(expected, Raised)
+    if isinstance(expected, float) and isinstance(found, float):
+        both_nan = math.isnan(expected) and math.isnan(found)
+        signs = math.copysign(1, expected) == math.copysign(1, found)
+        return both_nan or (expected == found and signs)
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(map(same, expected, found))
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return expected.keys() == found.keys() and all(
+            same(value, found[key]) for key, value in expected.items()
+        )
+    return type(expected) is type(found) and expected == found
+
+
+def too_large(found: Any) -> bool:
+    """Whether it is the error that there is on purpose: Python would go on with more bits."""
+    return isinstance(found, Raised) and "64 bits" in found.text
+
+
+def large_within(text: str, record: dict[str, Any]) -> bool:
+    """Whether a part of the expression is an integer of more than 64 bits."""
+    tree = ast.parse(text, mode="eval")
+    return any(_is_large(node, record) for node in ast.walk(tree) if isinstance(node, ast.expr))
+
+
+def _is_large(node: ast.expr, record: dict[str, Any]) -> bool:
+    try:
+        found = eval(compile(ast.Expression(node), "part", "eval"), dict(record))
+    except Exception:
+        return False
+    return isinstance(found, int) and not -(2**63) <= found < 2**63
+
+
+def differences(
+    frame: DataFrame,
+    expressions: Sequence[str],
+    all_records: Sequence[dict[str, Any]],
+    oracle: Callable[[str, Sequence[dict[str, Any]]], list[Any]] = by_sdk,
+) -> list[str]:
+    """One line for each expression that is not the same, with the first record that shows it."""
+    found = []
+    for text, compiled, results in by_spark(frame, expressions):
+        expected = oracle(text, all_records)
+        how = "compiled" if compiled else "evaluated"
+        if isinstance(results, SettingsError):
+            values = [value for value in expected if not isinstance(value, Raised)]
+            if values:
+                found.append(f"{text}: refused ({results}), but gives {values[0]!r}")
+            continue
+        wrong = [
+            (left, right, record)
+            for left, right, record in zip(expected, results, all_records, strict=True)
+            if not same(left, right) and not (too_large(right) and large_within(text, record))
+        ]
+        if wrong:
+            left, right, record = wrong[0]
+            used = {name: record[name] for name in _names(text) if name in record}
+            found.append(
+                f"{text} ({how}; {len(wrong)} records): {left!r} expected, "
+                f"{right!r} found, of {used}"
+            )
+    return found
+
+
+def _names(text: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} | {"name"}
+
+
+def framed(spark: SparkSession, all_records: Sequence[dict[str, Any]], ddl: str) -> DataFrame:
+    """The records as a frame."""
+    schema: StructType = spark.createDataFrame([], ddl).schema
+    return spark.createDataFrame([dict(record) for record in all_records], schema).coalesce(1)

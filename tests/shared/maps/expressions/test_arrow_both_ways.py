@@ -1,0 +1,249 @@
+"""Values between Arrow and Python: how records come, how results go."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import sys
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.maps.expressions import arrow_records, arrow_results
+from shared.maps.expressions.arrow_records import Arrival, Shape, reader, records
+from shared.maps.expressions.arrow_results import (
+    ANY,
+    Form,
+    json_text,
+    results,
+    storage,
+    taken,
+)
+
+PLAIN = Shape()
+NUMBERS = Shape("struct", fields={"d": Shape("decimal"), "f": Shape("float"), "s": PLAIN})
+
+
+def read(shape: Shape, *texts: str | None) -> list[Any]:
+    return reader(Arrival(text=True, shape=shape))(pa.array(list(texts), pa.string()))
+
+
+def test_plain_columns_come_as_they_are() -> None:
+    assert reader(Arrival())(pa.array([1, None])) == [1, None]
+    assert reader(Arrival())(pa.array([None, "é"])) == [None, "é"]
+
+
+def test_text_that_is_no_text() -> None:
+    data = pa.array([b"ok", b"\xff", None], pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), 3, data.buffers())
+    assert reader(Arrival())(broken) == ["ok", "�", None]
+
+
+def test_decimals_and_floats_inside() -> None:
+    text = '{"d":1.10,"f":1,"s":"NaN"}'
+    (found,) = read(NUMBERS, text)
+    assert found == {"d": Decimal("1.10"), "f": 1.0, "s": "NaN"}
+    assert [type(value) for value in found.values()] == [Decimal, float, str]
+    assert str(found["d"]) == "1.10"
+
+
+def test_words_for_numbers_that_json_lacks() -> None:
+    shape = Shape("list", Shape("float"))
+    (found, none) = read(shape, '["NaN","Infinity","-Infinity",1.5,null]', None)
+    assert math.isnan(found[0])
+    assert found[1:] == [math.inf, -math.inf, 1.5, None]
+    assert none is None
+    assert read(Shape("list", PLAIN), '["NaN"]') == [["NaN"]]
+    assert read(Shape("map", Shape("float")), '{"NaN":"NaN","a":null}')[0]["a"] is None
+
+
+def test_integers_of_any_size_where_the_type_is_open() -> None:
+    big = 10**30
+    assert read(Shape("any"), str(big), "1.5", '[1,{"a":2.0}]') == [big, 1.5, [1, {"a": 2.0}]]
+    both = Shape("struct", fields={"v": Shape("any"), "d": Shape("decimal")})
+    (found,) = read(both, f'{{"v":[{big},1.5,{{"x":0.1}}],"d":0.1}}')
+    assert found == {"v": [big, 1.5, {"x": 0.1}], "d": Decimal("0.1")}
+
+
+def test_without_the_fast_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    assert arrow_records._fast_loads() is json.loads
+    assert read(Shape("list", Shape("float")), '["NaN"]', "[1.5]")[1] == [1.5]
+
+
+def test_shapes_know_what_they_hold() -> None:
+    shape = Shape("list", Shape("map", Shape("struct", fields={"x": Shape("any")})))
+    assert shape.holds("any")
+    assert not shape.holds("decimal")
+
+
+def test_records() -> None:
+    plain = reader(Arrival())
+    made = records(("a", "b"), [plain, plain], [pa.array([1, 2]), pa.array(["x", None])], 2)
+    assert made == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    assert records((), [], [], 2) == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "stored"),
+    [
+        (Form("none"), None, None),
+        (Form("bool"), True, True),
+        (Form("int"), 2**63 - 1, 2**63 - 1),
+        (Form("float"), 1.5, 1.5),
+        (Form("float"), 3, 3.0),
+        (Form("str"), "é", "é"),
+        (Form("decimal", 2), Decimal("1.005"), Decimal("1.00")),
+        (Form("decimal", 2), Decimal("1.015"), Decimal("1.02")),
+        (Form("decimal", 0), Decimal("1E37"), Decimal(10**37)),
+        (Form("date"), datetime.date(1, 1, 1), datetime.date(1, 1, 1)),
+        (
+            Form("datetime"),
+            datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
+            datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, datetime.timezone.utc),
+        ),
+        (
+            Form("datetime"),
+            datetime.datetime(2024, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
+            datetime.datetime(2023, 12, 31, 23, tzinfo=datetime.timezone.utc),
+        ),
+        (Form("timedelta"), datetime.timedelta(days=-1, microseconds=5), "-1 day, 0:00:00.000005"),
+        (Form("list", item=Form("int")), (1, None), [1, None]),
+        (Form("map", item=Form("float")), {"a": 1.5}, [("a", 1.5)]),
+        (
+            Form("struct", fields=(("a", Form("int")), ("b", Form("str")))),
+            {"b": "x"},
+            {"a": None, "b": "x"},
+        ),
+        (Form("any"), {"a": [1, "x"]}, '{"a":[1,"x"]}'),
+    ],
+)
+def test_results_are_stored_exactly(form: Form, value: Any, stored: Any) -> None:
+    take = taken(form)
+    found = results(form, [take(value), take(None) if form.name != "decimal" else None], [None] * 2)
+    assert found.type == pa.struct([("value", storage(form)), ("error", pa.string())])
+    assert found.field("value").to_pylist() == [stored, None]
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        (Form("none"), 1),
+        (Form("bool"), 1),
+        (Form("bool"), "true"),
+        (Form("int"), True),
+        (Form("int"), 1.0),
+        (Form("int"), 2**63),
+        (Form("float"), True),
+        (Form("float"), Decimal(1)),
+        (Form("float"), 2**53 + 1),
+        (Form("str"), 1),
+        (Form("str"), b"x"),
+        (Form("decimal", 2), 1),
+        (Form("decimal", 2), 1.5),
+        (Form("decimal", 2), Decimal("NaN")),
+        (Form("decimal", 2), Decimal("Infinity")),
+        (Form("decimal", 2), Decimal("1E36")),
+        (Form("decimal", 2), Decimal("999999999999999999999999999999999999.999")),
+        (Form("date"), datetime.datetime(2024, 1, 1)),
+        (Form("date"), "2024-01-01"),
+        (Form("datetime"), datetime.date(2024, 1, 1)),
+        (Form("timedelta"), 1),
+        (Form("list", item=Form("int")), "ab"),
+        (Form("list", item=Form("int")), {1, 2}),
+        (Form("list", item=Form("int")), [1, "x"]),
+        (Form("map", item=Form("int")), {1: 2}),
+        (Form("map", item=Form("int")), {"a": "b"}),
+        (Form("struct", fields=(("a", Form("int")),)), {"b": 1}),
+        (Form("struct", fields=(("a", Form("int")),)), [1]),
+        (Form("list", item=ANY), "x"),
+        (Form("struct", fields=(("a", Form("int")), ("b", ANY))), {"a": "x"}),
+        (Form("struct", fields=(("a", Form("int")), ("b", ANY))), {"c": 1}),
+        (Form("any"), object()),
+        (Form("any"), {1: 1}),
+        (Form("any"), [{1}]),
+        (Form("any"), 10**38),
+        (Form("any"), Decimal("1E100")),
+    ],
+)
+def test_results_of_another_kind_are_refused(form: Form, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        taken(form)(value)
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**37), 10**37),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters(exclude_categories=["Cs"])),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(json_values)
+def test_json_that_is_written_is_what_it_was(value: Any) -> None:
+    assert json.loads(json_text(value, ANY)) == value
+
+
+def test_json_of_other_values() -> None:
+    value = {
+        "n": [math.nan, math.inf, -math.inf],
+        "d": Decimal("1.50"),
+        "t": datetime.datetime(2024, 1, 2, 3),
+        "k": datetime.date(2024, 1, 2),
+        "p": datetime.timedelta(1),
+        "u": (1,),
+        "e": [],
+        "m": {},
+    }
+    assert json_text(value, ANY) == (
+        '{"n":["NaN","Infinity","-Infinity"],"d":1.50,"t":"2024-01-02T03:00:00",'
+        '"k":"2024-01-02","p":"1 day, 0:00:00","u":[1],"e":[],"m":{}}'
+    )
+    dated = Form("struct", fields=(("t", Form("datetime")), ("v", ANY)))
+    assert json_text({"t": datetime.datetime(2024, 1, 2)}, dated) == (
+        '{"t":"2024-01-02T00:00:00+00:00"}'
+    )
+
+
+def test_depth_and_length_of_results() -> None:
+    deep: Any = 1
+    for _ in range(arrow_results.DEPTH):
+        deep = [deep]
+    json_text(deep, ANY)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        json_text([deep], ANY)
+    with pytest.raises(OverflowError, match="too long"):
+        json_text("é" * (arrow_results.LONGEST_RESULT // 2), ANY)
+
+
+def test_one_bad_text_spoils_no_other() -> None:
+    found = results(Form("str"), ["a", "\ud800", "b"], [None, None, None]).to_pylist()
+    assert [row["value"] for row in found] == ["a", None, "b"]
+    assert found[1]["error"].startswith("UnicodeEncodeError: ")
+    assert found[0]["error"] is None
+
+
+def test_a_batch_of_results_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_results, "LONGEST_BATCH", 10)
+    found = results(Form("str"), ["12345", None, "67890", "x"], [None] * 4).to_pylist()
+    assert [row["value"] for row in found] == ["12345", None, "67890", None]
+    assert found[3]["error"] == "OverflowError: the results of a batch are too long"
+
+
+def test_no_results() -> None:
+    for form in (Form("int"), ANY, Form("list", item=Form("str"))):
+        assert results(form, [], []).type.field("value").type == storage(form)

@@ -1,0 +1,391 @@
+"""Records as expressions see them: names, parts, types; computed by Spark as by Python."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from compiled_oracle import ERROR, alike, differences, python, spark_results, value_of
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.maps.expressions.values import Names
+
+ITEM = T.StructType(
+    [
+        T.StructField("sku", T.StringType()),
+        T.StructField("count", T.IntegerType()),
+        T.StructField("day", T.DateType()),
+    ]
+)
+STRUCT = T.StructType(
+    [
+        T.StructField("id", T.ShortType(), False),
+        T.StructField("name", T.StringType()),
+        T.StructField("other", T.StringType(), False),
+        T.StructField("ok", T.BooleanType()),
+        T.StructField("rate", T.FloatType()),
+        T.StructField("price", T.DecimalType(10, 2)),
+        T.StructField("cost", T.DecimalType(38, 18)),
+        T.StructField("day", T.DateType()),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("wall", T.TimestampNTZType()),
+        T.StructField("raw", T.BinaryType()),
+        T.StructField("span", T.DayTimeIntervalType()),
+        T.StructField("code", T.VarcharType(5)),
+        T.StructField("tags", T.ArrayType(T.StringType())),
+        T.StructField("sizes", T.ArrayType(T.IntegerType())),
+        T.StructField("days", T.ArrayType(T.DateType())),
+        T.StructField("item", ITEM),
+        T.StructField("items", T.ArrayType(ITEM)),
+        T.StructField("props", T.MapType(T.StringType(), T.LongType())),
+        T.StructField("a.b", T.LongType()),
+        T.StructField("tick`ed", T.LongType()),
+        T.StructField("sp ace", T.LongType()),
+        T.StructField("record", T.LongType()),
+        T.StructField("int", T.LongType()),
+        T.StructField("keys", T.LongType()),
+        T.StructField("ünï", T.StringType()),
+    ]
+)
+NAMES = Names(
+    STRUCT, {"limit": 3, "word": "b", "list": ["a", "b"], "deep": {"x": None}}, "new", "old"
+)
+EMPTY = dict.fromkeys(STRUCT.names)
+UTC = datetime.timezone.utc
+FULL = {
+    "id": 1,
+    "name": "Bob",
+    "other": "b",
+    "ok": True,
+    "rate": 0.1,
+    "price": Decimal("3.50"),
+    "cost": Decimal("3.500000000000000001"),
+    "day": datetime.date(2026, 2, 28),
+    "at": datetime.datetime(2026, 2, 28, 12, 30, 0, 123, tzinfo=UTC),
+    "wall": datetime.datetime(2026, 2, 28, 12, 30),
+    "raw": bytearray(b"\x00\xffab"),
+    "span": datetime.timedelta(days=-1, microseconds=5),
+    "code": "a",
+    "tags": ["a", None, "b"],
+    "sizes": [1, 2, None],
+    "days": [datetime.date(2026, 1, 1)],
+    "item": ("x", 5, datetime.date(1, 1, 1)),
+    "items": [("y", None, None), None],
+    "props": {"x": 1, "y": None},
+    "a.b": 1,
+    "tick`ed": 2,
+    "sp ace": 3,
+    "record": 4,
+    "int": 5,
+    "keys": 6,
+    "ünï": "é",
+}
+SMALL = {
+    **EMPTY,
+    "id": -2,
+    "other": "",
+    "name": "",
+    "ok": False,
+    "rate": -0.0,
+    "price": Decimal("0.00"),
+    "cost": Decimal(0),
+    "tags": [],
+    "sizes": [],
+    "days": [],
+    "item": (None, None, None),
+    "items": [],
+    "props": {},
+    "int": 0,
+}
+ROWS = [FULL, SMALL, {**EMPTY, "id": 0, "other": "B\U0001f600"}, {**FULL, "id": 2, "tags": ["b"]}]
+
+
+def json_record(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as its RECORD message has it, with Decimal for decimals."""
+
+    def item(value: Any) -> Any:
+        return None if value is None else dict(zip(ITEM.names, map(text, value), strict=True))
+
+    def text(value: Any) -> Any:
+        if isinstance(value, datetime.datetime):
+            return value.isoformat(timespec="microseconds")
+        return value.isoformat() if isinstance(value, datetime.date) else value
+
+    record = {name: text(value) for name, value in row.items()}
+    record["days"] = None if row["days"] is None else [text(day) for day in row["days"]]
+    record["item"] = item(row["item"])
+    record["items"] = None if row["items"] is None else [item(part) for part in row["items"]]
+    record["raw"] = None if row["raw"] is None else "AP9hYg=="
+    record["span"] = None if row["span"] is None else "-P0DT23H59M59.999995S"
+    return record
+
+
+EXPRESSIONS = [
+    *("record['a.b']", "_['tick`ed'] + 1", "record['sp ace']", "record['record']", "record['int']"),
+    *("_['keys']", "ünï", "record.id", "record.name", "_.get('a.b')", "record.get('nope')"),
+    *("record.get('nope', 5)", "record.get('name', 'x')", "self", "self + '!'", "__stream_name__"),
+    *(
+        "__original_stream_name__ + name",
+        "config['limit'] + id",
+        "config.get('x', 7)",
+        "config.word",
+    ),
+    *("config['list']", "name in config['list']", "config['deep']['x'] is None", "config.deep.x"),
+    *("'x' in config", "config['list'][0] + other", "record['nope'] if 'nope' in record else id"),
+    *(
+        "'nope' not in record",
+        "name in record",
+        "'name' in record and record['name']",
+        "id in record",
+    ),
+    *("rate", "rate + 1", "rate * 3", "rate == 0.1", "day", "at", "wall", "raw", "span", "code"),
+    *(
+        "day + 'T'",
+        "day < '2026-03-01'",
+        "at > day",
+        "span == '-P0DT23H59M59.999995S'",
+        "code == 'a'",
+    ),
+    *(
+        "price",
+        "price > 3",
+        "price == cost",
+        "price >= cost",
+        "price < id",
+        "cost == 0",
+        "not price",
+    ),
+    *(
+        "price is None",
+        "price or cost",
+        "price in [3.5, id]",
+        "price == '3.50'",
+        "price if ok else None",
+    ),
+    *("price > 3.4", "cost > 10000000000000000000", "cost == 3", "price != 350"),
+    *("tags", "tags[0]", "tags[-1]", "tags[id]", "tags[2]", "sizes[0] + 1", "sizes[ok]", "days[0]"),
+    *(
+        "not tags",
+        "len(tags)",
+        "'a' in tags",
+        "name in tags",
+        "None in tags",
+        "id in sizes",
+    ),
+    *(
+        "id not in sizes",
+        "1.0 in sizes",
+        "'1' in sizes",
+        "True in sizes",
+        "days",
+        "'2026-01-01' in days",
+    ),
+    *("tags == []", "[] != sizes", "tags == None", "props == {}", "item == {}", "tags or None"),
+    *(
+        "item",
+        "item['sku']",
+        "item.count",
+        "item['count']",
+        "item['day']",
+        "item.day",
+        "item.get('sku')",
+    ),
+    *(
+        "item.get('no', 3)",
+        "'sku' in item",
+        "name in item",
+        "item and 1",
+        "item is None",
+        "not item",
+    ),
+    *("record['item']['count'] + 1", "items", "items[0]['sku']", "items[0].sku", "items[1]['sku']"),
+    *("items[0]['day'] is None", "items[id]['count'] or 5", "props['x']", "props.x", "props['z']"),
+    *("props.get('x')", "props.get('z')", "props.get('z', 9)", "'x' in props", "name in props"),
+    *("5 in props", "not props", "props['x'] + 1 if 'x' in props else None", "props"),
+    *(
+        "[id, id + 1]",
+        "(name, other)",
+        "{'a': id, 'b': name}",
+        "[name] if ok else [other]",
+        "['a', 'b']",
+    ),
+    *("[id, 1.5]", "{'a': [id]}", "[[id], [2]]", "{'a': {'b': 1, 'c': id}}['a']['c']", "[id][0]"),
+    *(
+        "{'a': id}['a']",
+        "(id, name)[1]",
+        "[10, 20, 30][id]",
+        "'abc'[id]",
+        "[1, 2][0]",
+        "{'a': 1}['a']",
+    ),
+    *(
+        "name == other",
+        "name < other",
+        "name >= 'B'",
+        "name != None",
+        "name in ('Bob', '')",
+        "'o' in name",
+    ),
+    *(
+        "name in 'xBobx'",
+        "name in ['Bob', other]",
+        "name in {'Bob': 1}",
+        "name in {'', 'a'}",
+        "not name",
+    ),
+    *(
+        "name in [1, 'Bob']",
+        "name or other",
+        "name and other",
+        "other or name or 'z'",
+        "name and id",
+    ),
+    *(
+        "'yes' if name else 'no'",
+        "name if name else None",
+        "name is None or name == ''",
+        "name * 2",
+    ),
+    *(
+        "'a' + name",
+        "name + other if name else other",
+        "name[0]",
+        "name[1:]",
+        "name[-1] if name else ''",
+    ),
+    *("f'{name}-{id}'", "f'{id:05d}'", "name.upper()", "name.lower() == 'bob'", "str(id) + name"),
+    *("int(name) if name == '5' else id", "1 < id < 3 or name", "id == 1 and name == 'Bob' and ok"),
+    *("(name or 'x').upper()", "name.upper() if name is not None else None", "1 if id > 0 else 2"),
+    *(
+        "1 / id",
+        "10 // id if id else None",
+        "ok and name",
+        "ok or name",
+        "ok is None",
+        "ok == (id == 1)",
+    ),
+    *(
+        "id ** 2 + id * 2 - 1",
+        "-id",
+        "id & 3",
+        "'x' if ok else id",
+        "(ok and name) is None",
+        "ok + id",
+    ),
+    *("ok == 1", "[ok][0]", "[1, name] == 5", "name < 'b' < other", "len(item)", "sizes[id - 1]"),
+]
+
+
+@pytest.mark.spark
+def test_records_are_python_s(spark: Any) -> None:
+    """Each expression has Python's value for each record, or is its error."""
+    names = Names(NAMES.struct, NAMES.config, "new", "old", own="name")
+    records = [json_record(row) for row in ROWS]
+    wrong = differences(spark, ROWS, names, EXPRESSIONS, records)
+    assert wrong == []
+
+
+LEFT = {
+    *("price in [3.5, id]", "price > 3.4", "price or cost", "cost > 10000000000000000000"),
+    *("'x' if ok else id", "name and id", "1 < id < 3 or name", "ok and name", "ok or name"),
+    *("[1, name] == 5", "[id, 1.5]", "item and 1", "(id, name)[1]", "(ok and name) is None"),
+    *("tags == []", "[] != sizes", "props == {}", "item == {}", "item.get('no', 3)"),
+    *("'sku' in item", "name in item", "'x' in props", "name in props", "5 in props"),
+    *("props['x']", "props.x", "props['z']", "props.get('x')", "props.get('z')"),
+    *("props.get('z', 9)", "props['x'] + 1 if 'x' in props else None", "'abc'[id]", "name * 2"),
+    *("f'{id:05d}'", "id ** 2 + id * 2 - 1", "id & 3"),
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_what_is_compiled(text: str) -> None:
+    """Almost everything above is; what is not says why."""
+    value = value_of(text, Names(NAMES.struct, NAMES.config, "new", "old", own="name"))
+    assert (value.column is not None) is (text not in LEFT), value.why
+    assert value.column is not None or value.why
+
+
+def test_sources_are_columns_as_they_are() -> None:
+    """Only what is a column, or a field of one, tells its path."""
+    assert value_of("name", NAMES).source == ("name",)
+    assert value_of("record['a.b']", NAMES).source == ("a.b",)
+    assert value_of("item['day']", NAMES).source == ("item", "day")
+    assert value_of("item.sku", NAMES).data_type == T.StringType()
+    assert value_of("self", Names(STRUCT, own="at")).source == ("at",)
+    for text in ("name + ''", "items[0]['sku']", "name or name", "record", "[name][0]", "'a'"):
+        assert value_of(text, NAMES).source == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("id", "int"),
+        ("id + 1", "int"),
+        ("id / 1", "float"),
+        ("id + ok", "int"),
+        ("ok & ok", "bool"),
+        ("id > 1", "bool"),
+        ("rate + id", "float"),
+        ("rate", "float or None"),
+        ("price", "decimal or None"),
+        ("price * 2", "decimal"),
+        ("name", "str or None"),
+        ("name or 'x'", "str"),
+        ("name or None", "str or None"),
+        ("name and 'x'", "str or None"),
+        ("id or 'x'", "any or None"),
+        ("id if ok else 1.5", "float"),
+        ("id if ok else None", "int or None"),
+        ("ok or id", "any or None"),
+        ("day", "str or None"),
+        ("tags", "list or None"),
+        ("item", "dict or None"),
+        ("props['x']", "int or None"),
+        ("[1, 2]", "list"),
+        ("{'a': 1}", "dict"),
+        ("None", "none"),
+        ("'x'", "str"),
+        ("not name", "bool"),
+        ("[x for x in tags]", "list"),
+        ("f'{id}'", "str"),
+    ],
+)
+def test_kinds(text: str, kind: str) -> None:
+    """The kind of a result is known without records."""
+    found = str(value_of(text, NAMES).kind)
+    assert found.removesuffix(" or None") == kind.removesuffix(" or None")
+    if "None" in kind and kind != "any or None":
+        assert "None" in found
+
+
+@pytest.mark.spark
+def test_case_of_names_and_errors_of_branches(spark: Any) -> None:
+    """A branch that always fails only fails for records that take it."""
+    texts = ["1 + 'a' if ok else id", "id or name.nope()", "ok and 1 + None", "id < 1 < 'a'"]
+    found = spark_results(spark, ROWS, NAMES, texts)
+    assert found["1 + 'a' if ok else id"] == [ERROR, -2, 0, ERROR]
+    assert found["id or name.nope()"] == [1, -2, ERROR, 2]
+    for text, results in found.items():
+        for row, got in zip(ROWS, results, strict=True):
+            assert alike(got, python(text, json_record(row), NAMES)), text
+
+
+@pytest.mark.spark
+def test_conditions(spark: Any) -> None:
+    """The truth of operands of any kinds, as a filter asks for it."""
+    texts = [
+        "name and id > 0",
+        "tags or price",
+        "not (item and name)",
+        "id if ok else name",
+        "props",
+    ]
+    texts += ["name and 1 / id", "True", "'x' if ok else 5", "ok or 1 + 'a'", "1 < id < 3 or name"]
+    found = spark_results(spark, ROWS, NAMES, texts, truth=True)
+    assert set(found) == set(texts)
+    for text, results in found.items():
+        for row, got in zip(ROWS, results, strict=True):
+            due = python(text, json_record(row), NAMES)
+            assert got == (ERROR if isinstance(due, str) and due == ERROR else bool(due)), text

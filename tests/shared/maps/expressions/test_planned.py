@@ -1,0 +1,226 @@
+"""Planning, before any Spark: what is compiled, what is read, what type comes out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import SettingsError, Where
+from shared.maps.expressions import arrow_results, python_columns
+from shared.maps.expressions.arrow_records import Arrival, Shape
+from shared.maps.expressions.arrow_results import Form
+from shared.maps.expressions.kinds import Kind, data_type_of
+from shared.maps.expressions.planned import Copied, Planned, Python, plan
+from shared.maps.expressions.syntax import parse
+from shared.maps.expressions.travel import modules
+from shared.maps.expressions.values import Names
+
+WHERE = Where(setting="stream_maps.orders.total")
+STRUCT = T.StructType(
+    [
+        T.StructField("id", T.LongType(), False),
+        T.StructField("small", T.ShortType()),
+        T.StructField("f", T.FloatType()),
+        T.StructField("s", T.StringType()),
+        T.StructField("d", T.DecimalType(38, 18)),
+        T.StructField("e", T.DecimalType(10, 2)),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("l", T.ArrayType(T.DateType())),
+        T.StructField("v", T.VariantType()),
+        T.StructField("o", T.StructType([T.StructField("k", T.DecimalType(9, 2))]), False),
+    ]
+)
+
+
+def planning(text: str, *, truth: bool = False, **options: Any) -> Planned:
+    names = Names(STRUCT, {"hash_salt": "x", "rate": 2}, "out", "orders", **options)
+    return plan(parse(text, WHERE), names, WHERE, truth=truth)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [("f", ("f",)), ("record['at']", ("at",)), ("_['l']", ("l",)), ("v", ("v",))],
+)
+def test_copies_keep_their_type(text: str, path: tuple[str, ...]) -> None:
+    found = planning(text)
+    assert found.source == path
+    assert found.result == STRUCT[path[0]].dataType
+    assert found.reads == set(path)
+    assert isinstance(found._made, Copied)
+
+
+def test_self_is_the_property_that_is_made() -> None:
+    assert planning("self", own="small").source == ("small",)
+    assert planning("str(self)", own="d").reads == {"d"}
+    with pytest.raises(SettingsError, match="self"):
+        planning("self")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("id + 1", T.LongType()),
+        ("id / 2", T.DoubleType()),
+        ("s.upper()", T.StringType()),
+        ("id > 1", T.BooleanType()),
+    ],
+)
+def test_what_spark_computes(text: str, result: T.DataType) -> None:
+    found = planning(text)
+    assert found.compiled
+    assert found.why == ""
+    assert found.result == result
+    assert not found.fresh
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "reads"),
+    [
+        ("str(f)", T.StringType(), {"f"}),
+        ("str(d) + s", T.StringType(), {"d", "s"}),
+        ("d * 2", T.DecimalType(38, 18), {"d"}),
+        ("e * 2", T.DecimalType(38, 10), {"e"}),
+        ("json.loads(s)", T.VariantType(), {"s"}),
+        ("json.dumps(record)", T.StringType(), set(STRUCT.names)),
+    ],
+)
+def test_what_python_computes(text: str, result: T.DataType, reads: set[str]) -> None:
+    found = planning(text)
+    assert not found.compiled
+    assert found.why
+    assert found.result == result
+    assert found.reads == reads
+    assert isinstance(found._made, Python)
+    assert set(found._made.task.program.columns) == reads
+
+
+def test_columns_go_to_python_in_the_order_of_the_record() -> None:
+    made = planning("str(d) + s + str(id)")._made
+    assert isinstance(made, Python)
+    assert made.task.program.columns == ("id", "s", "d")
+    assert made.task.program.own is None
+    assert made.task.program.fixed["__stream_name__"] == "out"
+    assert made.task.program.fixed["__original_stream_name__"] == "orders"
+
+
+@pytest.mark.parametrize(
+    ("text", "fresh"),
+    [
+        ("rand()", True),
+        ("randint(5) + id", True),
+        ("datetime.datetime.now().year", True),
+        ("datetime.date.today().isoformat()", True),
+        ("record['s']", False),
+        ("'rand' + s", False),
+    ],
+)
+def test_fresh_values(text: str, fresh: bool) -> None:
+    assert planning(text).fresh == fresh
+
+
+@pytest.mark.parametrize(
+    "text", ["id", "s", "d", "v", "f", "s and d", "str(d)", "v # a note", "(id, s)"]
+)
+def test_filters_are_booleans(text: str) -> None:
+    found = planning(text, truth=True)
+    assert found.result == T.BooleanType()
+    assert not found.source
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prise", "at column 1: unknown name 'prise'"),
+        ("id + nope", "at column 6"),
+        ("hash_value(s, algorithm='x')", "algorithms"),
+    ],
+)
+def test_what_fails_for_every_record_is_told_at_once(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as error:
+        planning(text)
+    assert error.value.where == WHERE
+
+
+@pytest.mark.parametrize(
+    ("data_type", "expected"),
+    [
+        (T.LongType(), Arrival()),
+        (T.FloatType(), Arrival()),
+        (T.VarcharType(5), Arrival()),
+        (T.NullType(), Arrival()),
+        (T.DateType(), Arrival(text=True)),
+        (T.BinaryType(), Arrival(text=True)),
+        (T.TimeType(), Arrival(text=True)),
+        (T.DayTimeIntervalType(), Arrival(text=True)),
+        (T.DecimalType(5, 2), Arrival(text=True, shape=Shape("decimal"))),
+        (T.VariantType(), Arrival(text=True, shape=Shape("any"))),
+        (
+            T.ArrayType(T.MapType(T.StringType(), T.FloatType())),
+            Arrival(text=True, shape=Shape("list", Shape("map", Shape("float")))),
+        ),
+    ],
+)
+def test_how_types_come_to_python(data_type: T.DataType, expected: Arrival) -> None:
+    assert python_columns.arrival(data_type) == expected
+
+
+INT, STR, ANY = Kind("int"), Kind("str"), Kind("any", nullable=True)
+KINDS = [
+    *(Kind(name) for name in ("bool", "int", "float", "str", "date", "datetime", "timedelta")),
+    Kind("none", nullable=True),
+    Kind("list", item=INT),
+    Kind("list", item=ANY),
+    Kind("list"),
+    Kind("dict", values=Kind("list", item=STR)),
+    Kind("dict", fields=(("a", INT), ("b", Kind("dict", values=ANY)))),
+    Kind("dict"),
+    ANY,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_forms_and_types_of_results_fit(kind: Kind) -> None:
+    result = data_type_of(kind)
+    form = python_columns.form(kind, result)
+    value = python_columns.result_type(form)["value"].dataType
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    assert to_arrow_type(value) == arrow_results.storage(form)
+    assert form.is_json() or value == result
+
+
+def test_decimals_keep_the_places_of_what_they_are_made_of() -> None:
+    assert python_columns.decimal(STRUCT, ["d", "e"]) == T.DecimalType(38, 18)
+    assert python_columns.decimal(STRUCT, ["s"]) == T.DecimalType(38, 10)
+    form = python_columns.form(Kind("decimal"), T.DecimalType(38, 18))
+    assert form == Form("decimal", scale=18)
+
+
+def test_what_travels_needs_nothing_of_ours() -> None:
+    """Modules sent by value import only each other, at their top."""
+    travelling = {module.__name__ for module in modules()}
+    for module in modules():
+        source = Path(str(module.__file__)).read_text()
+        for name in re.findall(r"^(?:from|import) (shared[\w.]*)", source, re.MULTILINE):
+            inner = re.search(rf"^from {re.escape(name)} import (.+)$", source, re.MULTILINE)
+            parts = inner.group(1).split(", ") if inner else []
+            assert name in travelling or all(f"{name}.{part}" in travelling for part in parts)
+
+
+def test_examples_of_the_docs() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "pii.md").read_text()
+    settings = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL).group(1))  # type: ignore[union-attr]
+    struct = T.StructType([T.StructField("p", T.StringType())])
+    for rules in settings["stream_maps"].values():
+        for rule in filter(None, rules.values()):
+            if "subject" in rule or "postcode" in rule:
+                continue
+            names = Names(struct, settings["stream_map_config"], "s", "s", own="p")
+            assert plan(parse(rule, WHERE), names, WHERE).compiled
+    for function in ("hash_value", "mask", "truncate", "redact"):
+        assert f"| `{function}(" in text

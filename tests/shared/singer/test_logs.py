@@ -1,0 +1,273 @@
+"""Log lines, their JSON form, and the progress line."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.singer.logs import (
+    Console,
+    ConsoleHandler,
+    Progress,
+    is_debug,
+    setup_logging,
+    source_name,
+)
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \| (\w+) +\| ([\w.-]+) \| (.*)")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Put the root logger back as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def logged(environ: dict[str, str], program: str = "tap-spark") -> io.StringIO:
+    stream = io.StringIO()
+    setup_logging(program, environ, Console(stream))
+    return stream
+
+
+class TestLines:
+    def test_shape(self) -> None:
+        stream = logged({})
+        logging.getLogger("tap_spark.sync.sync").info("read %s", 3)
+        match = LINE.fullmatch(stream.getvalue().rstrip("\n"))
+        assert match is not None
+        assert match.groups() == ("INFO", "tap-spark", "read 3")
+        assert "| INFO     | tap-spark | read 3\n" in stream.getvalue()
+
+    @pytest.mark.parametrize(
+        ("name", "shown"),
+        [
+            ("tap_spark", "tap-spark"),
+            ("tap_spark.sync.sync", "tap-spark"),
+            ("shared.singer.metrics", "tap-spark"),
+            ("tap-spark", "tap-spark"),
+            ("__main__", "tap-spark"),
+            ("botocore.client", "botocore.client"),
+            ("sharedness", "sharedness"),
+        ],
+    )
+    def test_own_loggers_have_the_name_of_the_program(self, name: str, shown: str) -> None:
+        assert source_name("tap-spark", name) == shown
+
+    def test_set_up_twice_writes_once(self) -> None:
+        logged({})
+        stream = logged({})
+        logging.getLogger("x").warning("once")
+        assert stream.getvalue().count("once") == 1
+        ours = [h for h in logging.getLogger().handlers if isinstance(h, ConsoleHandler)]
+        assert len(ours) == 1
+
+    def test_a_bad_format_does_not_end_the_run(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logging, "raiseExceptions", False)
+        logged({})
+        logging.getLogger("x").warning("%d", "text")
+
+    def test_a_closed_stream_does_not_end_the_run(self) -> None:
+        stream = logged({})
+        stream.close()
+        logging.getLogger("x").warning("lost")
+
+    def test_stderr_is_looked_up_when_written(self, capsys: pytest.CaptureFixture[str]) -> None:
+        setup_logging("tap-spark", {})
+        logging.getLogger("x").warning("to stderr")
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "to stderr" in err
+
+
+class TestLevels:
+    @pytest.mark.parametrize(
+        ("environ", "level"),
+        [
+            ({}, logging.INFO),
+            ({"LOGLEVEL": "debug"}, logging.DEBUG),
+            ({"LOGLEVEL": "WARNING"}, logging.WARNING),
+            ({"LOGLEVEL": " error "}, logging.ERROR),
+            ({"LOGLEVEL": "error", "TAP_SPARK_LOGLEVEL": "debug"}, logging.DEBUG),
+            ({"LOGLEVEL": "error", "TARGET_SPARK_LOGLEVEL": "debug"}, logging.ERROR),
+            ({"LOGLEVEL": ""}, logging.INFO),
+        ],
+    )
+    def test_level(self, environ: dict[str, str], level: int) -> None:
+        logged(environ)
+        assert logging.getLogger().level == level
+        assert is_debug() == (level == logging.DEBUG)
+
+    def test_unknown_level_is_warned_of(self) -> None:
+        stream = logged({"LOGLEVEL": "loud"})
+        assert "'loud' is unknown" in stream.getvalue()
+        assert logging.getLogger().level == logging.INFO
+
+    @pytest.mark.parametrize("name", ["py4j.clientserver", "pyspark.sql", "fsspec", "s3fs"])
+    @pytest.mark.parametrize("level", ["info", "debug"])
+    def test_noise_of_libraries_is_kept_out(self, name: str, level: str) -> None:
+        stream = logged({"LOGLEVEL": level})
+        logging.getLogger(name).info("noise")
+        logging.getLogger(name).debug("noise")
+        assert stream.getvalue() == ""
+
+
+class TestMeltano:
+    def config(self, folder: Path, formatter: dict[str, str], level: str = "INFO") -> str:
+        path = folder / "logging.json"
+        path.write_text(
+            json.dumps({"formatters": {"default": formatter}, "root": {"level": level}})
+        )
+        return str(path)
+
+    def test_structured_logs_where_meltano_asks(self, tmp_path: Path) -> None:
+        path = self.config(tmp_path, {"()": "singer_sdk.logging.StructuredFormatter"}, "DEBUG")
+        stream = logged({"SINGER_SDK_LOG_CONFIG": path})
+        logging.getLogger("tap_spark").debug("hello")
+        assert json.loads(stream.getvalue())["message"] == "hello"
+
+    def test_own_variables_win(self, tmp_path: Path) -> None:
+        path = self.config(tmp_path, {"()": "singer_sdk.logging.StructuredFormatter"}, "DEBUG")
+        environ = {"SINGER_SDK_LOG_CONFIG": path, "LOG_FORMAT": "text", "LOGLEVEL": "info"}
+        stream = logged(environ)
+        logging.getLogger("tap_spark").debug("hidden")
+        logging.getLogger("tap_spark").info("shown")
+        assert LINE.fullmatch(stream.getvalue().rstrip("\n"))
+
+    def test_plain_format(self, tmp_path: Path) -> None:
+        path = self.config(tmp_path, {"format": "%(message)s"})
+        stream = logged({"SINGER_SDK_LOG_CONFIG": path})
+        logging.getLogger("tap_spark").info("shown")
+        assert LINE.fullmatch(stream.getvalue().rstrip("\n"))
+
+    @pytest.mark.parametrize("content", [None, "", "[]", "{", "version: 1"])
+    def test_unreadable_configuration_is_passed_over(
+        self, tmp_path: Path, content: str | None
+    ) -> None:
+        path = tmp_path / "logging.json"
+        if content is not None:
+            path.write_text(content)
+        logged({"SINGER_SDK_LOG_CONFIG": str(path)})
+        assert logging.getLogger().level == logging.INFO
+
+
+class TestJson:
+    # What Meltano's parser of SDK logs asks for.
+    REQUIRED = frozenset(
+        {"level", "pid", "logger_name", "ts", "thread_name", "app_name", "message"}
+    )
+
+    def test_keys(self) -> None:
+        stream = logged({"LOG_FORMAT": "json"})
+        logging.getLogger("tap_spark.sync.sync").warning("two\nlines %s", "x")
+        line = stream.getvalue()
+        data = json.loads(line)
+        assert line.count("\n") == 1
+        assert set(data) >= self.REQUIRED
+        assert (data["level"], data["message"]) == ("warning", "two\nlines x")
+        assert (data["app_name"], data["logger_name"]) == ("tap-spark", "tap_spark.sync.sync")
+
+    def test_stream_name(self) -> None:
+        stream = logged({"LOG_FORMAT": "JSON"})
+        logging.getLogger("tap_spark").info("x", extra={"stream_name": "orders"})
+        assert json.loads(stream.getvalue())["stream_name"] == "orders"
+
+    def test_exception(self) -> None:
+        stream = logged({"LOG_FORMAT": "json"})
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logging.getLogger("tap_spark").exception("failed")
+        error = json.loads(stream.getvalue())["exception"]
+        assert (error["type"], error["module"], error["message"]) == (
+            "ValueError",
+            "builtins",
+            "why",
+        )
+        assert error["traceback"][0]["function"] == "test_exception"
+
+
+class TestProgress:
+    def test_shown_at_most_twice_a_second(self) -> None:
+        stream, clock = Terminal(), Clock()
+        progress = Progress("orders", console=Console(stream), clock=clock)
+        for _ in range(100):
+            clock.now += 0.05
+            progress.add(10, 1000)
+        assert 9 <= stream.getvalue().count("orders:") <= 10
+        assert (progress.rows, progress.bytes) == (1000, 100_000)
+
+    def test_text(self) -> None:
+        progress = Progress("orders", console=Console(io.StringIO()), clock=Clock())
+        progress.add(12_000, 3_450_000)
+        assert progress.text(2.0) == "orders: 12,000 rows, 6,000 rows/s, 3.5 MB"
+        assert progress.text(0.0) == "orders: 12,000 rows, 0 rows/s, 3.5 MB"
+
+    def test_nothing_where_nobody_watches(self) -> None:
+        stream, clock = io.StringIO(), Clock()
+        with Progress("orders", console=Console(stream), clock=clock) as progress:
+            clock.now += 10
+            progress.add(1)
+        assert stream.getvalue() == ""
+        assert progress.rows == 1
+
+    def test_cleared_at_the_end(self) -> None:
+        stream, clock = Terminal(), Clock()
+        with Progress("orders", console=Console(stream), clock=clock) as progress:
+            clock.now += 1
+            progress.add(1)
+        assert stream.getvalue().endswith("\r\x1b[K")
+        progress.close()
+        assert stream.getvalue().count("\x1b[K") == 2
+
+    def test_log_lines_take_its_place(self) -> None:
+        stream, clock = Terminal(), Clock()
+        console = Console(stream)
+        progress = Progress("orders", console=console, clock=clock)
+        clock.now += 1
+        progress.add(1)
+        console.write_line("a log line")
+        console.write_line("another")
+        assert stream.getvalue().endswith("\r\x1b[Ka log line\nanother\n")
+
+    def test_threads(self) -> None:
+        progress = Progress("orders", console=Console(Terminal()))
+        threads = [
+            threading.Thread(target=lambda: [progress.add(1, 2) for _ in range(500)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (progress.rows, progress.bytes) == (2000, 4000)
+
+    def test_a_closed_terminal(self) -> None:
+        stream = io.StringIO()
+        stream.close()
+        assert not Console(stream).is_terminal

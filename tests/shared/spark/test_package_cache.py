@@ -1,0 +1,146 @@
+"""Jars kept from one start of Spark to the next."""
+
+from __future__ import annotations
+
+import multiprocessing
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from shared.spark.package_cache import resolved
+
+CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    path = tmp_path / "b.jar"
+    path.touch()
+    return path
+
+
+def conf_of(conf: dict[str, str], environ: dict[str, str]) -> dict[str, str]:
+    with resolved(conf, environ) as (found, _):
+        return found
+
+
+def remember(conf: dict[str, str], environ: dict[str, str], jars: str) -> None:
+    with resolved(conf, environ) as (_, keep):
+        keep(jars)
+
+
+def test_without_packages_nothing_is_kept(environ: dict[str, str], tmp_path: Path) -> None:
+    conf = {"spark.master": "local[2]"}
+    remember(conf, environ, "file:/x.jar")
+    assert conf_of(conf, environ) == conf
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_second_start_names_the_jars(environ: dict[str, str], jar: Path) -> None:
+    assert conf_of(CONF, environ) == CONF
+    remember(CONF, environ, f"file://{jar}")
+    assert conf_of(CONF, environ) == {"spark.master": "local[2]", "spark.jars": f"file://{jar}"}
+
+
+def test_jars_of_the_users_stay_first_and_are_not_kept(environ: dict[str, str], jar: Path) -> None:
+    mine = {**CONF, "spark.jars": "/mine.jar"}
+    remember(mine, environ, f"/mine.jar, file://{jar}")
+    assert conf_of(mine, environ)["spark.jars"] == f"/mine.jar,file://{jar}"
+    assert conf_of(CONF, environ)["spark.jars"] == f"file://{jar}"
+
+
+def test_a_jar_that_is_gone_means_another_resolution(environ: dict[str, str], jar: Path) -> None:
+    remember(CONF, environ, str(jar))
+    jar.unlink()
+    assert conf_of(CONF, environ) == CONF
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"spark.jars.packages": "a:b:2"},
+        {"spark.jars.excludes": "x:y"},
+        {"spark.jars.repositories": "https://example.com"},
+        {"spark.jars.ivy": "/elsewhere"},
+    ],
+)
+def test_other_packages_are_others(
+    environ: dict[str, str], jar: Path, other: dict[str, str]
+) -> None:
+    remember(CONF, environ, str(jar))
+    assert conf_of({**CONF, **other}, environ) == {**CONF, **other}
+
+
+def test_snapshots_are_resolved_anew(environ: dict[str, str], jar: Path) -> None:
+    conf = {"spark.jars.packages": "a:b:1-SNAPSHOT"}
+    remember(conf, environ, str(jar))
+    assert conf_of(conf, environ) == conf
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", "nonsense", '["/no/such.jar"]', "[5]"])
+def test_a_damaged_file_is_passed_over(
+    environ: dict[str, str], jar: Path, tmp_path: Path, damage: str
+) -> None:
+    remember(CONF, environ, str(jar))
+    (kept,) = (tmp_path / "cache" / "singer-spark").glob("packages-*.json")
+    kept.write_text(damage)
+    assert conf_of(CONF, environ) == CONF
+    remember(CONF, environ, str(jar))
+    assert conf_of(CONF, environ)["spark.jars"] == str(jar)
+
+
+@pytest.mark.parametrize("planted", ["folder", "file", "link"])
+def test_jars_that_others_may_have_named_are_not_loaded(
+    environ: dict[str, str], jar: Path, tmp_path: Path, planted: str
+) -> None:
+    remember(CONF, environ, str(jar))
+    folder = tmp_path / "cache" / "singer-spark"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (kept,) = folder.glob("packages-*.json")
+    if planted == "folder":
+        folder.chmod(0o777)
+    elif planted == "file":
+        kept.chmod(0o666)
+    else:
+        kept.symlink_to(kept.rename(tmp_path / "elsewhere.json"))
+    assert conf_of(CONF, environ) == CONF
+
+
+def test_what_cannot_be_kept_is_no_error(tmp_path: Path, jar: Path) -> None:
+    (tmp_path / "file").touch()
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    remember(CONF, environ, str(jar))
+    assert conf_of(CONF, environ) == CONF
+
+
+def _hold(environ: dict[str, str], jar: str, began: str) -> None:
+    with resolved(CONF, environ) as (conf, keep):
+        Path(began).touch()
+        assert "spark.jars.packages" in conf
+        time.sleep(0.5)
+        keep(jar)
+
+
+@pytest.mark.parametrize("conf", [CONF, {"spark.jars.packages": "x:y:1"}])
+def test_a_second_process_waits_for_the_first(
+    environ: dict[str, str], jar: Path, tmp_path: Path, conf: dict[str, str]
+) -> None:
+    began = tmp_path / "began"
+    fork = multiprocessing.get_context("spawn")
+    first = fork.Process(target=_hold, args=(environ, str(jar), str(began)))
+    first.start()
+    while not began.exists():
+        assert first.is_alive()
+        time.sleep(0.01)
+    found = conf_of(conf, environ)
+    assert conf_of(CONF, environ)["spark.jars"] == str(jar)  # the first is through
+    assert found == (conf_of(CONF, environ) if conf is CONF else conf)
+    first.join()
+    assert first.exitcode == 0

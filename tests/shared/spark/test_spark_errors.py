@@ -1,0 +1,119 @@
+"""Texts that Spark really produced, and the one line each becomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.errors import (
+    ClosedPipeError,
+    DestinationError,
+    RecordError,
+    SingerSparkError,
+    SourceError,
+    SparkStartError,
+    Where,
+)
+from shared.spark.spark_errors import explain, explain_environment, plain_path
+
+WHERE = Where(stream="orders")
+READ_FAILED = """An error occurred while calling o60.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 \
+times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (127.0.0.1 executor driver): \
+org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///data/a.parquet.  SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError
+Caused by: java.lang.RuntimeException: file:/data/a.parquet is not a Parquet file."""
+CAST = """[CAST_INVALID_INPUT] The value 'abc' of the type "STRING" cannot be cast to "INT" \
+because it is malformed. Correct the value as per the syntax, or change its target type. Use \
+`try_cast` to tolerate malformed input and return NULL instead. SQLSTATE: 22018
+== DataFrame ==
+"cast" was called from"""
+WORKER = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent \
+failure: Lost task 0.0 (127.0.0.1 executor driver): org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "/x/worker.py", line 3369, in main
+    process()
+  File "/x/loader.py", line 12, in write
+    raise RecordError("line 3: 'a' is not an integer")
+{}
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "shown"),
+    [
+        (
+            "[PATH_NOT_FOUND] Path does not exist: file:/no/such.csv. SQLSTATE: 42K03",
+            SourceError,
+            "file '/no/such.csv': Path does not exist: file:/no/such.csv.",
+        ),
+        (READ_FAILED, SourceError, "file '/data/a.parquet'"),
+        (CAST, RecordError, "The value 'abc' of the type"),
+        ("java.lang.OutOfMemoryError: Java heap space", SparkStartError, "ran out of memory"),
+        ("java.io.IOException: No space left on device", DestinationError, "no space left"),
+        ("Answer from Java side is empty", SparkStartError, "Spark has gone away"),
+        ("Python worker exited unexpectedly (crashed)", SparkStartError, "worker of Spark died"),
+        ("[SOMETHING_NEW] Never seen before. SQLSTATE: 12345", SourceError, "Never seen before."),
+        ('No FileSystem for scheme "s3"', DestinationError, "hadoop-aws"),
+        ("just words\nand more", SourceError, "just words"),
+        ("", SourceError, "RuntimeError"),
+    ],
+)
+def test_known_texts(text: str, kind: type[SingerSparkError], shown: str) -> None:
+    error = explain(RuntimeError(text), WHERE)
+    assert type(error) is kind
+    assert "stream 'orders'" in str(error)
+    assert shown in str(error)
+    assert "\n" not in str(error)
+    assert "SQLSTATE" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "shown"),
+    [
+        ("shared.errors.RecordError: line 3: 'a' is not an integer", RecordError, "line 3: 'a'"),
+        ("RecordError: line 3", RecordError, "line 3"),
+        ("OSError: [Errno 28] No space left on device", DestinationError, "space"),
+        ("PermissionError: [Errno 13] Permission denied: '/x'", DestinationError, "permission"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/x'", DestinationError, "/x"),
+        ("ZeroDivisionError: division by zero", SingerSparkError, "ZeroDivisionError: division"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", SparkStartError, "this Python version"),
+    ],
+)
+def test_python_on_executors(last: str, kind: type[SingerSparkError], shown: str) -> None:
+    error = explain(RuntimeError(WORKER.format(last)), WHERE)
+    assert type(error) is kind
+    assert shown in str(error)
+
+
+def test_an_unknown_failure_becomes_what_the_caller_says() -> None:
+    assert type(explain(RuntimeError("x"), WHERE, DestinationError)) is DestinationError
+
+
+def test_the_class_of_the_error_tells_too() -> None:
+    class Py4JNetworkError(Exception):
+        pass
+
+    assert isinstance(explain(Py4JNetworkError("reset")), SparkStartError)
+
+
+def test_our_own_error_keeps_its_place_and_gets_what_is_missing() -> None:
+    mine = ClosedPipeError("gone", where=Where(file="f"))
+    found = explain(mine, Where(stream="s", file="other", line=0, setting="x"))
+    assert found is mine
+    assert found.where == Where(stream="s", file="f", line=0, setting="x")
+
+
+def test_data_is_no_failure_of_the_environment() -> None:
+    assert explain_environment(RuntimeError(CAST)) is None
+    assert explain_environment(RuntimeError(READ_FAILED)) is None
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert len(explain(RuntimeError("x" * 10_000)).message) == 400
+
+
+def test_plain_path() -> None:
+    assert plain_path("file:///a/b") == plain_path("file:/a/b") == "/a/b"
+    assert plain_path("s3://a/b") == "s3://a/b"

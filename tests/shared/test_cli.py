@@ -1,0 +1,462 @@
+"""Both command lines: options, exit codes, what goes where, and what is not imported."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+
+import tap_spark.cli
+import target_spark.cli
+from shared import cli
+from shared.errors import (
+    EXIT_CODES,
+    DestinationError,
+    MessageError,
+    RecordError,
+    SourceError,
+    TerminatedRunError,
+    Where,
+)
+from shared.settings.checking import InvalidSettingsError
+from tap_spark.config import PROGRAM as TAP
+from tap_spark.config import TapConfig
+from target_spark.config import TargetConfig
+
+PROGRAMS = pytest.mark.parametrize("program", ["tap-spark", "target-spark"])
+MAIN: dict[str, Callable[[list[str]], int]] = {
+    "tap-spark": tap_spark.cli.main,
+    "target-spark": target_spark.cli.main,
+}
+GOOD: dict[str, dict[str, Any]] = {
+    "tap-spark": {"streams": [{"name": "r", "format": "rows", "row_count": 1}]},
+    "target-spark": {"path": "out"},
+}
+HEAVY = ("pyspark", "pyarrow", "py4j", "pandas", "numpy", "fsspec")
+
+
+@pytest.fixture(autouse=True)
+def process_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Handlers, signals and working folder as they were; no settings from outside."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    on_term = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("TAP_", "TARGET_", "LOG"))]:
+        monkeypatch.delenv(name)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    signal.signal(signal.SIGTERM, on_term)
+
+
+def write(name: str, value: Any) -> str:
+    Path(name).write_text(value if isinstance(value, str) else json.dumps(value))
+    return name
+
+
+def config_of(program: str) -> str:
+    return write("config.json", GOOD[program])
+
+
+class FakeOutput:
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+
+@pytest.fixture
+def edge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Stands in for everything behind the command lines; lists the calls."""
+    calls: list[tuple[Any, ...]] = []
+    output = FakeOutput()
+
+    def module(name: str, **functions: Any) -> None:
+        made = ModuleType(name)
+        vars(made).update(functions)
+        monkeypatch.setitem(sys.modules, name, made)
+
+    def recorder(name: str, result: Any = None) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            calls.append((name, *args))
+            return result
+
+        return call
+
+    module("shared.singer.stdout", claim_stdout=recorder("claim_stdout", output))
+    module("tap_spark.planning.discovery", discover=recorder("discover", {"streams": ["é"]}))
+    module("tap_spark.planning.catalog", load_catalog=recorder("load_catalog", {"c": 1}))
+    module("tap_spark.planning.replication", load_state=recorder("load_state", {"s": 1}))
+    module("tap_spark.sync.sync", run_sync=recorder("run_sync"), run_test=recorder("run_test"))
+    module("target_spark.runtime.run", run=recorder("run"))
+    return calls
+
+
+@PROGRAMS
+class TestAnswers:
+    def test_help(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert MAIN[program](["--help"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"Usage: {program} [OPTIONS]")
+        for option in ("--config", "--about", "--format", "--version", "--validate-config"):
+            assert option in out
+
+    def test_version(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert MAIN[program](["--version"]) == 0
+        assert capsys.readouterr().out.startswith(f"{program} v")
+
+    @pytest.mark.parametrize("style", ["text", "json", "markdown"])
+    def test_about(self, program: str, style: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert MAIN[program](["--about", "--format", style]) == 0
+        out, err = capsys.readouterr()
+        assert program in out
+        assert err == ""
+        if style == "json":
+            assert json.loads(out)["name"] == program
+
+    def test_about_needs_no_settings(
+        self, program: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert MAIN[program](["--about", "--config", "missing.json"]) == 0
+        assert capsys.readouterr().out.startswith(f"Name: {program}\n")
+
+    def test_validate_config(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert MAIN[program](["--config", config_of(program), "--validate-config"]) == 0
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "the settings are valid" in err
+
+    def test_validate_wrong_config(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+        path = write("bad.json", {"spark": {"mastr": 1}, "surplus": "hunter2"})
+        assert MAIN[program](["--config", path, "--validate-config"]) == 2
+        out, err = capsys.readouterr()
+        lines = err.splitlines()
+        assert out == ""
+        assert len(lines) == 3
+        assert all(f"| ERROR    | {program} | config" in line for line in lines)
+        assert "hunter2" not in err
+
+    def test_missing_config_file(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert MAIN[program](["--config", "missing.json"]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.endswith("config file 'missing.json': the file does not exist")
+
+    def test_no_config(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert MAIN[program]([]) == 2
+        assert "give --config FILE or --config ENV" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "args", [["--confg", "x"], ["--format", "xml"], ["stray"], ["--config"]]
+    )
+    def test_wrong_usage(
+        self, program: str, args: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert MAIN[program](args) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith((f"Usage: {program}", "Error: "))
+
+    def test_several_configs_and_environment(
+        self, program: str, monkeypatch: pytest.MonkeyPatch, edge: list[tuple[Any, ...]]
+    ) -> None:
+        first = write("a.json", {**GOOD[program], "spark": {"master": "a", "app_name": "a"}})
+        second = write("b.json", {"spark": {"master": "b"}})
+        prefix = program.upper().replace("-", "_")
+        monkeypatch.setenv(f"{prefix}_SPARK__MASTER", "env")
+        write(".env", f"{prefix}_SPARK__CONF__SPARK__X=1\n")
+        args = ["--config", first, "--config=ENV", "--config", second]
+        assert MAIN[program](args) == 0
+        config = next(
+            call[1] for call in edge if call[1:] and isinstance(call[1], (TapConfig, TargetConfig))
+        )
+        assert (config.spark.master, config.spark.app_name) == ("env", "a")
+        assert config.spark.conf == {"spark.x": "1"}
+
+    def test_arguments_of_the_process(
+        self, program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", [program, "--version"])
+        main: Any = MAIN[program]
+        assert main() == 0
+        assert capsys.readouterr().out.startswith(program)
+
+
+class TestTap:
+    def run(self, *args: str) -> int:
+        return tap_spark.cli.main(["--config", config_of("tap-spark"), *args])
+
+    def test_sync(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run() == 0
+        assert [call[0] for call in edge] == ["claim_stdout", "run_sync"]
+        assert edge[1][2:4] == (None, None)
+
+    def test_sync_with_catalog_and_state(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run("--catalog", "c.json", "--state", "s.json") == 0
+        assert edge[1:3] == [("load_catalog", "c.json"), ("load_state", "s.json")]
+        name, config, catalog, state, output = edge[3]
+        assert (name, catalog, state) == ("run_sync", {"c": 1}, {"s": 1})
+        assert isinstance(config, TapConfig)
+        assert isinstance(output, FakeOutput)
+
+    @pytest.mark.parametrize(
+        ("option", "mode"), [("--test", "all"), ("--test=all", "all"), ("--test=schema", "schema")]
+    )
+    def test_test(self, edge: list[tuple[Any, ...]], option: str, mode: str) -> None:
+        assert self.run(option) == 0
+        name, _, given, catalog, _ = edge[1]
+        assert (name, given, catalog) == ("run_test", mode, None)
+
+    def test_test_before_another_option(self, edge: list[tuple[Any, ...]]) -> None:
+        assert tap_spark.cli.main(["--test", "--config", config_of("tap-spark")]) == 0
+        assert edge[1][0] == "run_test"
+
+    def test_discover_prints_the_catalog(self, edge: list[tuple[Any, ...]]) -> None:
+        output = FakeOutput()
+        module: Any = sys.modules["shared.singer.stdout"]
+        module.claim_stdout = lambda: output
+        assert self.run("--discover") == 0
+        assert json.loads(output.data) == {"streams": ["é"]}
+        assert output.data.endswith(b"\n")
+
+    def test_discover_claims_stdout_first(self, edge: list[tuple[Any, ...]]) -> None:
+        self.run("--discover")
+        assert [call[0] for call in edge] == ["claim_stdout", "discover"]
+
+    def test_discover_and_test_exclude_each_other(
+        self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run("--discover", "--test") == 2
+        assert "exclude each other" in capsys.readouterr().err
+        assert edge == []
+
+    def test_sigterm_ends_the_run(
+        self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def sync(*_: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError("not reached")
+
+        module: Any = sys.modules["tap_spark.sync.sync"]
+        module.run_sync = sync
+        assert self.run() == 143
+        assert "terminated by SIGTERM" in capsys.readouterr().err
+        signal.raise_signal(signal.SIGTERM)  # A second one no longer interrupts the clean-up.
+
+    def test_ctrl_c_ends_the_run(
+        self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def sync(*_: Any) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        module: Any = sys.modules["tap_spark.sync.sync"]
+        module.run_sync = sync
+        assert self.run() == 130
+        [line] = capsys.readouterr().err.splitlines()
+        assert "interrupted" in line
+
+
+class TestTarget:
+    def run(self, *args: str) -> int:
+        return target_spark.cli.main(["--config", config_of("target-spark"), *args])
+
+    def test_stdin(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run() == 0
+        assert [call[0] for call in edge] == ["claim_stdout", "run"]
+        assert isinstance(edge[1][1], TargetConfig)
+        assert edge[1][2] == 0
+
+    def test_input_file(self, edge: list[tuple[Any, ...]]) -> None:
+        seen: list[bytes] = []
+        module: Any = sys.modules["target_spark.runtime.run"]
+        module.run = lambda _config, fd, _output: seen.append(os.read(fd, 100))
+        write("in.jsonl", '{"type":"STATE"}\n')
+        assert self.run("--input", "in.jsonl") == 0
+        assert seen == [b'{"type":"STATE"}\n']
+
+    def test_input_file_is_closed_after_a_failure(self, edge: list[tuple[Any, ...]]) -> None:
+        fds: list[int] = []
+
+        def run(_config: Any, fd: int, _output: Any) -> None:
+            fds.append(fd)
+            raise RecordError("bad")
+
+        module: Any = sys.modules["target_spark.runtime.run"]
+        module.run = run
+        write("in.jsonl", "")
+        assert self.run("--input", "in.jsonl") == 5
+        with pytest.raises(OSError, match=r"\[Errno 9\]"):
+            os.fstat(fds[0])
+
+    @pytest.mark.parametrize("name", ["missing.jsonl", "."])
+    def test_input_that_cannot_be_read(
+        self, name: str, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run("--input", name) == 3
+        [line] = capsys.readouterr().err.splitlines()
+        assert f"file '{name}': cannot be read" in line
+        assert edge == []
+
+    def test_sigterm_before_the_run_is_told_too(self, edge: list[tuple[Any, ...]]) -> None:
+        module: Any = sys.modules["target_spark.runtime.run"]
+        module.run = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            assert self.run() == TerminatedRunError.exit_code
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def ended(error: BaseException, environ: dict[str, str] | None = None) -> int:
+    @click.command()
+    def command() -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (environ or {}).items():
+            patch.setenv(name, value)
+        return cli.run_main(TAP, command, [])
+
+
+class TestEndings:
+    @pytest.mark.parametrize("kind", EXIT_CODES, ids=lambda kind: kind.__name__)
+    def test_every_documented_error(self, kind: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        error = kind("it broke", where=Where(stream="s", line=3), hint="do this")
+        assert ended(error) == kind.exit_code
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.endswith("| ERROR    | tap-spark | stream 's', line 3: it broke (do this)")
+
+    def test_all_setting_problems_one_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert ended(InvalidSettingsError(["a: x", "b: y"])) == 2
+        assert [line.split("| ")[-1] for line in capsys.readouterr().err.splitlines()] == [
+            "a: x",
+            "b: y",
+        ]
+
+    def test_unexpected(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert ended(TypeError("two\nlines %s")) == 1
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.endswith(
+            "unexpected error: TypeError: two lines %s (set LOGLEVEL=debug for the traceback)"
+        )
+
+    @pytest.mark.parametrize("error", [TypeError("x"), SourceError("x")])
+    def test_traceback_at_debug(self, error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+        ended(error, {"LOGLEVEL": "debug"})
+        err = capsys.readouterr().err
+        assert "Traceback (most recent call last)" in err
+        assert "set LOGLEVEL=debug" not in err
+
+    def test_keyboard_interrupt(self) -> None:
+        assert ended(KeyboardInterrupt()) == 130
+
+    def test_terminated(self) -> None:
+        assert ended(TerminatedRunError("x")) == 143
+
+    def test_disk_full(self, capsys: pytest.CaptureFixture[str]) -> None:
+        error = OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+        assert ended(error) == DestinationError.exit_code
+        [line] = capsys.readouterr().err.splitlines()
+        assert "file '/tmp/x': No space left on device (free some disk space" in line
+
+    def test_other_os_errors_are_unexpected(self) -> None:
+        assert ended(OSError(errno.EIO, "I/O error")) == 1
+        assert ended(EOFError()) == 1
+
+    def test_exit_code_of_click(self) -> None:
+        assert ended(click.exceptions.Exit(7)) == 7
+
+    def test_known_errors_pass_as_they_are(self) -> None:
+        error = MessageError("x")
+        assert cli.known_error(error) is error
+        assert cli.known_error(ValueError("x")) is None
+
+
+def run_program(program: str, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    module = program.replace("-", "_") + ".cli"
+    code = (
+        "import sys\n"
+        f"from {module} import main\n"
+        f"code = main({list(args)!r})\n"
+        f"sys.stderr.write('HEAVY=' + ','.join(m for m in {HEAVY!r} if m in sys.modules))\n"
+        "sys.exit(code)\n"
+    )
+    # No java at all: an answer that started a JVM could not come.
+    env = {"PATH": "/nonexistent", "PYTHONPATH": str(Path(cli.__file__).parents[1]), **environ}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+
+
+@PROGRAMS
+@pytest.mark.pipe
+class TestProcess:
+    @pytest.mark.parametrize(
+        ("args", "code"),
+        [
+            (["--help"], 0),
+            (["--version"], 0),
+            (["--about"], 0),
+            (["--about", "--format=json"], 0),
+            (["--config=config.json", "--validate-config"], 0),
+            (["--config=bad.json"], 2),
+            (["--config=missing.json"], 2),
+            (["--nonsense"], 2),
+        ],
+    )
+    def test_answers_without_spark(self, program: str, args: list[str], code: int) -> None:
+        config_of(program)
+        write("bad.json", {"surplus": 1})
+        started = time.monotonic()
+        result = run_program(program, *args)
+        assert result.returncode == code
+        assert result.stderr.endswith("HEAVY=")
+        # Far above what it takes (0.2 s), far below a JVM on a busy machine.
+        assert time.monotonic() - started < 10
+
+    def test_as_a_module(self, program: str) -> None:
+        module = program.replace("-", "_") + ".cli"
+        result = subprocess.run(
+            [sys.executable, "-m", module, "--config=ENV", "--validate-config"],
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(cli.__file__).parents[1]),
+                "TAP_SPARK_STREAMS": json.dumps(GOOD["tap-spark"]["streams"]),
+                "TARGET_SPARK_PATH": "out",
+            },
+            check=False,
+        )
+        assert (result.returncode, result.stdout) == (0, "")
+        assert "the settings are valid" in result.stderr
+
+    def test_reader_that_goes_away(self, program: str) -> None:
+        module = program.replace("-", "_") + ".cli"
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        result = subprocess.run(
+            [sys.executable, "-m", module, "--about"],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])},
+            check=False,
+        )
+        os.close(write_end)
+        assert result.returncode == 8
+        [line] = result.stderr.splitlines()
+        assert "has gone away" in line

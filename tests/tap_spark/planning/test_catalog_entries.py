@@ -1,0 +1,176 @@
+"""Catalog entries: standard metadata, keys, the exact schema, and catalogs that are wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import types as t
+
+from shared.errors import SourceError
+from tap_spark.planning.catalog import (
+    SPARK_SCHEMA,
+    build_entry,
+    check_catalog,
+    load_catalog,
+    metadata_of,
+    stream_selected,
+)
+from tap_spark.sources.frame_helpers import struct_from_text
+
+STRUCT = t.StructType(
+    [
+        t.StructField("id", t.LongType()),
+        t.StructField("Cost Total $", t.DecimalType(10, 2)),
+        t.StructField("seen", t.TimestampType()),
+        t.StructField(
+            "place",
+            t.StructType(
+                [
+                    t.StructField("lat.lon", t.ArrayType(t.DoubleType())),
+                    t.StructField("n", t.StringType()),
+                ]
+            ),
+        ),
+        t.StructField("parts", t.ArrayType(t.StructType([t.StructField("size", t.IntegerType())]))),
+        t.StructField("blob", t.BinaryType()),
+    ]
+)
+
+
+def test_keys_are_automatic_and_the_rest_available():
+    metadata = metadata_of(build_entry("s", STRUCT, key_properties=["id"], replication_key="seen"))
+    inclusion = {path: m["inclusion"] for path, m in metadata.items()}
+    assert inclusion["properties", "id"] == inclusion["properties", "seen"] == "automatic"
+    assert inclusion["properties", "Cost Total $"] == "available"
+    assert all(m["selected-by-default"] for m in metadata.values())
+
+
+def test_nested_properties_have_breadcrumbs():
+    paths = set(metadata_of(build_entry("s", STRUCT)))
+    assert ("properties", "place", "properties", "lat.lon") in paths
+    assert ("properties", "parts", "items", "properties", "size") in paths
+
+
+def test_a_nested_property_named_like_a_key_is_not_automatic():
+    nested = t.StructType([t.StructField("id", t.LongType())])
+    struct = t.StructType([t.StructField("id", t.LongType()), t.StructField("x", nested)])
+    metadata = metadata_of(build_entry("s", struct, key_properties=["id"]))
+    assert metadata["properties", "x", "properties", "id"]["inclusion"] == "available"
+
+
+def test_root_metadata():
+    root = metadata_of(build_entry("s", STRUCT, key_properties=["id"], replication_key="seen"))[()]
+    assert root["valid-replication-keys"] == ["id", "Cost Total $", "seen"]
+    assert root["table-key-properties"] == ["id"]
+    assert root["replication-method"] == "INCREMENTAL"
+    assert root["replication-key"] == "seen"
+    assert root["inclusion"] == "available"
+
+
+def test_the_exact_schema_survives_json():
+    entry = json.loads(json.dumps(build_entry("s", STRUCT)))
+    assert struct_from_text(metadata_of(entry)[()][SPARK_SCHEMA]) == STRUCT
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "expected"),
+    [
+        (None, None, "FULL_TABLE"),
+        ("seen", None, "INCREMENTAL"),
+        (None, "INCREMENTAL", "INCREMENTAL"),
+        ("seen", "FULL_TABLE", "FULL_TABLE"),
+    ],
+)
+def test_replication_method(key, method, expected):
+    entry = build_entry("s", STRUCT, replication_key=key, replication_method=method)
+    assert entry["replication_method"] == expected
+    assert entry.get("replication_key") == key
+
+
+@pytest.mark.parametrize(
+    ("keys", "replication_key", "text"),
+    [
+        (["nope"], None, "key property 'nope' is not a column"),
+        (["id"], "nope", "replication key 'nope' is not a column"),
+        (["id"], "place", "replication key 'place' is not a number"),
+        (["no", "nor"], "blob", "'nor' is not a column; replication key 'blob'"),
+    ],
+)
+def test_wrong_keys_are_all_named(keys, replication_key, text):
+    with pytest.raises(SourceError, match="stream 's'") as caught:
+        build_entry("s", STRUCT, key_properties=keys, replication_key=replication_key)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "text"),
+    [
+        ([], "no list 'streams'"),
+        ({"streams": {}}, "no list 'streams'"),
+        ({"streams": [{}]}, "streams[0] has no 'tap_stream_id'"),
+        ({"streams": [{"tap_stream_id": "a"}]}, "stream 'a' has no schema with properties"),
+        (
+            {"streams": [{"tap_stream_id": "a", "schema": {"properties": {}}}] * 2},
+            "stream 'a' is listed twice",
+        ),
+        (
+            {"streams": [{"tap_stream_id": "a", "schema": {"properties": {}}, "metadata": [1]}]},
+            "metadata item without breadcrumb",
+        ),
+        (
+            {"streams": [{"tap_stream_id": "a", "schema": {"properties": {}}, "metadata": "x"}]},
+            "metadata that is not a list",
+        ),
+    ],
+)
+def test_a_wrong_catalog_is_refused(catalog, text):
+    with pytest.raises(SourceError) as caught:
+        check_catalog(catalog)
+    assert text in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_all_problems_of_a_catalog_are_named_at_once():
+    with pytest.raises(SourceError) as caught:
+        check_catalog({"streams": [{"tap_stream_id": "a"}, {"tap_stream_id": "b"}, {}]})
+    for part in ("'a'", "'b'", "streams[2]"):
+        assert part in str(caught.value)
+
+
+def test_load_catalog(tmp_path):
+    good = tmp_path / "catalog.json"
+    good.write_text('{"streams": []}')
+    assert load_catalog(str(good)) == {"streams": []}
+    good.write_text("{")
+    with pytest.raises(SourceError, match="not JSON"):
+        load_catalog(str(good))
+    with pytest.raises(SourceError, match="cannot read the catalog"):
+        load_catalog(str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({}, True),
+        ({"metadata": []}, True),
+        ({"metadata": [{"breadcrumb": [], "metadata": {"selected": False}}]}, False),
+        ({"metadata": [{"breadcrumb": [], "metadata": {"selected-by-default": True}}]}, True),
+        ({"metadata": [{"breadcrumb": [], "metadata": {"inclusion": "available"}}]}, False),
+        ({"selected": True, "metadata": [{"breadcrumb": [], "metadata": {}}]}, True),
+        (
+            {"selected": True, "metadata": [{"breadcrumb": [], "metadata": {"selected": False}}]},
+            False,
+        ),
+        (
+            {
+                "metadata": [
+                    {"breadcrumb": [], "metadata": {"selected": False, "selected-by-default": True}}
+                ]
+            },
+            False,
+        ),
+    ],
+)
+def test_whether_a_stream_is_selected(entry, expected):
+    assert stream_selected(entry) is expected

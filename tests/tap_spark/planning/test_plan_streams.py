@@ -1,0 +1,248 @@
+"""Plans from settings, catalog and state."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from pyspark.sql import types as t
+
+from shared.errors import SourceError
+from tap_spark.config import TapConfig
+from tap_spark.planning.catalog import build_entry
+from tap_spark.planning.replication import plan_streams
+from tap_spark.state.stream_plans import Method, Resume
+from tap_spark.stream_config import StreamConfig
+
+STRUCT = t.StructType(
+    [
+        t.StructField("z", t.LongType()),
+        t.StructField("at", t.TimestampType()),
+        t.StructField("name", t.StringType()),
+        t.StructField("tags", t.ArrayType(t.StringType())),
+    ]
+)
+NOW = 1_700_000_000_000
+
+
+def plan(stream=None, *, state=None, edit=None, start_date=None, **kwargs):
+    stream = stream or StreamConfig(name="s", format="csv", path="x", **kwargs)
+    entry = build_entry(
+        stream.name,
+        STRUCT,
+        key_properties=stream.key_properties,
+        replication_key=stream.replication_key,
+        replication_method=stream.replication_method,
+    )
+    if edit:
+        edit(entry, entry["metadata"][0]["metadata"])
+    config = TapConfig(streams=(stream,), start_date=start_date)
+    return plan_streams(config, {"streams": [entry]}, state, NOW)
+
+
+def test_a_full_table_has_a_version_and_no_key():
+    (made,) = plan()
+    assert made.method is Method.FULL_TABLE
+    assert made.resume is Resume.NOTHING
+    assert made.version == NOW
+    assert made.replication_key is None
+    assert made.columns == ("z", "at", "name", "tags")
+
+
+def test_incremental_by_key():
+    (made,) = plan(replication_key="at", key_properties=("z",))
+    assert (made.method, made.resume) == (Method.INCREMENTAL, Resume.REPLICATION_KEY)
+    assert (made.replication_key, made.key_type) == ("at", "timestamp")
+    assert (made.key_properties, made.version, made.start_value) == (("z",), None, None)
+
+
+def test_incremental_without_key_resumes_files():
+    (made,) = plan(replication_method="INCREMENTAL")
+    assert made.resume is Resume.FILE_POSITION
+
+
+def test_incremental_rows_need_a_key():
+    stream = StreamConfig(name="s", format="rows", replication_method="INCREMENTAL")
+    with pytest.raises(SourceError, match="needs a replication key"):
+        plan(stream)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda entry, root: root.update({"replication-method": "INCREMENTAL"}),
+        lambda entry, root: root.update({"forced-replication-method": "INCREMENTAL"}),
+        lambda entry, root: (
+            root.pop("replication-method"),
+            entry.update(replication_method="INCREMENTAL"),
+        ),
+    ],
+)
+def test_the_catalog_decides_the_method(edit):
+    def both(entry, root):
+        edit(entry, root)
+        root["replication-key"] = "z"
+
+    (made,) = plan(edit=both)
+    assert (made.method, made.replication_key) == (Method.INCREMENTAL, "z")
+
+
+def test_the_key_may_come_from_the_stream_s_own_field():
+    def edit(entry, root):
+        root["replication-method"] = "INCREMENTAL"
+        entry["replication_key"] = "z"
+
+    (made,) = plan(edit=edit)
+    assert made.replication_key == "z"
+
+
+@pytest.mark.parametrize(("method", "text"), [("LOG_BASED", "no log"), ("x", "unknown")])
+def test_other_methods_are_refused(method, text):
+    with pytest.raises(SourceError, match=text):
+        plan(edit=lambda entry, root: root.update({"replication-method": method}))
+
+
+def test_deselected_streams_are_skipped_even_if_unknown():
+    def edit(entry, root):
+        entry["tap_stream_id"] = "unknown"
+        root["selected"] = False
+
+    assert plan(edit=edit) == ()
+
+
+def test_a_selected_stream_without_settings_is_an_error():
+    with pytest.raises(SourceError, match=r"stream 'gone'.*known: s"):
+        plan(edit=lambda entry, root: entry.update(tap_stream_id="gone"))
+
+
+def test_unlisted_streams_are_skipped():
+    config = TapConfig(streams=(StreamConfig(name="s", format="csv", path="x"),))
+    assert plan_streams(config, {"streams": []}, None, NOW) == ()
+
+
+def test_the_order_of_columns_is_the_source_s():
+    def edit(entry, root):
+        entry["schema"]["properties"] = dict(sorted(entry["schema"]["properties"].items()))
+
+    (made,) = plan(edit=edit)
+    assert made.columns == ("z", "at", "name", "tags")
+
+
+def test_deselected_columns_are_not_planned():
+    def edit(entry, root):
+        entry["metadata"][3]["metadata"]["selected"] = False
+
+    (made,) = plan(edit=edit)
+    assert made.columns == ("z", "at", "tags")
+    assert "name" not in made.schema["properties"]
+
+
+def test_a_stream_may_be_renamed_in_the_catalog():
+    (made,) = plan(edit=lambda entry, root: entry.update(stream="alias"))
+    assert (made.stream, made.tap_stream_id) == ("alias", "s")
+
+
+def state_of(**mark):
+    return {"bookmarks": {"s": mark}}
+
+
+@pytest.mark.parametrize(
+    ("key", "mark", "start_date", "expected"),
+    [
+        ("z", {}, None, None),
+        ("z", {}, "2024-01-01", None),
+        ("name", {}, "2024-01-01", None),
+        ("at", {}, "2024-01-01", "2024-01-01T00:00:00.000000+00:00"),
+        ("at", {}, "2024-01-01T00:00:00+01:00", "2023-12-31T23:00:00.000000+00:00"),
+        (
+            "at",
+            {"replication_key_value": "+20000-01-01"},
+            None,
+            "+20000-01-01T00:00:00.000000+00:00",
+        ),
+        # Infinite in a database, where another value may follow it.
+        ("at", {"replication_key_value": "9999-12-31T23:59:59.999999Z"}, None, None),
+        (
+            "at",
+            {"replication_key_value": "9999-12-31T00:00:00Z"},
+            "-4712-01-01",
+            "-4712-01-01T00:00:00.000000+00:00",
+        ),
+        ("z", {"replication_key": "z", "replication_key_value": 5}, None, 5),
+        ("z", {"replication_key_value": "5"}, None, 5),
+        (
+            "at",
+            {"replication_key_value": "2025-01-01T00:00:00Z"},
+            "2024-01-01",
+            "2025-01-01T00:00:00.000000+00:00",
+        ),
+        ("z", {"starting_replication_value": 3, "progress_markers": {"x": 9}}, None, 3),
+    ],
+)
+def test_start_value(key, mark, start_date, expected):
+    (made,) = plan(replication_key=key, state=state_of(**mark), start_date=start_date)
+    assert made.start_value == expected
+    assert made.bookmark == mark
+
+
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [
+        (
+            {"replication_key": "at", "replication_key_value": 1},
+            "has replication key 'at', not 'z'",
+        ),
+        ({"replication_key_value": "many"}, "does not fit replication key 'z' of type long"),
+    ],
+)
+def test_a_bookmark_that_does_not_fit_is_an_error(mark, text):
+    with pytest.raises(SourceError, match="stream 's'") as caught:
+        plan(replication_key="z", state=state_of(**mark))
+    assert text in str(caught.value)
+
+
+def test_a_key_in_the_catalog_must_be_a_column():
+    with pytest.raises(SourceError, match="'nope' is not a column"):
+        plan(
+            edit=lambda e, root: root.update(
+                {"replication-method": "INCREMENTAL", "replication-key": "nope"}
+            )
+        )
+    with pytest.raises(SourceError, match="'tags' is not a number"):
+        plan(
+            edit=lambda e, root: root.update(
+                {"replication-method": "INCREMENTAL", "replication-key": "tags"}
+            )
+        )
+
+
+def test_a_foreign_catalog_without_our_schema_gives_key_types_from_json_schema():
+    def edit(entry, root):
+        root.pop("spark-schema")
+        root.update({"replication-method": "INCREMENTAL", "replication-key": "at"})
+
+    (made,) = plan(edit=edit)
+    assert (made.key_type, made.source_schema) == ("timestamp", None)
+
+
+def test_a_damaged_schema_is_an_error():
+    with pytest.raises(SourceError, match="is invalid"):
+        plan(edit=lambda entry, root: root.update({"spark-schema": "{"}))
+
+
+def test_every_wrong_stream_is_named():
+    streams = tuple(StreamConfig(name=n, format="csv", path="x") for n in "ab")
+    entries = [build_entry(name, STRUCT) for name in "ab"]
+    for entry in entries:
+        entry["metadata"][0]["metadata"]["replication-method"] = "LOG_BASED"
+    with pytest.raises(SourceError, match=r"stream 'a'.*stream 'b'"):
+        plan_streams(TapConfig(streams=streams), {"streams": entries}, None, NOW)
+
+
+def test_planning_changes_neither_catalog_nor_state():
+    catalog = {"streams": [build_entry("s", STRUCT, replication_key="z")]}
+    state = state_of(replication_key="z", replication_key_value=4)
+    before = copy.deepcopy((catalog, state))
+    config = TapConfig(streams=(StreamConfig(name="s", format="csv", path="x"),))
+    plan_streams(config, catalog, state, NOW)
+    assert (catalog, state) == before

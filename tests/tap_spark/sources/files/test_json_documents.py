@@ -1,0 +1,47 @@
+"""JSON texts with several values are detected, in any layout and any blocks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tap_spark.sources.files import json_documents
+from tap_spark.sources.files.json_documents import several_values
+
+texts = st.text('ab"\\{}[]\n é', max_size=8)
+values = st.recursive(
+    texts | st.integers(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner)
+)
+roots = st.lists(values, max_size=3) | st.dictionaries(texts, values, max_size=3)
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    documents=st.lists(roots, min_size=1, max_size=3),
+    between=st.sampled_from(["", " ", "\n", "\r\n", "\n\n "]),
+    indent=st.sampled_from([None, 0, 2]),
+    size=st.integers(1, 40),
+)
+def test_values_are_counted(documents, between, indent, size):
+    text = between.join(json.dumps(item, indent=indent) for item in documents) + "\n"
+    assert several_values(pieces(text.encode(), size)) == (len(documents) > 1)
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"[]", b'{"a": "}\\" {"}', b'["] [", "\\\\"]'])
+def test_one_value_or_none(text):
+    assert not several_values([text])
+    assert not several_values(pieces(text, 1))
+
+
+def test_lines_too_long_to_keep_are_skipped_and_others_checked(monkeypatch):
+    monkeypatch.setattr(json_documents, "LONGEST_LINE", 10)
+    long = b'["' + b'}{ \\" ' * 20 + b'"]'
+    assert not several_values(pieces(long, 4))
+    assert several_values(pieces(long + b"\n[1]\n[2]\n", 4))

@@ -1,0 +1,58 @@
+"""Reads of database streams as in a run: discovery, planning, slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tap_spark.config import TapConfig
+from tap_spark.planning.catalog import metadata_of
+from tap_spark.planning.discovery import catalog_for
+from tap_spark.planning.replication import plan_streams
+from tap_spark.sources.source import source_for
+from tap_spark.state.stream_plans import Slice
+from tap_spark.stream_config import StreamConfig
+
+
+def table_stream(database: Any, table: str, **settings: Any) -> StreamConfig:
+    """A stream over a table; `partitions`, `snapshot` and the like are the connection's."""
+    own = {
+        name: settings.pop(name)
+        for name in ("partitions", "snapshot", "url", "password", "user", "retries", "properties")
+        if name in settings
+    }
+    settings.setdefault("database", database.connection(**own))
+    place = {} if "query" in settings else {"table": table}
+    return StreamConfig(name="s", format="jdbc", **place, **settings)
+
+
+def catalog_of(spark: Any, stream: StreamConfig) -> dict[str, Any]:
+    return catalog_for(spark, TapConfig(streams=(stream,)))
+
+
+def slices_of(spark, stream, state=None, catalog=None, deselect=()) -> list[Slice]:
+    catalog = catalog or catalog_of(spark, stream)
+    for item in catalog["streams"][0]["metadata"]:
+        if item["breadcrumb"] in [["properties", name] for name in deselect]:
+            item["metadata"]["selected"] = False
+    (plan,) = plan_streams(TapConfig(streams=(stream,)), catalog, state, 1)
+    return source_for(stream).slices(spark, plan)
+
+
+def rows_of(spark, stream, **run: Any) -> list[tuple]:
+    found = []
+    for piece in slices_of(spark, stream, **run):
+        found += [tuple(row) for row in piece.frame.collect()]
+    return found
+
+
+def bookmark(value: Any, key: str) -> dict[str, Any]:
+    mark = {"replication_key": key, "replication_key_value": value}
+    return {"bookmarks": {"s": mark}}
+
+
+def properties_of(catalog: dict[str, Any]) -> dict[str, Any]:
+    return catalog["streams"][0]["schema"]["properties"]
+
+
+def root_of(catalog: dict[str, Any]) -> dict[str, Any]:
+    return metadata_of(catalog["streams"][0])[()]

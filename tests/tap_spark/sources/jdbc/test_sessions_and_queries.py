@@ -1,0 +1,127 @@
+"""Sessions and SELECT statements of a stream, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.errors import SettingsError
+from tap_spark.connection_config import ConnectionConfig
+from tap_spark.sources.jdbc.dialects.dialect import dialect_for
+from tap_spark.sources.jdbc.jdbc_options import JdbcOptions, jdbc_options
+from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options
+from tap_spark.sources.jdbc.jdbc_urls import reader_options
+from tap_spark.sources.jdbc.read_sessions import PROPERTIES, init_statement, session_properties
+from tap_spark.sources.jdbc.snapshots import DatabaseSnapshot
+from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.stream_config import StreamConfig
+
+PG = "jdbc:postgresql://h/d"
+ID = ColumnInfo('i"d', "bigint", "bigint", False, '"i""d"')
+TAGS = ColumnInfo("tags", "text[]", "array<string>", True, 'array_to_json("tags")::text')
+NAME = ColumnInfo("name", "text", "string", True, '"name"')
+
+
+def reading(*columns: ColumnInfo, key: ColumnInfo | None = None) -> JdbcQuery:
+    dialect = dialect_for(PG)
+    return JdbcQuery(dialect, dialect.table(("s", "t")), columns, {"url": PG}, key)
+
+
+def test_columns_are_named_by_number() -> None:
+    assert reading(ID, TAGS).subquery() == (
+        '(SELECT "i""d" AS "c0", array_to_json("tags")::text AS "c1" FROM "s"."t") tap_spark_rows'
+    )
+
+
+def test_a_bookmark_is_the_databases_work() -> None:
+    sql = reading(ID, key=ID).since(5).subquery()
+    assert sql.endswith('FROM "s"."t" WHERE "i""d" >= 5) tap_spark_rows')
+    sql = reading(NAME, key=NAME).since("x' OR 1=1; --").subquery()
+    assert 'COLLATE "C" >= E\'x\'\' OR 1=1; --\' OR ("name") COLLATE "C" IS NULL' in sql
+    both = reading(ID, key=ID).since(5).up_to(9).subquery()
+    assert ' WHERE "i""d" >= 5 AND ("i""d" <= 9 OR "i""d" IS NULL)' in both
+
+
+@pytest.mark.parametrize("value", ["x", None, True, "1; drop table t", float("nan")])
+def test_a_bookmark_of_another_type_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError):
+        reading(ID, key=ID).since(value)
+
+
+def test_sessions_read_only() -> None:
+    found = session_properties(PG)
+    assert (found["readOnly"], found["readOnlyMode"]) == ("true", "always")
+    assert "READ ONLY" in str(init_statement(PG))
+    assert init_statement("jdbc:sqlite:x.db") == "PRAGMA query_only = 1"
+    assert session_properties("jdbc:duckdb:x.db") == {"duckdb.read_only": "true"}
+    # A database in memory cannot be opened to read alone.
+    assert session_properties("jdbc:duckdb:") == {}
+    assert "read_only" in session_properties("jdbc:mysql://h/d")["sessionVariables"]
+    assert session_properties("jdbc:unknown:x") == {}
+    assert init_statement("jdbc:unknown:x") is None
+
+
+@pytest.mark.parametrize(
+    "url", [PG, "jdbc:mysql://h/d", "jdbc:mariadb://h/d", "jdbc:sqlserver://h"]
+)
+def test_reaching_a_database_has_a_limit(url: str) -> None:
+    assert {"connectTimeout", "loginTimeout"} & set(session_properties(url))
+    assert any(url.startswith(start) for start in PROPERTIES)
+
+
+def test_what_the_user_sets_wins() -> None:
+    assert "connectTimeout" not in session_properties(PG + "?connectTimeout=3")
+    connection = ConnectionConfig(
+        "pg", url=PG, properties={"CONNECTTIMEOUT": "3", "readOnly": "false"}
+    )
+    options = reader_options(connection)
+    assert options["CONNECTTIMEOUT"] == "3"
+    assert "connectTimeout" not in options
+    assert options["readOnly"] == "false"
+
+
+def test_a_snapshot_begins_the_transaction() -> None:
+    text = str(init_statement(PG, "0003-1'; x"))
+    first, second, *_ = text.split("; ")
+    assert first == "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    assert second.startswith("SET TRANSACTION SNAPSHOT '0003-1''")
+
+
+def test_the_users_own_statement_comes_last() -> None:
+    own = {"sessionInitStatement": "SET work_mem = '1GB'", "queryTimeout": "5"}
+    found = session_options(PG, {"url": PG, "fetchsize": "10"}, own, DatabaseSnapshot(name="1-1"))
+    assert found["sessionInitStatement"].endswith("; SET work_mem = '1GB'")
+    assert found["sessionInitStatement"].startswith("SET TRANSACTION")
+    assert (found["queryTimeout"], found["fetchsize"]) == ("5", "10")
+    assert "sessionInitStatement" not in session_options("jdbc:x:y", {}, {}, None)
+
+
+def test_names_of_databases() -> None:
+    assert database_name(PG) == "postgresql"
+    assert database_name("jdbc:mariadb://h/d") == "mysql"
+    assert database_name("jdbc:unknown:x") == "other"
+
+
+def options(connection: int | None = None, **given: str) -> JdbcOptions:
+    database = ConnectionConfig("pg", url=PG, partitions=connection)
+    return jdbc_options(StreamConfig("s", "jdbc", table="t", options=given, database=database))
+
+
+def test_options_in_any_case() -> None:
+    assert options(FETCHSIZE="5").reader == {"fetchsize": "5"}
+    assert options(numpartitions="5").partitions == 5
+    assert options(connection=3).partitions == 3
+    assert options(connection=3, numPartitions="5").partitions == 5
+    found = options(partitionColumn="a.b", lowerBound="0", upperBound="9", numPartitions="2")
+    assert found.split_column == "a.b"
+    assert found.split == {"lowerBound": "0", "upperBound": "9", "numPartitions": "2"}
+    assert found.reader == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["url", "dbtable", "query", "prepareQuery", "password", "batchsize"]
+)
+def test_options_that_are_not_the_streams(name: str) -> None:
+    with pytest.raises(SettingsError, match="is no option"):
+        options(**{name: "x"})

@@ -1,0 +1,143 @@
+"""LOG_BASED through the writers: changes of a key stay in order, as lines and as batch files."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shared.maps.map_rules import map_rules
+from shared.maps.map_settings import TransformSettings
+from shared.settings.batch.types import BatchConfig
+from shared.singer.stdout import MessageOutput
+from tap_spark.config import SpoolSettings, TapConfig
+from tap_spark.output.line_output import LineOutput
+from tap_spark.output.spool import Spool
+from tap_spark.output.state_writer import StateWriter
+from tap_spark.planning.discovery import catalog_for
+from tap_spark.planning.replication import plan_streams
+from tap_spark.stream_config import StreamConfig
+from tap_spark.sync.stream_outputs import outputs_of
+from tap_spark.sync.sync import Run, sync_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+class Session:
+    """What a run asks for its session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def get(self) -> SparkSession:
+        return self.spark
+
+
+MAPS = {
+    "v": "v.upper()",
+    "w": {"sql": "concat(v, '-', 100 div (id + 1))"},
+    "__filter__": "id < 190",
+}
+
+
+def messages(
+    spark: SparkSession,
+    stream: StreamConfig,
+    state: Any,
+    spool: Spool | None,
+    batch: Any,
+    maps: Any = None,
+) -> list[dict[str, Any]]:
+    config = TapConfig(streams=(stream,))
+    (plan,) = plan_streams(config, catalog_for(spark, config), state, 1)
+    rules = map_rules({} if maps is None else {"t": maps}, [])
+    outputs, _ = outputs_of(TransformSettings(rules), [plan], lambda: spark)
+    source, sink = os.pipe()
+    got: list[bytes] = []
+
+    def read() -> None:
+        while part := os.read(source, 1 << 16):
+            got.append(part)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    output = LineOutput(MessageOutput(sink))
+    try:
+        run = Run(Session(spark), output, spool, batch, outputs=outputs)  # type: ignore[arg-type]
+        sync_stream(run, plan, StateWriter(state or {}, output.write, 1e9))
+    finally:
+        output.close()
+        os.close(sink)
+        reader.join(30)
+        os.close(source)
+    return [json.loads(line) for line in b"".join(got).splitlines()]
+
+
+def rows_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for message in found:
+        if message["type"] == "RECORD":
+            rows.append(message["record"])
+        for url in message.get("manifest", ()):
+            text = Path(url.removeprefix("file://")).read_text()
+            rows += [json.loads(line) for line in text.splitlines()]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("transport", "maps"),
+    [("spool", MAPS), ("fetch", None), ("batch", None), ("sized batch", MAPS)],
+)
+def test_changes_of_a_key_stay_in_order(
+    lake_spark: SparkSession, tmp_path: Path, transport: str, maps: Any
+) -> None:
+    table = f"delta.`{tmp_path / 'table'}`"
+    lake_spark.sql(
+        f"create table {table} (id bigint, v string) using delta "
+        "tblproperties (delta.enableChangeDataFeed = true)"
+    )
+    lake_spark.sql(f"insert into {table} select id, 'first' from range(200)")
+    stream = StreamConfig(
+        name="t",
+        format="delta",
+        path=str(tmp_path / "table"),
+        key_properties=("id",),
+        replication_method="LOG_BASED",
+    )
+    batch = None
+    if "batch" in transport:
+        size = 7 if transport == "sized batch" else None
+        batch = BatchConfig(
+            format="jsonl", compression="none", root=str(tmp_path / "b"), batch_size=size
+        )
+    with Spool(SpoolSettings(str(tmp_path))) as spool:
+        place = None if transport == "fetch" else spool
+        first = messages(lake_spark, stream, None, place, batch, maps)
+        count = 190 if maps else 200
+        assert sorted(row["id"] for row in rows_of(first)) == list(range(count))
+        state = first[-1]["value"]
+        lake_spark.sql(f"update {table} set v = 'second' where id < 20")
+        lake_spark.sql(f"delete from {table} where id < 10")
+        lake_spark.sql(f"insert into {table} select id, 'third' from range(5)")
+        found = messages(lake_spark, stream, state, place, batch, maps)
+    kept = dict.fromkeys(range(count), "FIRST" if maps else "first")
+    for row in rows_of(found):
+        assert not maps or row["w"] == f"{row['v'].lower()}-{100 // (row['id'] + 1)}"
+        if row["_sdc_deleted_at"] is None:
+            kept[row["id"]] = row["v"]
+        else:
+            kept.pop(row["id"], None)
+    now = {row["id"]: row["v"] for row in lake_spark.sql(f"from {table}").collect()}
+    now = {key: value for key, value in now.items() if key < count}
+    assert kept == {key: value.upper() if maps else value for key, value in now.items()}
+    assert len(rows_of(found)) == 20 + 10 + 5
+    named = ["id", "v", "w"] if maps else ["id", "v"]
+    assert list(found[0]["schema"]["properties"]) == [*named, "_sdc_deleted_at"]
+    assert found[-1]["value"]["bookmarks"]["t"]["version"] == 4

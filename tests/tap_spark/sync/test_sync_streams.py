@@ -1,0 +1,329 @@
+"""The order of messages in a run, without Spark, with fake sources and a fake writer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import ClosedPipeError, SourceError, SparkStartError
+from tap_spark.config import SpoolSettings, TapConfig
+from tap_spark.output.line_chunks import KeyMax
+from tap_spark.output.record_writer import ChunkInfo, RowsWritten
+from tap_spark.output.state_writer import StateWriter
+from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
+from tap_spark.sync import sync
+from tap_spark.sync.sync import run_sync, run_test, sync_stream
+
+
+class Output:
+    """Keeps what was written."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.lines += bytes(data).splitlines()
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def types(self) -> list[str]:
+        return [message["type"] for message in self.messages]
+
+    @property
+    def states(self) -> list[Any]:
+        return [message["value"] for message in self.messages if message["type"] == "STATE"]
+
+
+@dataclass
+class Frame:
+    """Stands for a DataFrame: the keys of its rows, in chunks."""
+
+    chunks: list[list[Any]]
+
+    def limit(self, count: int) -> Frame:
+        return Frame([chunk[:count] for chunk in self.chunks if chunk][:1])
+
+
+@dataclass
+class Bench:
+    """A run over stand-ins."""
+
+    slices: dict[str, list[Slice]]
+    output: Output = field(default_factory=Output)
+    now: float = 0.0
+    step: float = 0.0
+    fails_after: int | None = None
+    error: Exception = field(default_factory=lambda: RuntimeError("[X_FAILED] It broke."))
+    stopped: bool = False
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
+        monkeypatch.setattr(sync, "source_for", self.source_for)
+        monkeypatch.setattr(sync, "write_records", self.write_records)
+        monkeypatch.setattr(sync, "SessionStarter", lambda _: self)
+        return self
+
+    def source_for(self, config: StreamConfig) -> Any:
+        bench = self
+
+        class Source:
+            def slices(self, spark: Any, plan: StreamPlan) -> Iterator[Slice]:
+                yield from bench.slices[config.name]
+
+        return Source()
+
+    def write_records(self, spark, plan, piece, output, *, spool, on_chunk) -> RowsWritten:
+        written = RowsWritten()
+        for keys in piece.frame.chunks:
+            if self.fails_after is not None:
+                self.fails_after -= 1
+                if self.fails_after < 0:
+                    raise self.error
+            for key in keys:
+                output.write(json.dumps({"type": "RECORD", "record": {"k": key}}).encode() + b"\n")
+            self.now += self.step
+            known = [key for key in keys if key is not None and plan.replication_key]
+            best = KeyMax(max(known), max(known)) if known else None
+            chunk = ChunkInfo(len(keys), 1, best)
+            written = written.plus(chunk)
+            on_chunk(chunk)
+        return written
+
+    def start(self) -> None:
+        pass
+
+    def get(self) -> Any:
+        return self
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def sync(self, plan: StreamPlan, state: Any = None, interval: float = 10) -> StateWriter:
+        pace = StateWriter(state or {}, self.output.write, interval, lambda: self.now)
+        sync_stream(sync.Run(self, self.output, None), plan, pace)  # type: ignore[arg-type]
+        return pace
+
+
+def plan_of(name: str, **more: Any) -> StreamPlan:
+    return StreamPlan(
+        stream=name,
+        tap_stream_id=name,
+        config=StreamConfig(name=name, format="rows"),
+        schema={"type": "object", "properties": {"k": {"type": "integer"}}},
+        columns=("k",),
+        key_properties=("k",),
+        **more,
+    )
+
+
+FULL = {"method": Method.FULL_TABLE, "version": 5}
+BY_KEY = {
+    "method": Method.INCREMENTAL,
+    "resume": Resume.REPLICATION_KEY,
+    "replication_key": "k",
+    "key_type": "long",
+}
+BY_FILE = {"method": Method.INCREMENTAL, "resume": Resume.FILE_POSITION}
+
+
+def piece(*chunks: list[Any], **more: Any) -> Slice:
+    return Slice(Frame(list(chunks)), **more)  # type: ignore[arg-type]
+
+
+def bench_of(monkeypatch: pytest.MonkeyPatch, *slices: Slice, **more: Any) -> Bench:
+    return Bench({"s": list(slices)}, **more).install(monkeypatch)
+
+
+def test_a_first_full_table_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch, piece([1], [2]))
+    bench.sync(plan_of("s", **FULL))
+    assert bench.output.types == [
+        "SCHEMA",
+        "ACTIVATE_VERSION",
+        "RECORD",
+        "RECORD",
+        "ACTIVATE_VERSION",
+        "STATE",
+    ]
+    assert bench.output.messages[1] == {"type": "ACTIVATE_VERSION", "stream": "s", "version": 5}
+    assert bench.output.states == [{"bookmarks": {"s": {}}}]
+
+
+def test_a_later_full_table_run_activates_only_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = bench_of(monkeypatch, piece([1]))
+    state = {"bookmarks": {"s": {}, "other": {"x": 1}}, "more": 2}
+    bench.sync(plan_of("s", **FULL), state)
+    assert bench.output.types == ["SCHEMA", "RECORD", "ACTIVATE_VERSION", "STATE"]
+    assert bench.output.states == [state]
+
+
+def test_schema_names_keys_and_bookmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch)
+    bench.sync(plan_of("s", **BY_KEY))
+    schema = bench.output.messages[0]
+    assert (schema["key_properties"], schema["bookmark_properties"]) == (["k"], ["k"])
+
+
+def test_ordered_rows_advance_the_bookmark_inside_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch, piece([None, 1], [2], [3], [4], ordered=True), step=6)
+    bench.sync(plan_of("s", **BY_KEY))
+    values = [state["bookmarks"]["s"]["replication_key_value"] for state in bench.output.states]
+    assert values == [2, 4, 4]
+    messages = bench.output.messages
+    for number, message in enumerate(messages):
+        if message["type"] == "STATE":
+            before = [m["record"]["k"] for m in messages[:number] if m["type"] == "RECORD"]
+            assert message["value"]["bookmarks"]["s"]["replication_key_value"] == before[-1]
+
+
+def test_unordered_rows_only_write_markers_inside_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch, piece([3], [1], [2]), step=11)
+    state = {"bookmarks": {"s": {"replication_key": "k", "replication_key_value": 0}}}
+    plan = plan_of("s", **BY_KEY, bookmark=state["bookmarks"]["s"], start_value=0)
+    bench.sync(plan, state)
+    interim, final = bench.output.states[0], bench.output.states[-1]
+    assert interim["bookmarks"]["s"]["replication_key_value"] == 0
+    assert interim["bookmarks"]["s"]["progress_markers"]["replication_key_value"] == 3
+    assert final["bookmarks"]["s"] == {"replication_key": "k", "replication_key_value": 3}
+
+
+def test_file_positions_follow_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(
+        monkeypatch, piece([1], bookmark={"files": 1}), piece([2], bookmark={"files": 2}), step=11
+    )
+    bench.sync(plan_of("s", **BY_FILE))
+    assert bench.output.types == ["SCHEMA", "RECORD", "STATE", "RECORD", "STATE", "STATE"]
+    assert [state["bookmarks"]["s"] for state in bench.output.states] == [
+        {"files": 1},
+        {"files": 2},
+        {"files": 2},
+    ]
+
+
+def test_a_failed_stream_writes_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch, piece([1], [2]), fails_after=1)
+    with pytest.raises(RuntimeError):
+        bench.sync(plan_of("s", **FULL))
+    assert bench.output.types == ["SCHEMA", "ACTIVATE_VERSION", "RECORD"]
+
+
+@pytest.fixture
+def run_bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench({"a": [piece([1, 2])], "b": [piece([]), piece([3, 4])]}).install(monkeypatch)
+    plans = (plan_of("a", **FULL), plan_of("b", **FULL))
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: plans)
+    monkeypatch.setattr(sync, "LineOutput", Closable)
+    return bench
+
+
+class Closable:
+    """Stands for the thread that writes."""
+
+    def __init__(self, output: Output) -> None:
+        self.write = output.write
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def config(tmp_path: Any) -> TapConfig:
+    return TapConfig(streams=(), spool=SpoolSettings(root=str(tmp_path)))
+
+
+def test_a_run_writes_stream_after_stream(run_bench: Bench, config: TapConfig) -> None:
+    run_sync(config, {}, None, run_bench.output)  # type: ignore[arg-type]
+    assert run_bench.output.states == [
+        {"bookmarks": {"a": {}}},
+        {"bookmarks": {"a": {}, "b": {}}},
+    ]
+    assert run_bench.stopped
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "shown"),
+    [
+        (RuntimeError("[X_FAILED] It broke."), SourceError, "stream 'b'"),
+        (RuntimeError("java.lang.OutOfMemoryError"), SparkStartError, "stream 'b'"),
+        (SourceError("no"), SourceError, "stream 'b'"),
+        (ClosedPipeError("gone"), ClosedPipeError, "gone"),
+        (KeyError("x"), SourceError, "stream 'b'"),
+        (OSError(28, "full"), OSError, "full"),
+    ],
+)
+def test_an_error_names_its_stream_and_earlier_state_stays(
+    run_bench: Bench,
+    config: TapConfig,
+    error: Exception,
+    kind: type[Exception],
+    shown: str,
+) -> None:
+    run_bench.fails_after, run_bench.error = 2, error
+    with pytest.raises(kind) as raised:
+        run_sync(config, {}, None, run_bench.output)  # type: ignore[arg-type]
+    assert shown in str(raised.value)
+    assert run_bench.output.states == [{"bookmarks": {"a": {}}}]
+    assert run_bench.stopped
+    assert list(Path(config.spool.root or "").iterdir()) == []
+
+
+def test_nothing_selected_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, config: TapConfig
+) -> None:
+    bench = bench_of(monkeypatch)
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: ())
+    monkeypatch.setattr(bench, "start", lambda: pytest.fail("Spark was started"))
+    monkeypatch.setattr(bench, "get", lambda: pytest.fail("Spark was asked for"))
+    monkeypatch.setattr(sync, "LineOutput", Closable)
+    run_sync(config, {}, None, bench.output)  # type: ignore[arg-type]
+    assert bench.output.lines == []
+
+
+def test_the_catalog_is_discovered_if_none_is_given(
+    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(sync, "catalog_for", lambda *given: asked.append(given) or {})
+    run_sync(config, None, None, run_bench.output)  # type: ignore[arg-type]
+    assert len(asked) == 1
+    assert len(run_bench.output.states) == 2
+
+
+def test_test_mode_reads_one_record_of_every_stream(run_bench: Bench, config: TapConfig) -> None:
+    run_test(config, "all", {}, run_bench.output)  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "RECORD", "SCHEMA", "RECORD"]
+
+
+def test_schema_mode_reads_none(run_bench: Bench, config: TapConfig) -> None:
+    run_test(config, "schema", {}, run_bench.output)  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "SCHEMA"]
+
+
+def test_test_mode_continues_and_names_what_failed(run_bench: Bench, config: TapConfig) -> None:
+    run_bench.fails_after = 0
+    with pytest.raises(SourceError, match="'a', 'b'"):
+        run_test(config, "all", {}, run_bench.output)  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "SCHEMA"]
+
+
+def test_cleaning_happens_when_planning_fails(
+    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise SourceError("wrong catalog")
+
+    monkeypatch.setattr(sync, "catalog_for", fail)
+    with pytest.raises(SourceError), ExitStack() as cleaning:
+        sync._prepare(config, None, {}, run_bench.output, cleaning)  # type: ignore[arg-type]
+    assert run_bench.stopped

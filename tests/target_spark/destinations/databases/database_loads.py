@@ -1,0 +1,190 @@
+"""A run of the target without Spark: rows made by hand go through a destination's own steps."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from mariadb_server import PASSWORD as MARIADB_PASSWORD
+from mariadb_server import MariaDbServer
+from postgres_server import PASSWORD, Database
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.types.arrow_types import struct_to_arrow
+from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
+from target_spark.destinations.databases.database_declaration import JdbcSettings
+from target_spark.destinations.databases.database_destination import JdbcDestination, JdbcTarget
+from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
+from target_spark.destinations.destination import Flush
+from target_spark.replays import Entry, Note
+from target_spark.tables.version_edit import VersionEdit
+
+Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class PG:
+    """PostgreSQL as the tests look at it: by psql."""
+
+    database: Database
+    kind = "postgresql"
+    null = ""
+    has_tables = "select tablename from pg_tables where schemaname = 'public' order by 1"
+    user: str = "postgres"
+    password: str = PASSWORD
+
+    @property
+    def place(self) -> DatabaseAddress:
+        return address_of(JdbcSettings(self.database.url, self.user, self.password))
+
+    def table(self, query: str) -> list[tuple[str, ...]]:
+        """Rows as psql prints them."""
+        lines = self.database.run(f"set timezone to 'UTC'; {query}").splitlines()
+        return [tuple(line.split("|")) for line in lines]
+
+    def run(self, sql: str) -> str:
+        return self.database.run(sql)
+
+
+@dataclass(frozen=True)
+class MariaDb:
+    """MariaDB as the tests look at it: by its client."""
+
+    kind = "mariadb"
+    null = "NULL"
+    has_tables = "show tables"
+    server: MariaDbServer
+
+    @property
+    def place(self) -> DatabaseAddress:
+        url = f"jdbc:mariadb://127.0.0.1:{self.server.port}/tests"
+        return address_of(JdbcSettings(url, "tester", MARIADB_PASSWORD))
+
+    def table(self, query: str) -> list[tuple[str, ...]]:
+        """Rows as the client prints them."""
+        return [tuple(line.split("\t")) for line in self.server.run(query).splitlines()]
+
+    def run(self, sql: str) -> str:
+        return self.server.run(sql)
+
+
+def tables_of(database: PG | MariaDb) -> list[str]:
+    """The tables beside those of the ledger."""
+    found = [name for (name,) in database.table(database.has_tables)]
+    return [name for name in found if name not in {"_singer_ledger", "_singer_columns"}]
+
+
+class Loads:
+    """A run: a destination, and the flushes that go into it.
+
+    Args:
+        database: Where to.
+        changes: Of `JdbcTarget`.
+    """
+
+    def __init__(self, database: PG | MariaDb, **changes: Any) -> None:
+        self.destination = JdbcDestination(replace(JdbcTarget(database.place), **changes))
+        self._numbers = itertools.count(1)
+        self._run = f"{id(self):x}"
+        self.noted: list[str] = []
+
+    def stage(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
+        """The first half of a flush: the rows are staged, in a part for each sequence of them."""
+        write = self.destination.prepare(request)
+        assert write.sink is not None
+        sink = pickle.loads(pickle.dumps(write.sink))
+        columns = struct_to_arrow(request.struct)
+        found = []
+        for rows in parts:
+            for row in sink.write(columns, iter(tables(request.struct, rows))):
+                assert row["kind"] == "part"
+                found.append(Part(row["url"], row["rows"], row["size"]))
+        token = f"{self._run}-{next(self._numbers)}"
+        if noted:
+            self.noted.append(token)
+            entries = (Entry(one, Segment(1, f"dígest%s'\"\\ of {one}")) for one in self.noted)
+            self.destination.keep(request, Note(tuple(entries)))
+        return Flush(request.stream, token, write, request, tuple(found))
+
+    def load(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
+        """A whole flush, with a note of all noted flushes of the run."""
+        flush = self.stage(request, *parts, noted=noted)
+        self.destination.commit(flush)
+        return flush
+
+    def recall(self, request: TableRequest) -> list[str]:
+        """Tokens of what an earlier run has left, in order."""
+        return [entry.token for entry in self.destination.recall(request).entries]
+
+    def kill(self) -> None:
+        """The server lets go of what the run held, as when it dies."""
+        self.destination._resources._connection.close()
+
+    def activate(self, request: TableRequest, version: int, at: float = 1e9) -> None:
+        self.destination.activate(request, VersionEdit(version, request.hard_delete, at))
+
+
+def tables(struct: T.StructType, rows: Rows) -> Iterator[pa.Table]:
+    """Rows in two tables, as executors make several of them."""
+    schema = struct_to_arrow(struct)
+    half = (len(rows) + 1) // 2
+    for some in (rows[:half], rows[half:]):
+        columns = [[row[n] for row in some] for n in range(len(schema))]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        yield pa.table(arrays, schema=schema)
+
+
+def request(
+    columns: str | T.StructType, keys: str = "", method: str = "append-only", **more: Any
+) -> TableRequest:
+    """A request of the stream `t`; columns as `name type[!]`, keys with spaces between them."""
+    struct = struct_of(columns) if isinstance(columns, str) else columns
+    layout = Layout(**more.pop("layout", {}))
+    stream = more.pop("stream", "t")
+    name = TableName(more.pop("table", stream), more.pop("schema_name", None))
+    return TableRequest(stream, struct, name, tuple(keys.split()), method, layout=layout, **more)
+
+
+def struct_of(columns: str) -> T.StructType:
+    """Columns of `name type, name type[]`; `!` at the end says that a column is never null."""
+    fields = []
+    for column in columns.split(","):
+        name, _, word = column.strip().rpartition(" ")
+        fields.append(T.StructField(name, _type(word.rstrip("!")), not word.endswith("!")))
+    return T.StructType(fields)
+
+
+def _type(word: str) -> T.DataType:
+    if word.endswith("[]"):
+        return T.ArrayType(_type(word[:-2]))
+    if word.startswith("decimal"):
+        precision, scale = word[8:-1].split(".")
+        return T.DecimalType(int(precision), int(scale))
+    return _TYPES[word]
+
+
+_TYPES: dict[str, T.DataType] = {
+    "byte": T.ByteType(),
+    "short": T.ShortType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "bool": T.BooleanType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
+    "time": T.TimeType(),
+    "variant": T.VariantType(),
+    "void": T.NullType(),
+    "days": T.DayTimeIntervalType(),
+    "months": T.YearMonthIntervalType(),
+    "data": T.StructType([T.StructField("a", T.IntegerType()), T.StructField("b", T.StringType())]),
+    "map": T.MapType(T.StringType(), T.DoubleType()),
+}

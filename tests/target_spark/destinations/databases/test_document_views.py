@@ -1,0 +1,56 @@
+"""Tables that keep the record in one column, and the typed view over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from database_loads import PG, Loads, MariaDb, request, struct_of
+
+from shared.errors import SettingsError
+from target_spark.tables.documents import as_document
+
+pytestmark = pytest.mark.server
+NewLoads = Callable[..., Loads]
+OWN = (
+    "id int!, s string, i long, f double, d decimal(20.5), b bool, at timestamp, day date, "
+    "raw binary, tags string[], Odd'Name\" % string"
+)
+RECORD = {
+    "id": 1, "s": "a'b", "i": 2**40, "f": "NaN", "d": 1.50001, "b": True, "raw": "AP8=",
+    "at": "2026-01-01T01:00:00+01:00", "day": "2026-02-03", "tags": ["x"], "Odd'Name\" %": "o",
+}  # fmt: skip
+
+
+def test_the_view_shows_every_property_with_its_type(pg: PG, new_loads: NewLoads):
+    asked = as_document(request(f"{OWN}, _sdc_sequence long", "id", "upsert"), view=True)
+    loads = new_loads(pg)
+    assert asked.struct.names == ["id", "data", "_sdc_sequence"]
+    loads.load(asked, [(1, json.dumps(RECORD), 7), (2, json.dumps({"id": 2, "i": "no"}), 8)])
+    loads.load(asked, [(3, None, 9)])
+    found = pg.table("select id, _sdc_sequence, s, i, f, d, b, at, day, raw, tags from t_view")
+    assert found[0] == (
+        "1", "7", "a'b", "1099511627776", "NaN", "1.50001", "t", "2026-01-01 00:00:00+00",
+        "2026-02-03", "\\x00ff", '["x"]',
+    )  # fmt: skip
+    assert set(found[1][2:]) == set(found[2][2:]) == {""}
+    assert pg.table('select "Odd\'Name"" %" from t_view where id = 1') == [("o",)]
+
+
+def test_the_view_follows_the_columns(pg: PG, new_loads: NewLoads):
+    first = as_document(request("id int!, a string, z int", "id", "upsert"), view=True)
+    loads = new_loads(pg)
+    loads.load(first, [(1, '{"a":"5"}')])
+    loads.load(replace(first, view=struct_of("id int!, a long, b int")), [(2, '{"a":6,"b":7}')])
+    assert pg.table("select id, a, b from t_view order by id") == [("1", "", ""), ("2", "6", "7")]
+
+
+def test_mariadb_keeps_documents_without_a_view(maria: MariaDb, new_loads: NewLoads):
+    asked = as_document(request("id int!, a string", "id", "upsert"), view=False)
+    loads = new_loads(maria)
+    loads.load(asked, [(1, '{"a":"5"}')])
+    assert maria.table("select json_value(data, '$.a') from t") == [("5",)]
+    with pytest.raises(SettingsError, match="generate_view"):
+        loads.load(replace(asked, view=asked.struct), [(1, '{"a":"6"}')])

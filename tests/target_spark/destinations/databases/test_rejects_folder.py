@@ -1,0 +1,55 @@
+"""The folder for records that a database run rejects goes with the run, however it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from target_spark.config import TargetConfig, target_config
+from target_spark.destinations.databases.database_destination import jdbc_destination
+
+MAKE = """
+import json, sys, time
+from target_spark.config import target_config
+from target_spark.destinations.databases.database_destination import jdbc_destination
+destination = jdbc_destination(target_config(json.loads(sys.argv[1])))
+(destination._target.pending.path / "rejects-1").touch()
+print(destination._target.pending.path, flush=True)
+time.sleep(60)
+"""
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    return {
+        "format": "jdbc",
+        "jdbc": {"url": "jdbc:postgresql://127.0.0.1:1/none"},
+        "staging": {"root": str(folder / "staging")},
+        "failure": {"policy": "SendToDLQ", "dead_letter_path": str(folder / "letters")},
+    }
+
+
+def config(folder: Path, policy: str) -> TargetConfig:
+    given = settings(folder)
+    if policy != "SendToDLQ":
+        given["failure"] = {"policy": policy}
+    return target_config(given)
+
+
+@pytest.mark.parametrize("policy", ["SendToDLQ", "FailBatch"])
+def test_what_a_killed_run_leaves_goes_with_the_next_one(tmp_path: Path, policy: str) -> None:
+    command = [sys.executable, "-c", MAKE, json.dumps(settings(tmp_path))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        # Of a run that lives nothing is taken.
+        jdbc_destination(config(tmp_path, policy)).close()
+        assert [path.name for path in (tmp_path / "staging").iterdir()] == [folder.name]
+        process.kill()
+    assert (folder / "rejects-1").exists()
+    jdbc_destination(config(tmp_path, policy)).close()
+    assert list((tmp_path / "staging").iterdir()) == []

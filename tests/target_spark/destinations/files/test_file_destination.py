@@ -1,0 +1,397 @@
+"""File tables without Spark: commits, evolution, overwrite and refusals of every format."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+from shared.errors import DestinationError, SettingsError
+from shared.formats.encodings import FORMATS, Encoding
+from target_spark.core.load_plans import Part, TableName, TableRequest
+from target_spark.destinations.destination import Flush, TableWrite
+from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
+from target_spark.destinations.files.file_destination import (
+    FileDestination,
+    FileSettings,
+    file_settings,
+)
+from target_spark.destinations.files.stored_columns import TableSchema, arrow_schema, merge_columns
+from target_spark.destinations.folders import local_folder
+from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import FolderChange
+from target_spark.load import load_tasks
+from target_spark.load.rewrite_tasks import RewritePlan, rewrite
+from target_spark.tables.version_edit import VersionEdit
+
+ALL = tuple(declared.format for declared in DECLARED)
+
+
+def struct(ddl: str) -> StructType:
+    pairs = (column.split() for column in ddl.split(", "))
+    names = {"bigint": "long"}
+    fields = [
+        {"name": name, "type": names.get(kind, kind), "nullable": True, "metadata": {}}
+        for name, kind in pairs
+    ]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+AB = struct("a bigint, b string")
+AC = struct("a bigint, c string")
+REAL = struct("a double, b string")
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+
+
+def rewrite_here(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None = None
+) -> dict[str, int]:
+    columns = arrow_schema(write.struct, write.encoding.format)
+    parts = load_tasks.WritePlan(write.pending, write.encoding, columns)
+    numbers = pa.record_batch({"id": list(range(len(pairs)))})
+    rows = [
+        row
+        for batch in rewrite(RewritePlan(pairs, parts, edit), [numbers])
+        for row in batch.to_pylist()
+    ]
+    assert {row["kind"] for row in rows} <= {"part"}
+    return {row["url"]: row["rows"] for row in rows}
+
+
+class Table:
+    def __init__(self, path: str, form: str = "parquet", overwrite: bool = False) -> None:
+        self.form = form
+        encoding = Encoding(form, FORMATS[form].default_compression)
+        self.settings = FileSettings(path, encoding)
+        self.method = "overwrite" if overwrite else "append-only"
+        self.destination = FileDestination(self.settings, rewrite_here)
+        self.flushes = 0
+
+    def flush(self, struct: StructType, *parts: Sequence[tuple[Any, ...]]) -> Flush:
+        request = self.request(struct)
+        write = self.destination.prepare(request)
+        self.flushes += 1
+        written = tuple(self.part(write, rows) for rows in parts)
+        return Flush("s", f"t{self.flushes}", write, request, written)
+
+    def prepare(self, struct: StructType = AB) -> TableWrite:
+        return self.destination.prepare(self.request(struct))
+
+    def request(self, struct: StructType = AB) -> TableRequest:
+        return TableRequest("s", struct, TableName("s"), method=self.method)
+
+    def part(self, write: TableWrite, rows: Sequence[tuple[Any, ...]]) -> Part:
+        schema = arrow_schema(write.struct, write.encoding.format)
+        names = schema.names
+        records = [dict(zip(names, row, strict=False)) for row in rows]
+        form = FORMATS[self.form]
+        url = f"{write.pending}/{os.urandom(8).hex()}{form.extension(write.encoding.compression)}"
+        if form.text:
+            schema = pa.schema([("value", pa.string())])
+            records = [{"value": json.dumps(record) + "\n"} for record in records]
+        table = pa.Table.from_pylist(records, schema)
+        form.write(url, schema, [table], write.encoding.compression)
+        return Part(url, len(rows), 1)
+
+    @property
+    def table(self) -> str:
+        return self.settings.table(TableName("s"))
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.table)
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for name in sorted(os.listdir(self.folder)):
+            if name.startswith(("_", ".")):
+                continue
+            for table in FORMATS[self.form].read(str(self.folder / name)):
+                if self.form == "json":
+                    text = b"".join(table.column(0).to_pylist())
+                    found += [json.loads(line) for line in text.splitlines()]
+                else:
+                    found += table.to_pylist()
+        return found
+
+    def values(self, name: str = "a") -> list[float]:
+        return [float(row[name]) for row in self.rows()]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    return lambda *args, **more: Table(str(tmp_path / "out"), *args, **more)
+
+
+@pytest.mark.parametrize("form", ALL)
+class TestConformance:
+    def test_a_flush_is_visible_whole_after_its_commit(self, table: Any, form: str) -> None:
+        t = table(form)
+        flush = t.flush(AB, [(1, "x")], [(2, "y"), (3, None)])
+        assert not t.folder.exists()
+        t.destination.commit(flush)
+        assert t.values() == [1, 2, 3]
+        t.destination.commit(t.flush(AB, [(4, "z")]))
+        assert t.values() == [1, 2, 3, 4]
+
+    def test_a_repeated_commit_changes_nothing(self, table: Any, form: str) -> None:
+        t = table(form)
+        flush = t.flush(AB, [(1, "x")], [(2, "y")])
+        t.destination.commit(flush)
+        t.destination.commit(flush)
+        assert t.values() == [1, 2]
+
+    def test_abort(self, table: Any, form: str) -> None:
+        t = table(form)
+        flush = t.flush(AB, [(1, "x")])
+        t.destination.abort(flush)
+        t.destination.abort(flush)
+        t.destination.finish(t.request())
+        assert [n for n in os.listdir(t.folder.parent) if not n.startswith(".")] == []
+
+    def test_finish_tidies_up(self, table: Any, form: str) -> None:
+        t = table(form)
+        t.destination.commit(t.flush(AB, [(1, "x")]))
+        t.destination.finish(t.request())
+        t.destination.finish(t.request())
+        assert sorted(os.listdir(t.folder.parent)) == [".s.lock", "s"]
+
+    def test_overwrite_at_the_end_only(self, table: Any, form: str) -> None:
+        old = table(form)
+        old.destination.commit(old.flush(AB, [(1, "x")]))
+        t = table(form, overwrite=True)
+        t.destination.commit(t.flush(AC, [(2, "y")]))
+        flush = t.flush(AB, [(3, "y")], [(4, "y")])
+        t.destination.commit(flush)
+        t.destination.commit(flush)
+        assert t.values() == [1]
+        t.destination.finish(t.request())
+        assert t.values() == [2, 3, 4]
+
+    def test_failed_overwrite_leaves_the_table(self, table: Any, form: str) -> None:
+        old = table(form)
+        old.destination.commit(old.flush(AB, [(1, "x")]))
+        t = table(form, overwrite=True)
+        t.destination.commit(t.flush(AB, [(2, "y")]))
+        t.destination._close()
+        assert t.values() == [1]
+        assert not [n for n in os.listdir(t.folder.parent) if t.destination._run in n]
+
+    def test_added_and_widened_columns(self, table: Any, form: str) -> None:
+        t = table(form)
+        t.destination.commit(t.flush(AB, [(1, "x")], [(2, "y")]))
+        t.destination.commit(t.flush(AC, [(3, None, "z")]))
+        t.destination.commit(t.flush(REAL, [(4.5, "w", None)]))
+        assert t.values() == [1, 2, 3, 4.5]
+        known = TableSchema.from_bytes((t.folder / "_schema.json").read_bytes())
+        assert known.struct.simpleString() == "struct<a:double,b:string,c:string>"
+        if form != "json":
+            assert {str(sorted(row)) for row in t.rows()[-1:]} == {"['a', 'b', 'c']"}
+
+    def test_parts_written_before_the_table_changed(self, table: Any, form: str) -> None:
+        t = table(form)
+        early = t.flush(AB, [(1, "x")])
+        t.destination.commit(t.flush(REAL, [(2.5, "y")]))
+        t.destination.commit(early)
+        assert sorted(t.values()) == [1, 2.5]
+
+    def test_another_format_there(self, table: Any, form: str) -> None:
+        t = table(form)
+        t.destination.commit(t.flush(AB, [(1, "x")]))
+        other = "csv" if form == "parquet" else "parquet"
+        with pytest.raises(DestinationError, match=f"holds {form} files and `format` is {other}"):
+            table(other).prepare()
+        with pytest.raises(DestinationError, match="cannot be written to"):
+            table(other, overwrite=True).prepare()
+
+    def test_strange_files_there(self, table: Any, form: str) -> None:
+        t = table(form)
+        t.folder.mkdir(parents=True)
+        (t.folder / "notes.txt").write_text("mine")
+        for overwrite in (False, True):
+            with pytest.raises(DestinationError, match=f"'notes.txt' in it is not a {form} file"):
+                table(form, overwrite=overwrite).prepare()
+
+    def test_an_empty_stream(self, table: Any, form: str) -> None:
+        t = table(form)
+        t.destination.commit(t.flush(AB))
+        t.destination.commit(t.flush(AB))
+        assert t.rows() == []
+        parts = [n for n in os.listdir(t.folder) if not n.startswith("_")]
+        assert len(parts) == (0 if form == "json" else 1)
+
+
+def test_readers_of_parquet_see_added_columns_first(table: Any) -> None:
+    t = table()
+    t.destination.commit(t.flush(AB, [(1, "x")]))
+    t.destination.commit(t.flush(AC, [(2, None, "z")]))
+    t.destination.commit(t.flush(struct("d date"), [(None, None, None, None)]))
+    assert pq.read_table(t.folder).column_names == ["a", "b", "c", "d"]
+    assert pq.read_table(t.folder).num_rows == 3
+
+
+def test_files_of_other_programs(table: Any) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), t.folder / "x.snappy.parquet")
+    (t.folder / "_SUCCESS").touch()
+    t.destination.commit(t.flush(AB, [(2, "y")]))
+    assert t.values() == [2, 1] or t.values() == [1, 2]
+    assert (t.folder / "_SUCCESS").exists()
+    assert set(map(str, pq.read_table(t.folder).schema.types)) == {"int64", "string"}
+
+
+def test_files_of_other_programs_with_different_types(table: Any) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": pa.array([1], pa.int64())}), t.folder / "x.parquet")
+    pq.write_table(pa.table({"a": pa.array([1.5])}), t.folder / "y.parquet")
+    with pytest.raises(DestinationError, match="different types for the same column"):
+        t.prepare()
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_text_files_of_other_programs(table: Any, form: str) -> None:
+    t = table(form)
+    t.folder.mkdir(parents=True)
+    (t.folder / f"x.{form}").write_text("a\n1\n")
+    with pytest.raises(DestinationError, match="were not written by target-spark"):
+        t.prepare()
+
+
+def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    (t.folder / "x.parquet").write_bytes(b"nothing")
+    with pytest.raises(DestinationError, match=r"'x\.parquet' in it cannot be read"):
+        t.prepare()
+    (t.folder / "_schema.json").write_text("{")
+    with pytest.raises(DestinationError, match="side file cannot be read"):
+        t.prepare()
+
+
+def test_types_with_nothing_in_common(table: Any) -> None:
+    t = table()
+    t.destination.commit(t.flush(AB, [(1, "x")]))
+    with pytest.raises(DestinationError, match="column 'b' cannot change from string to bigint"):
+        t.prepare(struct("b bigint"))
+
+
+def test_columns_that_differ_by_case_only() -> None:
+    with pytest.raises(DestinationError, match="columns 'a', 'A' of 'p' differ only in case"):
+        merge_columns(AB, struct("A string"), "p")
+    with pytest.raises(DestinationError, match="no columns"):
+        merge_columns(None, StructType([]), "p")
+
+
+def test_a_commit_that_fails_shows_nothing_and_may_be_repeated(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t = table()
+    t.destination.commit(t.flush(AB, [(1, "x")]))
+    flush = t.flush(AC, [(2, None, "y")], [(3, None, "y")])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local_folder, "exchange", full)
+        with pytest.raises(DestinationError, match=r"No space left on device.*free some disk"):
+            t.destination.commit(flush)
+    assert t.values() == [1]
+    t.destination.commit(flush)
+    assert t.values() == [1, 2, 3]
+
+
+def settings(**more: Any) -> Any:
+    base = {
+        "path": "/p", "format": "parquet", "options": {}, "default_target_schema": None,
+        "table_prefix": "", "load_method": "append-only",
+    }  # fmt: skip
+    return file_settings(SimpleNamespace(**{"storage_options": {}, **base, **more}))
+
+
+def test_where_tables_lie() -> None:
+    assert settings().table(TableName("a/b")) == "/p/a%2Fb"
+    assert settings().table(TableName("_ts", "x")) == "/p/x/%5Fts"
+    assert settings(path="s3://b/k/").table(TableName("s")) == "s3://b/k/s"
+    assert settings(path="~/p").path == str(Path("~/p").expanduser())
+
+
+def test_settings_of_files() -> None:
+    assert settings().encoding == Encoding("parquet", "snappy")
+    assert settings(options={"Compression": "ZSTD"}).encoding.compression == "zstd"
+    assert settings(options={"compression": "uncompressed"}).encoding.compression == "none"
+    assert settings(format="csv").encoding == Encoding("csv", "none")
+    for wrong, match in (
+        ({"options": {"compression": "rar"}}, "'rar' is not one of snappy, zstd"),
+        ({"options": {"delimiter": ";"}}, "options.delimiter"),
+        ({"path": ""}, "setting 'path'"),
+    ):
+        with pytest.raises(SettingsError, match=match):
+            settings(**wrong)
+
+
+@pytest.mark.parametrize("form", ALL)
+def test_object_stores(form: str) -> None:
+    path = f"memory://bucket-{form}/out"
+    t = Table(path, form)
+    t.destination.commit(t.flush(AB, [(1, "x")], [(2, "y")]))
+    folder = RemoteFolder(t.table, "look")
+    assert len(folder.files()) == 2
+    t.destination.finish(t.request())
+    over = Table(path, form, overwrite=True)
+    over.flushes = 10  # tokens are never those of another run
+    over.destination.commit(over.flush(AB, [(3, "z")]))
+    over.destination.abort(over.flush(AB, [(4, "z")]))
+    assert len(folder.files()) == 2
+    over.destination.finish(over.request())
+    assert len(folder.files()) == 1
+    assert TableSchema.from_bytes(folder.side() or b"").format == form
+    folder.close()
+
+
+@pytest.mark.parametrize("failing", ["cp_file", "rm_file"])
+def test_a_commit_to_an_object_store_may_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    t = Table(f"memory://repeated-{failing}/out")
+    flush = t.flush(AB, [(1, "x")], [(2, "y")])
+    filesystem = RemoteFolder(t.table, "look")._place[0]
+    works, calls = getattr(filesystem, failing), []
+
+    def fails_once(*args: Any, **more: Any) -> None:
+        calls.append(args)
+        if len(calls) == 2:
+            raise ConnectionResetError(104, "reset")
+        works(*args, **more)
+
+    monkeypatch.setattr(type(filesystem), failing, lambda self, *a, **m: fails_once(*a, **m))
+    with pytest.raises(DestinationError, match="cannot write to") as caught:
+        t.destination.commit(flush)
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+    t.destination.commit(flush)
+    urls = [f"{t.table}/{name}" for name in t.destination._folder(t.request()).files()]
+    assert sum(table.num_rows for url in urls for table in FORMATS["parquet"].read(url)) == 2
+
+
+def test_failures_that_are_no_os_errors_name_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: Any, **more: Any) -> None:
+        raise RuntimeError("no credentials")
+
+    folder = RemoteFolder("memory://odd/out/s", "look")
+    monkeypatch.setattr(type(folder._place[0]), "pipe_file", missing)
+    with pytest.raises(DestinationError, match="memory://odd/out/s': RuntimeError: no credentials"):
+        folder.publish(FolderChange({}, side=b"{}"))

@@ -1,0 +1,367 @@
+"""Table folders on a local disk: one step for readers, durable, safe against SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from shared.errors import DestinationError
+from target_spark.destinations.folders import exchange as exchange_module
+from target_spark.destinations.folders import local_folder
+from target_spark.destinations.folders.exchange import exchange, exchange_in_two_steps
+from target_spark.destinations.folders.local_folder import LocalFolder, link_tree, make_folders
+from target_spark.destinations.folders.table_folder import SIDE_FILE, FolderChange
+
+FILES_PER_FLUSH = 3
+
+
+def put(folder: LocalFolder, flush: int, count: int = FILES_PER_FLUSH, **change: object) -> None:
+    add = {}
+    for number in range(count):
+        pending = Path(folder.pending) / f"{flush}-{number}"
+        pending.write_text(str(flush))
+        add[str(pending)] = f"part-{flush:05d}-{number}"
+    folder.publish(FolderChange(add, **change))
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.02)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LocalFolder:
+    opened = LocalFolder(str(tmp_path / "t"), "run").open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def _grace_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch, _short_grace: None) -> None:
+    """A listing may be kept waiting between its two steps."""
+    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.4)
+
+
+def hidden(place: Path) -> list[str]:
+    return sorted(name for name in os.listdir(place) if name.startswith("."))
+
+
+def test_nothing_is_visible_before_a_commit(folder: LocalFolder, tmp_path: Path) -> None:
+    (Path(folder.pending) / "part").write_text("x")
+    assert folder.files() == ()
+    assert folder.side() is None
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == []
+
+
+def test_one_file(folder: LocalFolder) -> None:
+    put(folder, 1, 1)
+    inode = os.stat(folder.table).st_ino
+    put(folder, 2, 1)
+    assert os.stat(folder.table).st_ino == inode
+    assert folder.files() == ("part-00001-0", "part-00002-0")
+
+
+def test_several_files_with_a_side_file(folder: LocalFolder) -> None:
+    put(folder, 1, side=b"{}")
+    put(folder, 2)
+    put(folder, 3, side=b"[]")
+    assert len(folder.files()) == 3 * FILES_PER_FLUSH
+    assert folder.side() == b"[]"
+    assert os.listdir(folder.pending) == []
+
+
+def test_dropped_files_go_in_the_same_step(folder: LocalFolder) -> None:
+    put(folder, 1)
+    put(folder, 2, drop=frozenset(folder.files()))
+    assert folder.files() == tuple(f"part-00002-{n}" for n in range(3))
+
+
+def test_a_path_that_a_reader_holds_stays_valid(folder: LocalFolder) -> None:
+    put(folder, 1)
+    held = Path(folder.table) / folder.files()[0]
+    put(folder, 2)
+    put(folder, 3)
+    assert held.read_text() == "1"
+
+
+def test_a_listing_begun_before_the_exchange_is_whole(folder: LocalFolder) -> None:
+    put(folder, 1)
+    with os.scandir(folder.table) as begun:
+        put(folder, 2)
+        names = {entry.name for entry in begun}
+    assert len(names) in (FILES_PER_FLUSH, 2 * FILES_PER_FLUSH)
+
+
+def test_closing_leaves_only_the_lock(folder: LocalFolder, tmp_path: Path) -> None:
+    put(folder, 1)
+    put(folder, 2)
+    folder.close()
+    assert hidden(tmp_path) == [".t.lock"]
+
+
+def test_an_empty_change_does_nothing(folder: LocalFolder) -> None:
+    folder.publish(FolderChange({}))
+    assert not Path(folder.table).exists()
+
+
+def test_a_side_file_alone_makes_the_table(folder: LocalFolder) -> None:
+    folder.publish(FolderChange({}, side=b"{}"))
+    assert os.listdir(folder.table) == [SIDE_FILE]
+
+
+def test_parents_are_made(tmp_path: Path) -> None:
+    opened = LocalFolder(str(tmp_path / "a" / "b" / "t"), "run").open()
+    put(opened, 1)
+    opened.close()
+    assert len(os.listdir(tmp_path / "a" / "b" / "t")) == FILES_PER_FLUSH
+
+
+def test_a_linked_table_is_changed_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    (tmp_path / "t").symlink_to(tmp_path / "disk" / "real")
+    opened = LocalFolder(str(tmp_path / "t"), "run").open()
+    put(opened, 1)
+    opened.close()
+    assert (tmp_path / "t").is_symlink()
+    assert len(os.listdir(tmp_path / "t")) == FILES_PER_FLUSH
+
+
+def test_folders_inside_the_table_are_kept(folder: LocalFolder) -> None:
+    put(folder, 1)
+    (Path(folder.table) / "_notes" / "deep").mkdir(parents=True)
+    (Path(folder.table) / "_notes" / "deep" / "a").write_text("kept")
+    put(folder, 2)
+    assert (Path(folder.table) / "_notes" / "deep" / "a").read_text() == "kept"
+
+
+def test_permissions_of_the_folder_are_kept(folder: LocalFolder) -> None:
+    put(folder, 1)
+    Path(folder.table).chmod(0o750)
+    put(folder, 2)
+    assert Path(folder.table).stat().st_mode & 0o777 == 0o750
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("x")
+    with pytest.raises(
+        DestinationError, match=r"Not a directory.*a file exists where a folder is needed"
+    ):
+        LocalFolder(str(tmp_path / "t"), "run").open()
+    with pytest.raises(DestinationError, match="a file exists where a folder is needed"):
+        LocalFolder(str(tmp_path / "t" / "deeper"), "run").open()
+
+
+def test_a_place_that_cannot_be_written() -> None:
+    with pytest.raises(DestinationError, match=r"cannot write to '/proc/nowhere/t': "):
+        LocalFolder("/proc/nowhere/t", "run").open()
+
+
+def test_folders_of_living_runs_stay_and_of_dead_ones_go(tmp_path: Path) -> None:
+    living = LocalFolder(str(tmp_path / "t"), "living").open()
+    dead = tmp_path / ".t.run-dead" / "pending"
+    dead.mkdir(parents=True)
+    (dead.parent / "alive").touch()
+    other = tmp_path / ".u.run-other"
+    other.mkdir()
+    opened = LocalFolder(str(tmp_path / "t"), "new").open()
+    assert hidden(tmp_path) == [".t.lock", ".t.run-living", ".t.run-new", ".u.run-other"]
+    opened.close()
+    living.close()
+
+
+def test_names_with_glob_characters(tmp_path: Path) -> None:
+    (tmp_path / ".a.run-x").mkdir()
+    opened = LocalFolder(str(tmp_path / "[a]*"), "run").open()
+    put(opened, 1)
+    opened.close()
+    assert (tmp_path / ".a.run-x").is_dir()
+
+
+def test_two_runs_on_one_table(tmp_path: Path) -> None:
+    runs = [LocalFolder(str(tmp_path / "t"), name).open() for name in ("a", "b")]
+
+    def work(place: LocalFolder, base: int) -> None:
+        for flush in range(base, base + 10):
+            with place.locked():
+                put(place, flush)
+
+    threads = [threading.Thread(target=work, args=(run, 100 * i)) for i, run in enumerate(runs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(runs[0].files()) == 20 * FILES_PER_FLUSH
+    for run in runs:
+        run.close()
+
+
+@pytest.mark.usefixtures("_grace_of_a_busy_machine")
+def test_a_busy_reader_sees_whole_flushes_only(folder: LocalFolder) -> None:
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            names = [n for n in os.listdir(folder.table) if not n.startswith((".", "_"))]
+            for name in names[:2]:
+                (Path(folder.table) / name).read_text()
+            seen.append(len(names))
+
+    put(folder, 0)
+    reader = threading.Thread(target=read)
+    reader.start()
+    for flush in range(1, 7):
+        put(folder, flush, side=b"x" if flush % 4 == 0 else None)
+    stop.set()
+    reader.join()
+    assert seen == sorted(seen)
+    assert {count % FILES_PER_FLUSH for count in seen} == {0}
+
+
+@pytest.mark.usefixtures("_grace_of_a_busy_machine")
+def test_replacing_everything_never_shows_a_mixture(folder: LocalFolder) -> None:
+    views: set[frozenset[str]] = set()
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            views.add(frozenset(name[:10] for name in os.listdir(folder.table)))
+
+    put(folder, 0)
+    reader = threading.Thread(target=read)
+    reader.start()
+    for flush in range(1, 7):
+        put(folder, flush, drop=frozenset(folder.files()))
+    stop.set()
+    reader.join()
+    assert {len(view) for view in views} == {1}
+
+
+def test_link_tree_shares_the_data(tmp_path: Path) -> None:
+    make_folders(tmp_path / "a" / "b")
+    (tmp_path / "a" / "b" / "f").write_text("x")
+    (tmp_path / "a" / "g").write_text("y")
+    (tmp_path / "c").mkdir()
+    link_tree(tmp_path / "a", tmp_path / "c", frozenset({"g"}))
+    assert os.listdir(tmp_path / "c") == ["b"]
+    assert (tmp_path / "c" / "b" / "f").samefile(tmp_path / "a" / "b" / "f")
+
+
+class TestExchange:
+    @pytest.fixture
+    def pair(self, tmp_path: Path) -> tuple[str, str, str]:
+        for name in ("new", "table"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / name).touch()
+        return str(tmp_path / "new"), str(tmp_path / "table"), str(tmp_path / "spare")
+
+    @pytest.mark.parametrize("function", [exchange, exchange_in_two_steps])
+    def test_exchange(self, pair: tuple[str, str, str], function: object) -> None:
+        function(*pair)
+        assert os.listdir(pair[1]) == ["new"]
+        assert os.listdir(pair[2]) == ["table"]
+        assert not Path(pair[0]).exists()
+
+    def test_without_support(self, pair: tuple[str, str, str], monkeypatch: object) -> None:
+        monkeypatch.setattr(exchange_module, "_renameat2", lambda: None)
+        exchange(*pair)
+        assert os.listdir(pair[1]) == ["new"]
+
+    def test_refused_by_the_file_system(
+        self, pair: tuple[str, str, str], monkeypatch: object
+    ) -> None:
+        import ctypes
+        import errno
+
+        def refuse(*_: object) -> int:
+            ctypes.set_errno(errno.EINVAL)
+            return -1
+
+        monkeypatch.setattr(exchange_module, "_renameat2", lambda: refuse)
+        exchange(*pair)
+        assert os.listdir(pair[1]) == ["new"]
+
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            exchange(str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "c"))
+
+    def test_second_step_fails(self, pair: tuple[str, str, str]) -> None:
+        Path(pair[0], "new").unlink()
+        Path(pair[0]).rmdir()
+        with pytest.raises(FileNotFoundError):
+            exchange_in_two_steps(*pair)
+        assert os.listdir(pair[1]) == ["table"]
+
+
+def test_a_run_cut_between_two_renames_is_put_right(tmp_path: Path) -> None:
+    spare = tmp_path / ".t.run-dead" / "old-2"
+    (spare.parent / "old-10").mkdir(parents=True)
+    (spare.parent / "old-10" / "part-newest").touch()
+    spare.mkdir()
+    opened = LocalFolder(str(tmp_path / "t"), "run").open()
+    assert opened.files() == ("part-newest",)
+    opened.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from target_spark.destinations.folders.table_folder import FolderChange
+from target_spark.destinations.folders.local_folder import LocalFolder
+from target_spark.destinations import local_folder
+local_folder.GRACE_SECONDS = 0.0
+if sys.argv[2] == "two steps":
+    from target_spark.destinations import exchange
+    exchange._renameat2 = lambda: None
+folder = LocalFolder(sys.argv[1], sys.argv[3]).open()
+flush = len(folder.files()) // 3
+print("ready", flush, flush=True)
+while True:
+    add = {}
+    for number in range(3):
+        pending = Path(folder.pending) / f"{flush}-{number}"
+        pending.write_text(str(flush))
+        add[str(pending)] = f"part-{flush:05d}-{number}"
+    with folder.locked():
+        folder.publish(FolderChange(add, side=str(flush).encode()))
+    print(flush, flush=True)
+    flush += 1
+"""
+
+
+@pytest.mark.parametrize("way", ["one step", "two steps"])
+def test_killed_at_random_points(tmp_path: Path, way: str, seed: int) -> None:
+    chance = random.Random(seed)
+    root = Path(local_folder.__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    told = -1
+    for attempt in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "t"), way, f"{seed}-{attempt}"],
+            stdout=subprocess.PIPE,
+            env=env,
+        )
+        assert process.stdout is not None
+        ready = process.stdout.readline().split()
+        assert int(ready[1]) > told
+        time.sleep(chance.random() * 0.2)
+        process.send_signal(signal.SIGKILL)
+        lines = process.stdout.read().split()
+        process.wait()
+        told = max([told, *map(int, lines)])
+        check = LocalFolder(str(tmp_path / "t"), "check").open()
+        names = check.files()
+        check.close()
+        flushes = len(names) // FILES_PER_FLUSH
+        assert flushes in (told + 1, told + 2)
+        expected = [f"part-{f:05d}-{n}" for f in range(flushes) for n in range(FILES_PER_FLUSH)]
+        assert list(names) == expected
+    assert hidden(tmp_path) == [".t.lock"]

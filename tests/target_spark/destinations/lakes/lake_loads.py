@@ -1,0 +1,305 @@
+"""Loads into tables of lakes, without the target's core around them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from shared.spark.spark_settings import SparkSettings
+from shared.types.arrow_types import struct_to_arrow
+from target_spark.config import TargetConfig
+from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
+from target_spark.destinations.destination import Flush
+from target_spark.destinations.lakes.commit_marks import Mark
+from target_spark.destinations.lakes.delta.delta_format import delta_destination
+from target_spark.destinations.lakes.iceberg.iceberg_ddl import described
+from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
+from target_spark.destinations.lakes.table_sessions import own_session
+from target_spark.replays import Entry, Note
+from target_spark.tables.version_edit import VersionEdit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+Rows = Sequence[dict[str, Any]]
+
+
+@dataclass
+class Load:
+    """Runs of a target over one stream, flush by flush, in one destination after another."""
+
+    spark: SparkSession
+    config: TargetConfig
+    struct: StructType
+    keys: tuple[str, ...] = ()
+    method: str = "append-only"
+    hard_delete: bool = False
+    layout: Layout = field(default_factory=Layout)
+    schema: dict[str, Any] = field(default_factory=dict)
+    view: StructType | None = None
+    stream: str = "orders"
+    table: str = "orders"
+    run: str = ""
+    number: int = 0
+    destination: Any = None
+    noted: list[str] = field(default_factory=list)
+
+    make: ClassVar[Callable[..., Any]]
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts another run; the one before has been killed."""
+        if self.destination is not None:
+            self.destination._close()
+        self.noted = []
+        self.run = uuid.uuid4().hex[:12]
+        self.number = 0
+        self.destination = type(self).make(self.config, lambda: self.spark)
+
+    def other(self, **changes: Any) -> Load:
+        """A run of another process on the same table."""
+        return replace(self, **{"destination": None, **changes})
+
+    @property
+    def request(self) -> TableRequest:
+        return TableRequest(
+            stream=self.stream,
+            struct=self.struct,
+            name=TableName(self.table, self.config.default_target_schema),
+            keys=self.keys,
+            method=self.method,
+            schema=self.schema,
+            layout=self.layout,
+            hard_delete=self.hard_delete,
+            view=self.view,
+        )
+
+    def flush(self, *parts: Rows, noted: bool = False, token: str | None = None) -> Flush:
+        """Parts as executors write them."""
+        write = self.destination.prepare(self.request)
+        self.number += 1
+        made = [self._part(write, rows) for rows in parts]
+        token = token or f"{self.run}-{self.number:06d}"
+        if noted:
+            self.noted.append(token)
+            self.destination.keep(self.request, note_of(*self.noted))
+        return Flush(self.stream, token, write, self.request, tuple(made))
+
+    def load(self, *parts: Rows, noted: bool = False) -> Flush:
+        """Commits the parts as one flush, with a note of all noted flushes of the run."""
+        if noted and not self.noted:
+            self.recall()
+        flush = self.flush(*parts, noted=noted)
+        self.destination.commit(flush)
+        return flush
+
+    def end(self) -> None:
+        self.destination.finish(self.request)
+
+    def activate(self, version: int, *, at: float = 86400.0) -> None:
+        self.destination.activate(self.request, VersionEdit(version, self.hard_delete, at))
+
+    def recall(self) -> frozenset[str]:
+        """Tokens of what an earlier run has left."""
+        found: frozenset[str] = self.destination.recall(self.request).tokens
+        return found
+
+    @property
+    def name(self) -> str:
+        """The table in SQL."""
+        return str(self.destination._form.place(self.request.name).table)
+
+    def reader(self) -> SparkSession:
+        """A session that has read nothing yet."""
+        return own_session(self.spark, self.destination._form.conf)
+
+    def sql(self, statement: str) -> list[Any]:
+        """Runs a statement as another program would; `{t}` is the table."""
+        return self.reader().sql(statement.replace("{t}", self.name)).collect()
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The table's rows, sorted."""
+        frame = self.reader().table(self.name)
+        frame = frame.select(*columns) if columns else frame
+        return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+    def columns(self) -> list[tuple[str, str]]:
+        struct = self.reader().table(self.name).schema
+        return [(f.name, f.dataType.simpleString()) for f in struct]
+
+    def required(self) -> list[str]:
+        """Columns that are NOT NULL."""
+        return [f.name for f in self.reader().table(self.name).schema if not f.nullable]
+
+    def properties(self) -> dict[str, str]:
+        return {row[0]: row[1] for row in self.sql("SHOW TBLPROPERTIES {t}")}
+
+    def history(self) -> list[Any]:
+        """The commits that are known."""
+        raise NotImplementedError
+
+    def partitions(self) -> list[str]:
+        """What it is partitioned by."""
+        raise NotImplementedError
+
+    def marks(self) -> list[Mark]:
+        """Marks of ours, newest first."""
+        place = self.destination._form.place(self.request.name)
+        found = self.destination._form.marks(self.reader(), place, 100)
+        return [mark for mark in found if mark is not None]
+
+    def other_reader(self) -> Table:
+        """What a program other than Spark finds."""
+        raise NotImplementedError
+
+    def _part(self, write: Any, rows: Rows) -> Part:
+        path = Path(write.pending) / f"{uuid.uuid4().hex}.parquet"
+        schema = struct_to_arrow(write.struct)
+        parquet.write_table(pa.Table.from_pylist(list(rows), schema), path)
+        return Part(str(path), len(rows), path.stat().st_size)
+
+
+def note_of(*tokens: str) -> Note:
+    """A note with a segment for each flush."""
+    return Note(tuple(Entry(token, Segment(1, f"digest of {token}")) for token in tokens))
+
+
+@dataclass
+class Table:
+    """A table as another program reads it."""
+
+    rows: list[dict[str, Any]]
+    required: list[str]
+    comments: dict[str, str]
+
+
+@dataclass
+class DeltaLoad(Load):
+    """Runs of a target over one stream into a Delta table."""
+
+    make = staticmethod(delta_destination)
+
+    def history(self) -> list[Any]:
+        """Newest first."""
+        return self.sql("DESCRIBE HISTORY {t}")
+
+    def partitions(self) -> list[str]:
+        return list(self.sql("DESCRIBE DETAIL {t}")[0]["partitionColumns"])
+
+    def other_reader(self) -> Table:
+        deltalake = pytest.importorskip("deltalake")
+        found = deltalake.DeltaTable(f"{self.config.path}/{self.table}")
+        fields = found.schema().fields
+        return Table(
+            found.to_pyarrow_table().to_pylist(),
+            [field.name for field in fields if not field.nullable],
+            {field.name: field.metadata.get("comment", "") for field in fields},
+        )
+
+
+@dataclass
+class IcebergLoad(Load):
+    """Runs of a target over one stream into an Iceberg table."""
+
+    make = staticmethod(iceberg_destination)
+
+    def history(self) -> list[Any]:
+        """Oldest first."""
+        return self.sql("SELECT * FROM {t}.snapshots ORDER BY committed_at")
+
+    def partitions(self) -> list[str]:
+        found = described(self.reader(), self.name)
+        return [name.strip("`") for name in found.partitions]
+
+    def other_reader(self) -> Table:
+        found = self.pyiceberg()
+        fields = found.schema().fields
+        return Table(
+            found.scan().to_arrow().to_pylist(),
+            [field.name for field in fields if field.required],
+            {field.name: field.doc or "" for field in fields},
+        )
+
+    def pyiceberg(self) -> Any:
+        """The table of `pyiceberg`."""
+        if self.config.catalog is None:
+            static = pytest.importorskip("pyiceberg.table").StaticTable
+            folder = Path(self.config.path) / self.table / "metadata"
+            found = folder.glob("v*.metadata.json")
+            newest = max(found, key=lambda path: int(path.name[1:].partition(".")[0]))
+            return static.from_metadata(str(newest))
+        sql = pytest.importorskip("pyiceberg.catalog.sql")
+        uri = self.config.spark.conf[f"spark.sql.catalog.{self.config.catalog}.uri"]
+        catalog = sql.SqlCatalog(self.config.catalog, uri=uri.replace("jdbc:sqlite:", "sqlite:///"))
+        name = f"{self.config.default_target_schema or 'default'}.{self.table}"
+        try:
+            return catalog.load_table(name)
+        finally:
+            # A connection that is left open may keep the file locked until it is collected.
+            catalog.engine.dispose()
+
+
+CATALOGS = {"delta": "spark_catalog", "iceberg": "warehouse"}
+
+
+def lake_config(form: str, folder: Path, *, in_catalog: bool, **settings: Any) -> TargetConfig:
+    """Settings for tables below a folder, or in a catalog: JDBC on SQLite for Iceberg."""
+    if not in_catalog:
+        return TargetConfig(format=form, path=str(folder / "lake"), **settings)
+    catalog = CATALOGS[form]
+    conf = {}
+    if form == "iceberg":
+        (folder / "jdbc").mkdir(exist_ok=True)
+        given = sqlite_catalog(folder / "jdbc")
+        conf = {f"spark.sql.catalog.{catalog}{key}": text for key, text in given.items()}
+    spark = SparkSettings(app_name="tests", conf=conf)
+    return TargetConfig(format=form, path="", catalog=catalog, spark=spark, **settings)
+
+
+def sqlite_catalog(folder: Path) -> dict[str, str]:
+    """Configuration of a JDBC catalog in a file, without its name."""
+    return {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".uri": f"jdbc:sqlite:{folder}/catalog.db",
+        ".jdbc.schema-version": "V1",
+        ".warehouse": str(folder),
+    }
+
+
+def run_together(*works: Callable[[], object]) -> None:
+    """Runs all of them at the same time; none may fail."""
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def struct(ddl: str) -> StructType:
+    """Columns by Spark's short way to write them: `id long, name string`."""
+    from pyspark.sql.types import StructType, _parse_datatype_string
+
+    made = _parse_datatype_string(ddl)
+    assert isinstance(made, StructType)
+    return made

@@ -1,0 +1,170 @@
+"""Parts that become files of Delta tables without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from lake_loads import Load, struct
+from pyarrow import parquet
+
+from shared.errors import DestinationError
+from target_spark.core.load_plans import Layout
+from target_spark.destinations.lakes.delta.delta_files import file_stats
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("deltalake")
+Make = Callable[..., Load]
+NOON = dt.datetime(2024, 1, 1, 12, 0, 0, 5, tzinfo=dt.timezone.utc)
+DDL = (
+    "id long, name string, day date, at timestamp, n timestamp_ntz, x double, d decimal(9,2), "
+    "b binary, f boolean, s struct<a: int, l: array<string>>, m map<string, long>"
+)
+
+
+def rows(*numbers: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": n, "name": f"n{n}", "day": dt.date(2024, 1, n), "at": NOON, "x": n / 2,
+            "n": NOON.replace(tzinfo=None), "d": Decimal("1.50"), "b": b"\0", "f": True,
+            "s": {"a": n, "l": ["x", None]}, "m": [("k", n)],
+        }
+        for n in numbers
+    ]  # fmt: skip
+
+
+def engines(load: Load) -> list[str]:
+    return [entry["engineInfo"].partition(":")[0].partition("/")[0] for entry in load.history()]
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_appended_parts_are_files_of_the_table(
+    delta_load: Make, lake_spark: SparkSession, tmp_path: Path
+) -> None:
+    load = delta_load(DDL)
+    load.load(rows(1, 2), rows(3))
+    load.load(rows(4), noted=True)
+    assert engines(load)[:2] == ["delta-rs", "delta-rs"]
+    frame = lake_spark.newSession().table(load.name)
+    assert sorted(row["id"] for row in frame.collect()) == [1, 2, 3, 4]
+    found = frame.where("id = 2").first()
+    assert found is not None
+    wanted = {**rows(2)[0], "at": NOON.replace(tzinfo=None), "m": {"k": 2}, "b": bytearray(b"\0")}
+    got = found.asDict(recursive=True)
+    got["at"] = got["at"].astimezone(dt.timezone.utc).replace(tzinfo=None)
+    assert got == wanted
+    at = "timestamp'2024-01-01 12:00:00.000005Z'"
+    wheres = {"day >= '2024-01-03'": 2, f"at <= {at}": 4, f"at < {at}": 0, "name = 'n4'": 1}
+    for where, count in wheres.items():
+        assert frame.where(where).count() == count
+    assert not list((tmp_path / "lake").glob(".orders.run-*/pending/*.parquet"))
+    left = frozenset(load.noted)
+    load.begin()
+    assert load.recall() == left
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_flush_is_registered_once(delta_load: Make) -> None:
+    load = delta_load("id long")
+    flush = load.flush([{"id": 1}], token="r-000001")
+    load.destination.commit(flush)
+    load.destination.commit(flush)
+    again = load.other()
+    again.destination.commit(again.flush([{"id": 1}], token="r-000001"))
+    assert load.rows() == [(1,)]
+    assert engines(load)[0] == "delta-rs"
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_spark_and_the_package_write_by_turns(delta_load: Make) -> None:
+    load = delta_load("id long, name string")
+    load.load([{"id": 1, "name": "a"}])
+    load.method, load.keys = "upsert", ("id",)
+    load.load([{"id": 1, "name": "b"}, {"id": 2, "name": "c"}])
+    load.method = "append-only"
+    load.struct = struct("more int, id long")
+    load.load([{"id": 3, "more": 5}])
+    assert load.rows() == [(1, "b", None), (2, "c", None), (3, None, 5)]
+    assert engines(load)[0] == "delta-rs"
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_what_needs_a_change_goes_through_spark(delta_load: Make) -> None:
+    for table, ddl, changes in (
+        ("renamed", "`a b` long", {}),
+        ("partitioned", "id long, v long", {"layout": Layout(partition_by=("id",))}),
+        ("clustered", "id long", {"layout": Layout(cluster_by=("id",))}),
+        ("variant", "id variant", {}),
+        ("feed", "id long", {"layout": Layout(properties={"delta.enableRowTracking": "true"})}),
+    ):
+        load = delta_load(ddl, table=table, **changes)
+        load.load([{load.struct.names[0]: "1" if table == "variant" else 1}])
+        assert len(load.rows()) == 1
+        assert set(engines(load)) == {"Apache-Spark"}
+    widened = delta_load("id int", table="widened")
+    widened.load([{"id": 1}])
+    widened.struct = struct("id long")
+    widened.load([{"id": 1 << 40}])
+    widened.struct = struct("id int")
+    widened.load([{"id": 2}])
+    assert widened.rows() == [(1,), (1 << 40,), (2,)]
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_folder_whose_name_is_escaped_is_left_to_spark(delta_load: Make) -> None:
+    load = delta_load("id long", table="a:b?c")
+    load.load([{"id": 1}])
+    load.load([{"id": 2}])
+    assert "%3A" in load.name
+    assert sorted(load.rows()) == [(1,), (2,)]
+    assert "delta-rs" not in engines(load)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_null_for_not_null_is_refused_still(delta_load: Make) -> None:
+    load = delta_load("id long not null, v long")
+    load.load([{"id": 1, "v": 1}])
+    with pytest.raises(DestinationError):
+        load.load([{"id": None, "v": 2}])
+    assert load.rows() == [(1, 1)]
+
+
+def test_statistics_of_a_file_are_exact_or_left_out(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "i": pa.array([3, None, -1], pa.int64()),
+            "s": ["b", "a", None],
+            "long": ["x" * 100, "y", "z"],
+            "x": [1.0, float("nan"), 2.0],
+            "none": pa.nulls(3, pa.int32()),
+            "at": pa.array([NOON, None, NOON], pa.timestamp("us", "UTC")),
+            "f": [True, False, None],
+            "deep": [{"a": 1}, None, {"a": 2}],
+            # 10000-01-01T04:59:59Z and 0000-12-31T23:00:00Z: in Parquet, and not in Python.
+            "late": pa.array([253402318799000000, 0, None], pa.timestamp("us", "UTC")),
+            "early": pa.array([0, None, -62135600400000000], pa.timestamp("us")),
+            "year0": pa.array([-719528, 0, 0], pa.date32()),
+        }
+    )
+    path = str(tmp_path / "x.parquet")
+    parquet.write_table(table, path, row_group_size=2)
+    stats = json.loads(json.dumps(file_stats(path)))
+    assert stats["numRecords"] == 3
+    nulls = {"i": 1, "s": 1, "long": 0, "x": 0, "none": 3, "at": 1, "f": 1}
+    assert stats["nullCount"] == {**nulls, "late": 1, "early": 1, "year0": 0}
+    assert stats["minValues"] == {"i": -1, "s": "a", "at": "2024-01-01T12:00:00.000005Z"}
+    assert stats["maxValues"] == {"i": 3, "s": "b", "at": "2024-01-01T12:00:00.000005Z"}

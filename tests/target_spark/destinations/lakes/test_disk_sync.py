@@ -1,0 +1,99 @@
+"""Commits are on the disk before anybody is told of them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake_loads import Load
+
+from shared.errors import DestinationError
+from target_spark.destinations.lakes import disk_sync, lake_destination
+
+
+class Syncs:
+    """Stands for `syncfs`; counts its calls, and fails where it shall."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.calls, self.code = 0, code
+
+    def __call__(self, descriptor: int) -> int:
+        assert descriptor > 2
+        self.calls += 1
+        return self.code
+
+
+def test_only_folders_on_local_disks_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs()
+    monkeypatch.setattr(disk_sync, "_syncfs", lambda: syncs)
+    for folder in (None, "s3://bucket/table", str(tmp_path / "missing")):
+        disk_sync.sync_to_disk(folder)
+    assert syncs.calls == 0
+    disk_sync.sync_to_disk(str(tmp_path))
+    disk_sync.sync_to_disk(f"file://{tmp_path}")
+    assert syncs.calls == 2
+
+
+def test_without_the_call_everything_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(disk_sync, "_syncfs", lambda: None)
+    monkeypatch.setattr("os.sync", lambda: calls.append(None))
+    disk_sync.sync_to_disk(str(tmp_path))
+    assert len(calls) == 1
+
+
+def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_sync, "_syncfs", lambda: Syncs(-1))
+    monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk_sync.sync_to_disk(str(tmp_path))
+
+
+@pytest.mark.spark
+@pytest.mark.server
+class TestWithTables:
+    @pytest.fixture
+    def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        found: list[Any] = []
+        monkeypatch.setattr(lake_destination, "sync_to_disk", found.append)
+        return found
+
+    def test_flushes_versions_and_replacements(
+        self, delta_load: Callable[..., Load], tmp_path: Path, seen: list[Any]
+    ) -> None:
+        folder = str(tmp_path / "lake" / "orders")
+        load = delta_load("id long, _sdc_deleted_at timestamp, _sdc_table_version long")
+        load.load([{"id": 1, "_sdc_table_version": 1}])
+        assert seen == [folder]
+        load.activate(2)
+        assert seen == [folder] * 2
+        load.end()
+        whole = delta_load("id long", method="overwrite")
+        whole.load([{"id": 1}])
+        assert seen == [folder] * 2, "nothing is durable before the end"
+        whole.end()
+        assert seen == [folder] * 3
+
+    def test_a_disk_that_fails_fails_the_flush(
+        self,
+        delta_load: Callable[..., Load],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def fail(folder: str) -> None:
+            raise OSError(errno.EIO, "Input/output error", folder)
+
+        load = delta_load("id long")
+        monkeypatch.setattr(lake_destination, "sync_to_disk", fail)
+        flush = load.flush([{"id": 1}])
+        with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
+            load.destination.commit(flush)
+        monkeypatch.setattr(lake_destination, "sync_to_disk", lambda _: None)
+        load.destination.commit(flush)
+        assert load.rows() == [(1,)], "the same flush again changes nothing"

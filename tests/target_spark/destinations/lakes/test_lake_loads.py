@@ -1,0 +1,428 @@
+"""Rows into tables of lakes: appended, merged by key, overwritten, deleted, and never twice."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake_loads import Load, run_together, struct
+
+from shared.errors import DestinationError
+from target_spark.core.load_plans import Layout
+from target_spark.replays import Note
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+Make = Callable[..., Load]
+METADATA = "_sdc_deleted_at timestamp, _sdc_table_version long"
+NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone.utc)
+
+
+def row(number: int | None, text: str | None, **more: Any) -> dict[str, Any]:
+    return {"id": number, "name": text, **more}
+
+
+def test_append_only_adds_every_part_in_one_commit(lake_load: Make, tmp_path: Path) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], [row(1, "a"), row(2, None)])
+    before = len(load.history())
+    load.load([row(3, "c")])
+    assert load.rows() == [(1, "a"), (1, "a"), (2, None), (3, "c")]
+    assert len(load.history()) == before + 1
+    load.end()
+    shown = {path.name for path in (tmp_path / "lake").iterdir() if path.name[0] != "."}
+    assert shown == {"orders"}
+    inside = {path.name for path in (tmp_path / "lake" / "orders").iterdir()}
+    assert {name for name in inside if name[0] != "." and not name.endswith(".parquet")} in (
+        {"_delta_log"},
+        {"data", "metadata"},
+    )
+
+
+def test_another_reader_sees_the_same_rows(lake_load: Make) -> None:
+    ddl = "id long, name string, at timestamp, amount decimal(12,2), tags array<string>"
+    load = lake_load(ddl, keys=("id",), method="upsert")
+    rows = [row(n, f"n{n}", at=NOON, amount=Decimal("1.50"), tags=["x", None]) for n in range(5)]
+    load.load(rows)
+    load.load([row(2, "two", at=None, amount=None, tags=None)])
+    load.end()
+    found = {r["id"]: r for r in load.other_reader().rows}
+    assert found == {
+        **{r["id"]: r for r in rows},
+        2: row(2, "two", at=None, amount=None, tags=None),
+    }
+
+
+def test_upsert_keeps_the_newest_row_of_each_key_by_arrival(lake_load: Make) -> None:
+    load = lake_load("id long, name string", keys=("id",), method="upsert")
+    load.load([row(1, "z"), row(2, "b"), row(1, "a")], [row(2, "bb"), row(3, "c"), row(3, "a")])
+    assert load.rows() == [(1, "a"), (2, "bb"), (3, "a")]
+    load.load([row(3, "x"), row(4, "d")])
+    assert load.rows() == [(1, "a"), (2, "bb"), (3, "x"), (4, "d")]
+
+
+def test_null_is_a_key_like_any_other(lake_load: Make) -> None:
+    load = lake_load("a long, b string, v long", keys=("a", "b"), method="upsert")
+
+    def item(a: int | None, b: str | None, v: int) -> dict[str, Any]:
+        return {"a": a, "b": b, "v": v}
+
+    load.load([item(1, None, 1), item(None, None, 2), item(None, None, 3), item(1, "x", 4)])
+    load.load([item(1, None, 5), item(None, "x", 6), item(None, None, 7)])
+    assert load.rows() == sorted(
+        [(1, None, 5), (None, None, 7), (1, "x", 4), (None, "x", 6)], key=repr
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("string", ["it's", "${spark.master}", "a\\b", "\U0001f600", "", "x" * 3000]),
+        ("date", [dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31)]),
+        ("timestamp", [NOON, NOON - dt.timedelta(days=40000, microseconds=1)]),
+        ("timestamp_ntz", [dt.datetime(2024, 1, 1), dt.datetime(1900, 1, 1, 0, 0, 0, 1)]),
+        ("decimal(20,3)", [Decimal("-1.125"), Decimal("0.000"), Decimal("12345678901234567.890")]),
+        ("double", [1.5, float("inf"), float("nan"), -0.0]),
+        ("long", [-(1 << 63), 0, (1 << 63) - 1]),
+        ("boolean", [True, False]),
+        ("binary", [b"", b"\xff"]),
+    ],
+)
+def test_keys_of_every_type_find_their_rows(lake_load: Make, dtype: str, values: list[Any]) -> None:
+    load = lake_load(f"k {dtype}, v long", keys=("k",), method="upsert")
+    load.load([{"k": value, "v": 1} for value in values])
+    load.load([{"k": value, "v": 2} for value in values])
+    assert [found for (found,) in load.rows("v")] == [2] * len(values)
+
+
+def test_columns_the_stream_does_not_have_keep_their_values(lake_load: Make) -> None:
+    load = lake_load("id long, name string, old long", keys=("id",), method="upsert")
+    load.load([row(1, "a", old=10), row(2, "b", old=20)])
+    load.struct = struct("name string, id long")
+    load.load([row(2, "bb"), row(3, "c")])
+    assert load.rows("id", "name", "old") == [(1, "a", 10), (2, "bb", 20), (3, "c", None)]
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_marked_record_is_kept_or_removes_its_row(lake_load: Make, hard: bool) -> None:
+    ddl = f"id long, name string, {METADATA}"
+    load = lake_load(ddl, keys=("id",), method="upsert", hard_delete=hard)
+    load.load([row(1, "a"), row(2, "b")])
+    load.load([row(1, "a"), row(1, "a", _sdc_deleted_at=NOON), row(3, "c", _sdc_deleted_at=NOON)])
+    found = [(number, at is not None) for number, at in load.rows("id", "_sdc_deleted_at")]
+    assert found == ([(2, False)] if hard else [(1, True), (2, False), (3, True)])
+
+
+def test_a_deleted_key_may_come_again(lake_load: Make) -> None:
+    load = lake_load(
+        f"id long, name string, {METADATA}", keys=("id",), method="upsert", hard_delete=True
+    )
+    load.load([row(1, "a", _sdc_deleted_at=NOON), row(1, "b")])
+    assert load.rows("id", "name") == [(1, "b")]
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(cluster_by=("id",))])
+def test_overwrite_replaces_everything_at_the_end_in_one_commit(
+    lake_load: Make, layout: Layout
+) -> None:
+    load = lake_load(
+        "id long, name string",
+        method="overwrite",
+        layout=layout,
+        schema={"description": "it's"},
+    )
+    load.load([row(1, "a")], [row(2, "b")])
+    load.end()
+    assert load.rows() == [(1, "a"), (2, "b")]
+    before = len(load.history())
+    load.begin()
+    load.load([row(3, "c")])
+    load.load([row(3, "c")])
+    assert load.rows() == [(1, "a"), (2, "b")]
+    load.end()
+    assert load.rows() == [(3, "c"), (3, "c")]
+    assert len(load.history()) == before + 1
+    load.begin()
+    load.load()
+    load.end()
+    assert load.rows() == []
+
+
+@pytest.mark.parametrize(("in_catalog", "conflicts"), [(False, "cast"), (True, "suffix")])
+def test_overwrite_with_other_columns_is_one_commit_too(
+    lake_load: Make, in_catalog: bool, conflicts: str
+) -> None:
+    layout = Layout(partition_by=("name",), properties={"a'b": "c"})
+    load = lake_load("id long, name string, gone date", method="overwrite", layout=layout,
+                     in_catalog=in_catalog, type_conflicts=conflicts)  # fmt: skip
+    load.load([row(1, "a")])
+    load.end()
+    before = len(load.history())
+    load.begin()
+    load.struct = struct("id string, name string")
+    load.load([{"id": "x", "name": "y"}])
+    load.struct = struct("id string, name string, more long")
+    load.schema = {"properties": {"more": {"description": "new"}}}
+    load.load([{"id": "z", "name": None, "more": 2**60 + 1}])
+    load.struct = struct("name string, more double")
+    load.load([{"name": "y", "more": 0.5}])
+    load.end()
+    columns = [("id", "string"), ("name", "string")]
+    if conflicts == "cast":
+        assert load.columns() == [*columns, ("more", "string")]
+        rows = [("x", "y", None), ("z", None, str(2**60 + 1)), (None, "y", "0.5")]
+    else:
+        assert load.columns() == [*columns, ("more", "bigint"), ("more__double", "double")]
+        rows = [("x", "y", None, None), ("z", None, 2**60 + 1, None), (None, "y", None, 0.5)]
+    assert load.rows() == rows
+    assert len(load.history()) == before + 1
+    told = {row[0]: row[2] for row in load.sql("DESCRIBE {t}")}
+    assert told["more"] == "new"
+    assert load.properties()["a'b"] == "c"
+    assert load.partitions() == ["name"]
+    assert load.marks()[0].run == load.run
+
+
+def test_overwrite_with_keys_keeps_the_newest_of_each(lake_load: Make) -> None:
+    load = lake_load(
+        f"id long, name string, {METADATA}", keys=("id",), method="overwrite", hard_delete=True
+    )
+    load.load([row(1, "a"), row(2, "b")], [row(1, "aa")])
+    load.struct = struct(f"name string, id long, {METADATA}, more int")
+    load.load([row(2, "x", _sdc_deleted_at=NOON), row(3, "c", more=1)])
+    load.end()
+    assert load.rows("id", "name", "more") == [(1, "aa", None), (3, "c", 1)]
+
+
+def test_overwrite_without_rows_empties_the_table(lake_load: Make) -> None:
+    load = lake_load("id long, name string", method="overwrite")
+    load.load([row(1, "a")])
+    load.end()
+    load.begin()
+    load.load()
+    load.end()
+    assert load.rows() == []
+
+
+def test_a_run_that_does_not_end_overwrites_nothing(lake_load: Make) -> None:
+    load = lake_load("id long, name string", method="overwrite")
+    load.load([row(1, "a")])
+    load.end()
+    load.begin()
+    load.load([row(2, "b")])
+    load.begin()
+    assert load.rows() == [(1, "a")]
+
+
+def test_a_flush_without_rows_makes_the_table(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load()
+    assert load.rows() == []
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_an_activated_version_removes_or_marks_older_rows(lake_load: Make, hard: bool) -> None:
+    load = lake_load(f"id long, {METADATA}", hard_delete=hard)
+    load.activate(5)
+    old = [{"id": 1, "_sdc_table_version": 1}, {"id": 2, "_sdc_table_version": None}]
+    load.load([*old, {"id": 3, "_sdc_table_version": 2, "_sdc_deleted_at": NOON}])
+    load.load([{"id": 4, "_sdc_table_version": 5}])
+    load.activate(5)
+    load.activate(5)
+    found = {
+        number: at and at.replace(tzinfo=None) for number, at in load.rows("id", "_sdc_deleted_at")
+    }
+    day, noon = dt.datetime(1970, 1, 2), NOON.replace(tzinfo=None)
+    assert found == ({2: None, 4: None} if hard else {1: day, 2: None, 3: noon, 4: None})
+
+
+@pytest.mark.parametrize("method", ["append-only", "upsert"])
+def test_a_commit_repeated_changes_nothing(lake_load: Make, method: str) -> None:
+    load = lake_load("id long, name string", keys=("id",), method=method)
+    flush = load.load([row(1, "a")])
+    later = load.load([row(1, "b")])
+    before = len(load.history())
+    load.destination.commit(flush)
+    load.destination.commit(later)
+    assert len(load.history()) == before
+    assert (1, "b") in load.rows()
+
+
+@pytest.mark.parametrize("in_catalog", [False, True])
+def test_a_run_takes_over_the_note_of_a_killed_one(lake_load: Make, in_catalog: bool) -> None:
+    load = lake_load("id long, name string", in_catalog=in_catalog, table=f"notes_{in_catalog}")
+    assert load.recall() == frozenset()
+    load.load([row(1, "a")], noted=True)
+    load.struct = struct("id long, name string, more long")
+    load.load([row(2, "b")], noted=True)
+    left = frozenset(load.noted)
+    others = load.other(stream="others")
+    assert others.recall() == frozenset()
+    others.end()
+    load.begin()
+    assert load.recall() == left
+    load.begin()
+    assert load.recall() == left, "killed before it had done anything"
+    load.end()
+    load.begin()
+    assert load.recall() == frozenset(), "a run has ended well"
+    assert len(load.rows()) == 2
+    left_behind = [path.name for path in Path(load.config.path or ".").glob(".*uncovered*")]
+    assert load.config.path == "" or len(left_behind) == 1, "the living run's own"
+
+
+def test_a_table_of_a_catalog_loads_where_no_note_can_be_kept(
+    lake_load: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "below"))
+    load = lake_load("id long, name string", in_catalog=True, table="without_notes")
+    load.load([row(1, "a")], noted=True)
+    assert load.rows() == [(1, "a")]
+    load.begin()
+    assert load.recall() == frozenset()
+
+
+def test_the_note_of_a_living_run_is_its_own(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    other = load.other()
+    assert other.recall() == frozenset()
+    other.load([row(2, "b")], noted=True)
+    left = frozenset(load.noted)
+    load.load([row(3, "c")], noted=True)
+    left = frozenset(load.noted)
+    other.end()
+    load.begin()
+    assert load.recall() == frozenset(), f"the other's flush lies among {sorted(left)}"
+    assert len(load.rows()) == 3
+
+
+CHANGES = {
+    "insert": "INSERT INTO {t} VALUES (9, 'of another')",
+    "delete": "DELETE FROM {t} WHERE id = 1",
+    "update": "UPDATE {t} SET name = 'x' WHERE id = 1",
+    "truncate": "DELETE FROM {t}",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_note_ends_where_others_have_changed_the_table(lake_load: Make, change: str) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    load.sql(CHANGES[change])
+    load.begin()
+    assert load.recall() == frozenset()
+
+
+def test_a_note_ends_with_its_table(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    shutil.rmtree(Path(load.config.path) / load.table)
+    load.begin()
+    assert load.recall() == frozenset()
+    load.load([row(5, "other")], noted=True)
+    load.begin()
+    assert len(load.recall()) == 1
+
+
+def test_what_a_note_says_goes_with_it(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    load.destination.keep(load.request, Note())
+    load.begin()
+    assert load.recall() == frozenset()
+
+
+def test_a_flush_that_was_not_committed_is_not_in_the_note(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")], noted=True)
+    left = frozenset(load.noted)
+    load.flush([row(2, "b")], noted=True)
+    load.begin()
+    assert load.recall() == left
+
+
+def test_a_commit_that_lands_late_is_not_made_twice(
+    lake_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outcome was unknown, it was looked for and not found, and then it landed."""
+    load = lake_load("id long, name string")
+    load.load([row(0, "before")])
+    flush = load.flush([row(1, "a")])
+    form = load.destination._form
+    append, marks = form.append, form.marks
+    tried = []
+
+    def unknown(*args: Any) -> None:
+        tried.append(args)
+        if len(tried) == 1:
+            raise RuntimeError("CommitStateUnknownException ConcurrentAppendException")
+        append(*args)
+
+    def stale(*args: Any) -> Any:
+        found = tuple(marks(*args))
+        if len(tried) == 1:
+            append(*tried[0])
+            tried.append(())
+        return found
+
+    monkeypatch.setattr(form, "append", unknown)
+    monkeypatch.setattr(form, "marks", stale)
+    monkeypatch.setattr(load.destination, "_adopted", lambda *_: False)
+    load.destination.commit(flush)
+    assert len(tried) >= 2
+    assert sorted(load.rows()) == [(0, "before"), (1, "a")]
+    assert [mark.token for mark in load.marks()].count(flush.token) == 1
+
+
+def test_a_run_that_kept_no_notes_commits_nothing_at_its_end(lake_load: Make) -> None:
+    load = lake_load("id long, name string")
+    load.load([row(1, "a")])
+    before = len(load.history())
+    load.end()
+    assert len(load.history()) == before
+
+
+@pytest.mark.parametrize("in_catalog", [False, True])
+def test_two_runs_that_upsert_the_same_rows_lose_nothing(lake_load: Make, in_catalog: bool) -> None:
+    loads = [
+        lake_load("id long, name string", keys=("id",), method="upsert", in_catalog=in_catalog)
+        for _ in range(2)
+    ]
+    loads[0].load([row(n, "old") for n in range(20)])
+
+    def work(load: Load, name: str) -> None:
+        for turn in range(3):
+            load.load([row(n, f"{name}{turn}") for n in range(turn, 20, 2)])
+
+    run_together(lambda: work(loads[0], "f"), lambda: work(loads[1], "s"))
+    found = loads[0].rows()
+    assert sorted(number for number, _ in found) == list(range(20))
+    assert {number: text[1:] for number, text in found} == {
+        n: "0" if n == 0 else "1" if n % 2 else "2" for n in range(20)
+    }
+
+
+def test_runs_that_make_and_widen_a_table_at_once_agree(lake_load: Make) -> None:
+    loads = [lake_load(f"id long, c{n} string") for n in range(3)]
+    works = [lambda load=load, n=n: load.load([{"id": n, f"c{n}": "x"}])
+             for n, load in enumerate(loads)]  # fmt: skip
+    run_together(*works)
+    assert loads[0].rows("id", "c0", "c1", "c2") == [
+        (0, "x", None, None),
+        (1, None, "x", None),
+        (2, None, None, "x"),
+    ]
+
+
+def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Make) -> None:
+    load = lake_load("id long not null, name string")
+    load.load([row(1, "a")])
+    with pytest.raises(DestinationError, match=r"(?i)null"):
+        load.load([row(None, "b")])
+    assert load.rows() == [(1, "a")]

@@ -1,0 +1,173 @@
+"""Notes beside tables: who owns them, and what is read of them. No Spark."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from lake_loads import note_of
+
+from shared.storage.files import NO_OPTIONS
+from target_spark.destinations.lakes import note_files
+from target_spark.destinations.lakes.note_files import LocalNoteFile, RemoteNoteFile
+from target_spark.replays import Note
+
+NOTE = note_of("a-1", "a-2")
+URL = "memory://bucket/.t.uncovered-x"
+
+
+class TestLocal:
+    def test_a_note_outlives_its_run(self, tmp_path: Path) -> None:
+        path = tmp_path / "new" / "note"
+        first = LocalNoteFile(path)
+        assert first.take() == Note()
+        first.write(NOTE)
+        assert first.take() == NOTE, "asked twice"
+        first.close(remove=False)
+        second = LocalNoteFile(path)
+        assert second.take() == NOTE
+        second.write(note_of("b-1"))
+        second.write(Note())
+        second.close(remove=False)
+        assert not path.exists(), "there is nothing to keep"
+
+    def test_a_run_that_ended_well_leaves_nothing(self, tmp_path: Path) -> None:
+        file = LocalNoteFile(tmp_path / "note")
+        file.take()
+        file.write(NOTE)
+        file.close(remove=True)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_beside_a_living_run_nothing_is_taken_or_written(self, tmp_path: Path) -> None:
+        living, other = (LocalNoteFile(tmp_path / "note") for _ in range(2))
+        living.take()
+        living.write(NOTE)
+        assert other.take() == Note()
+        other.write(note_of("z-1"))
+        other.close(remove=True)
+        living.close(remove=False)
+        assert LocalNoteFile(tmp_path / "note").take() == NOTE
+
+    def test_a_killed_process_lives_no_longer(self, tmp_path: Path) -> None:
+        code = (
+            "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
+            "from pathlib import Path; from lake_loads import note_of\n"
+            "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
+            "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
+            "file.write(note_of('a-1', 'a-2')); os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path / "note"), *sys.path]
+        assert subprocess.run(command).returncode == -9
+        assert LocalNoteFile(tmp_path / "note").take() == NOTE
+
+    @pytest.mark.parametrize("step", ["pwrite", "fsync", "replace"])
+    def test_a_run_killed_while_it_writes_leaves_the_old_note(
+        self, tmp_path: Path, step: str
+    ) -> None:
+        code = (
+            "import os, signal, sys; sys.path[:0] = sys.argv[3:]\n"
+            "from pathlib import Path; from lake_loads import note_of\n"
+            "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
+            "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
+            "file.write(note_of('a-1', 'a-2'))\n"
+            "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "setattr(Path if sys.argv[2] == 'replace' else os, sys.argv[2], die)\n"
+            "file.write(note_of('a-1', 'a-2', 'a-3'))\n"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path / "note"), step, *sys.path]
+        assert subprocess.run(command).returncode == -9
+        later = LocalNoteFile(tmp_path / "note")
+        assert later.take() == NOTE
+        later.write(Note())
+        later.close(remove=True)
+        assert list(tmp_path.iterdir()) == [], "nothing of the killed run stays"
+
+    def test_a_run_that_waited_for_the_old_file_does_not_own_the_new_one(
+        self, tmp_path: Path
+    ) -> None:
+        living, other = (LocalNoteFile(tmp_path / "note") for _ in range(2))
+        living.take()
+        opened = (tmp_path / "note").open("rb")
+        living.write(NOTE)
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert other.take() == Note()
+        other.write(note_of("z-1"))
+        opened.close()
+        living.close(remove=False)
+        assert LocalNoteFile(tmp_path / "note").take() == NOTE
+
+    @pytest.mark.parametrize("cut", [1, 40, 70, 90])
+    def test_a_damaged_file_is_no_note(self, tmp_path: Path, cut: int) -> None:
+        path = tmp_path / "note"
+        file = LocalNoteFile(path)
+        file.take()
+        file.write(NOTE)
+        file.close(remove=False)
+        path.write_bytes(path.read_bytes()[:-cut])
+        assert LocalNoteFile(path).take() == Note()
+
+
+def stored(owner: dict[str, Any]) -> None:
+    fsspec.filesystem("memory").pipe_file(URL, json.dumps([owner, NOTE.to_text()]).encode())
+
+
+def remote() -> RemoteNoteFile:
+    return RemoteNoteFile(URL, NO_OPTIONS)
+
+
+@pytest.fixture(autouse=True)
+def no_object() -> None:
+    filesystem = fsspec.filesystem("memory")
+    if filesystem.exists(URL):
+        filesystem.rm(URL)
+
+
+class TestRemote:
+    def test_a_note_of_a_run_that_ended_by_an_error(self) -> None:
+        first = remote()
+        assert first.take() == Note()
+        first.write(NOTE)
+        assert remote().take() == Note(), "its process lives"
+        first.close(remove=False)
+        second = remote()
+        assert second.take() == NOTE
+        second.write(NOTE)
+        assert remote().take() == Note(), "another owns it now"
+        second.close(remove=True)
+        assert not fsspec.filesystem("memory").exists(URL)
+
+    def test_a_note_of_a_killed_process_of_this_machine(self) -> None:
+        owner = note_files._owner()
+        stored({**owner, "pid": 2**22 + 1})
+        assert remote().take() == NOTE
+        stored({**owner, "started": "1"})
+        assert remote().take() == NOTE, "another process has its number"
+
+    @pytest.mark.parametrize("change", [{"place": ["other", "boot", "ns"]}, {"place": []}])
+    def test_nobody_knows_of_a_process_elsewhere(self, change: dict[str, Any]) -> None:
+        stored({**note_files._owner(), "pid": 2**22 + 1, **change})
+        file = remote()
+        assert file.take() == Note()
+        file.write(note_of("b-1"))
+        file.close(remove=False)
+        assert remote().take() == note_of("b-1")
+
+    def test_beside_a_living_run_nothing_is_written(self) -> None:
+        living, other = remote(), remote()
+        living.take()
+        living.write(NOTE)
+        assert other.take() == Note()
+        other.write(note_of("z-1"))
+        other.close(remove=True)
+        living.close(remove=False)
+        assert remote().take() == NOTE
+
+    def test_what_is_no_note(self) -> None:
+        fsspec.filesystem("memory").pipe_file(URL, b"{")
+        assert remote().take() == Note()

@@ -1,0 +1,241 @@
+"""Batch files taken over as they are: when, how, and what is still read row by row."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shared.formats.encodings import Encoding
+from shared.settings.batch.types import BatchConfig
+from target_spark.config import TargetConfig
+from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.destinations.folders import local_folder
+from target_spark.load.loader import Loader
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": ["integer", "null"], "description": "a number"},
+        "name": {"type": ["null", "string"]},
+        "at": {"type": ["string", "null"], "format": "date-time"},
+    },
+}
+COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+
+
+class NeedsSparkError(Exception):
+    pass
+
+
+def no_spark() -> Any:
+    raise NeedsSparkError
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+
+
+class Bench:
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        plain = {"add_record_metadata": False, "adopt_files": True}
+        self.folder = folder
+        self.config = TargetConfig(path=str(folder / "out"), **{**plain, **settings})
+        self.loader = Loader(self.config, no_spark)
+        self.count = 0
+
+    def file(self, rows: list[dict[str, Any]], columns: pa.Schema = COLUMNS, **more: Any) -> Path:
+        self.count += 1
+        path = self.folder / f"{self.count}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, columns), path, **more)
+        return path
+
+    def load(self, *paths: Path, schema: Any = SCHEMA, keys: tuple[str, ...] = ()) -> None:
+        files = tuple(InputFile(str(path), Encoding("parquet", "snappy")) for path in paths)
+        batch = Batch(StreamSchema("s", schema, keys), files, f"t{self.count}", None, time.time())
+        self.loader.commit(batch, [self.loader.convert(batch)])
+        self.loader.delete_consumed(files)
+
+    def needs_spark(self, *paths: Path, **more: Any) -> bool:
+        try:
+            self.load(*paths, **more)
+        except NeedsSparkError:
+            return True
+        return False
+
+    def table(self) -> Path:
+        return self.folder / "out" / "s"
+
+    def parts(self) -> list[Path]:
+        return sorted(self.table().glob("part-*.parquet"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for part in self.parts() for row in pq.read_table(part).to_pylist()]
+
+
+def row(number: int) -> dict[str, Any]:
+    return {"id": number, "name": f"n{number}", "at": None}
+
+
+def test_files_that_fit_become_parts_in_their_order(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    first, second = b.file([row(1), row(2)]), b.file([row(3)])
+    data = first.read_bytes()
+    b.load(first, second)
+    assert [r["id"] for r in b.rows()] == [1, 2, 3]
+    assert first.exists(), "the files belong to the tap"
+    assert b.parts()[0].read_bytes() == data, "taken over byte for byte"
+    assert not os.path.samefile(b.parts()[0], first)
+
+
+def test_files_given_to_the_target_are_moved(tmp_path: Path) -> None:
+    b = Bench(tmp_path, batch_config=BatchConfig(cleanup=True, root=str(tmp_path)))
+    path = b.file([row(1)])
+    number = path.stat().st_ino
+    b.load(path)
+    assert not path.exists()
+    assert [part.stat().st_ino for part in b.parts()] == [number]
+
+
+def test_files_that_stay_share_nothing_with_the_table(tmp_path: Path) -> None:
+    """Whoever owns such a file may change it."""
+    b = Bench(tmp_path, batch_config=BatchConfig(cleanup=True, root=str(tmp_path / "in")))
+    path = b.file([row(1)])
+    b.load(path)
+    assert path.exists()
+    assert not os.path.samefile(b.parts()[0], path)
+
+
+def test_a_file_without_rows_adds_no_part(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    b.load(b.file([row(1)]), b.file([]))
+    assert len(b.parts()) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"add_record_metadata": True},
+        {"adopt_files": False},
+        {"load_method": "overwrite"},
+        {"format": "orc"},
+        {"options": {"compression": "zstd"}},
+    ],
+)
+def test_settings_that_change_rows(tmp_path: Path, settings: dict[str, Any]) -> None:
+    b = Bench(tmp_path, **settings)
+    assert b.needs_spark(b.file([row(1)]))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": "integer"},
+        {"type": ["integer", "null"], "minimum": 1},
+        {"type": ["integer", "null"], "enum": [1]},
+        {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        {},
+    ],
+)
+def test_schemas_that_check_more_than_types(tmp_path: Path, node: dict[str, Any]) -> None:
+    schema = {"properties": {**SCHEMA["properties"], "id": node}}
+    b = Bench(tmp_path)
+    assert b.needs_spark(b.file([row(1)]), schema=schema)
+
+
+def test_rules_do_not_count_where_nothing_is_validated(tmp_path: Path) -> None:
+    schema = {"properties": {**SCHEMA["properties"], "id": {"type": "integer", "minimum": 1}}}
+    b = Bench(tmp_path, validate_records=False)
+    b.load(b.file([row(1)]), schema={**schema, "required": ["id"]})
+    assert [r["id"] for r in b.rows()] == [1]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pa.schema([("id", pa.int32()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))]),
+        pa.schema([("id", pa.int64()), ("name", pa.string())]),
+        pa.schema([*COLUMNS, ("more", pa.int64())]),
+        pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("ns", "UTC"))]),
+    ],
+)
+def test_other_columns_are_read(tmp_path: Path, columns: pa.Schema) -> None:
+    b = Bench(tmp_path)
+    known = {name: value for name, value in row(1).items() if name in columns.names}
+    assert b.needs_spark(b.file([known], columns))
+
+
+def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    b.load(b.file([row(1)], pa.schema(list(reversed(COLUMNS)))))
+    assert [r["id"] for r in b.rows()] == [1]
+
+
+def test_one_file_that_does_not_fit_has_all_of_them_read(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 and no more")
+    assert b.needs_spark(b.file([row(1)]), broken)
+    assert not b.table().exists()
+
+
+def test_columns_that_the_table_has_besides(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    wider = {"properties": {**SCHEMA["properties"], "more": {"type": ["string", "null"]}}}
+    b.load(
+        b.file([{**row(1), "more": "x"}], pa.schema([*COLUMNS, ("more", pa.string())])),
+        schema=wider,
+    )
+    assert b.needs_spark(b.file([row(2)])), "the file lacks a column of the table"
+
+
+def test_a_compression_that_is_asked_for_and_there(tmp_path: Path) -> None:
+    b = Bench(tmp_path, options={"compression": "zstd"})
+    b.load(b.file([row(1)], compression="zstd"))
+    assert len(b.parts()) == 1
+
+
+def test_a_footer_shows_that_no_key_is_null(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    b.load(b.file([row(1), row(2), row(3)], row_group_size=2), keys=("id", "name"))
+    assert [r["id"] for r in b.rows()] == [1, 2, 3]
+    required = COLUMNS.set(0, pa.field("id", pa.int64(), nullable=False))
+    b.load(b.file([row(4)], required, write_statistics=False), keys=("id",))
+    assert [r["id"] for r in b.rows()] == [1, 2, 3, 4]
+
+
+def test_rows_without_a_key_are_not_taken_over_unread(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    last = b.file([row(1), row(2), {**row(3), "id": None}], row_group_size=2)
+    assert b.needs_spark(last, keys=("id",))
+    assert b.needs_spark(b.file([row(1)]), keys=("at",))
+    assert b.needs_spark(b.file([row(1)], write_statistics=False), keys=("id",)), "it can't be told"
+    assert b.needs_spark(b.file([row(1)]), keys=("other",))
+    b.load(last, keys=("name",))
+
+
+@pytest.mark.parametrize("extra", [("id", pa.int64()), ("id", pa.string()), ("ID", pa.int64())])
+def test_a_name_that_is_there_twice(tmp_path: Path, extra: tuple[str, pa.DataType]) -> None:
+    b = Bench(tmp_path)
+    columns = pa.schema([*COLUMNS, extra])
+    path = tmp_path / "twice.parquet"
+    pq.write_table(
+        pa.Table.from_arrays([pa.nulls(1, f.type) for f in columns], schema=columns), path
+    )
+    assert b.needs_spark(path)
+    assert not b.table().exists()
+
+
+@pytest.mark.spark
+def test_spark_reads_what_was_taken_over(spark: Any, tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    b.load(b.file([row(1), row(2)]))
+    found = spark.read.parquet(str(b.table()))
+    assert found.dtypes == [("id", "bigint"), ("name", "string"), ("at", "timestamp")]
+    assert found.count() == 2

@@ -1,0 +1,77 @@
+"""Records that come again after a crash: each output of a stream knows what it has itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mapped_bench import Starter
+
+from shared.errors import DestinationError
+from shared.formats.encodings import Encoding
+from target_spark.config import target_config
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
+from target_spark.load.loader import Loader
+from target_spark.load.mapped_loader import MappedLoader
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
+MAPS = {"s": {"twice": "id * 2"}, "copy": {"__source__": "s", "__filter__": "id % 2 == 0"}}
+
+
+class OneFails(Loader):
+    """Fails the commits of one output."""
+
+    broken = "copy"
+
+    def commit(self, batch: Batch, results: list[LoadResult]) -> None:  # type: ignore[override]
+        if batch.stream.stream == self.broken:
+            raise DestinationError("killed here")
+        super().commit(batch, results)
+
+
+def staged(path: Path, first: int, last: int) -> InputFile:
+    """Records of a range, as they are staged."""
+    lines = [
+        json.dumps({"type": "RECORD", "stream": "s", "record": {"id": number}})
+        for number in range(first, last)
+    ]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return InputFile(str(path), Encoding("singer"), None, path.stat().st_size, ((1, 1),))
+
+
+def test_an_output_that_was_durable_gets_nothing_twice(lake_spark: Any, tmp_path: Path) -> None:
+    settings = {"path": str(tmp_path / "out"), "format": "delta", "stream_maps": MAPS}
+    config = target_config(settings)
+    stream = StreamSchema("s", SCHEMA, ("id",))
+
+    def ids(name: str) -> list[int]:
+        path = tmp_path / "out" / name
+        frame = lake_spark.read.format("delta").load(str(path))
+        return sorted(row.id for row in frame.collect())
+
+    def run(kind: type[Loader], number: int, *ranges: tuple[int, int]) -> tuple[int, ...]:
+        starter = Starter(lake_spark)
+        loader = MappedLoader(config, kind(config, starter.get), starter)
+        expected = loader.recall(stream)
+        try:
+            for serial, (first, last) in enumerate(ranges):
+                file = staged(tmp_path / f"{number}-{serial}", first, last)
+                replay = serial if serial < len(expected) else None
+                token = f"run{number}-{serial:06d}"
+                batch = Batch(stream, (file,), token, None, time.time(), replay)
+                loader.commit(batch, [loader.convert(batch)])
+        finally:
+            loader.close()
+        return expected
+
+    with pytest.raises(DestinationError):
+        run(OneFails, 1, (0, 10))
+    assert ids("s") == list(range(10))
+    assert run(Loader, 2, (0, 10), (10, 15), (15, 20)) == (10,)
+    assert ids("s") == list(range(20))
+    assert ids("copy") == list(range(0, 20, 2))

@@ -1,0 +1,206 @@
+"""Streams that would go into one table: refused where one would destroy the other's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from postgres_server import PASSWORD, Database
+from whole_runs import run_target
+
+from shared.errors import SettingsError
+from shared.spark.session import SessionStarter
+from shared.spark.spark_settings import SparkSettings
+from target_spark.config import target_config
+from target_spark.core.load_plans import StreamSchema
+from target_spark.load.loader import Loader
+from target_spark.load.mapped_loader import MappedLoader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CATALOG = {
+    "spark": {"conf": {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}},
+    "catalog": "lake",
+}
+PLACES: dict[str, dict[str, Any]] = {
+    "parquet": {"path": "out"},
+    "parquet on S3": {"path": "s3://bucket/out", "format": "parquet"},
+    "delta": {"path": "out", "format": "delta"},
+    "delta in a catalog": {"catalog": "spark_catalog", "format": "delta"},
+    "iceberg": {"path": "out", "format": "iceberg"},
+    "iceberg in a catalog": {"format": "iceberg", **CATALOG},
+    "postgresql": {"format": "jdbc", "jdbc": {"url": "jdbc:postgresql://127.0.0.1:1/d"}},
+    "mariadb": {"format": "jdbc", "jdbc": {"url": "jdbc:mariadb://127.0.0.1:1/d"}},
+}
+SHARE = frozenset(place for place in PLACES if place.startswith(("delta", "iceberg")))
+CATALOGS = {"delta in a catalog", "iceberg in a catalog"}
+SCHEMA = {"type": "object", "properties": {"id": {"type": ["integer", "null"]}}}
+
+
+def no_spark() -> Any:
+    raise AssertionError
+
+
+def loader(place: str, **settings: Any) -> Loader:
+    return Loader(target_config({**PLACES[place], **settings}), no_spark)
+
+
+def plan(loading: Loader | MappedLoader, *streams: str) -> None:
+    for stream in streams:
+        loading.plan(StreamSchema(stream, SCHEMA))
+
+
+def is_refused(place: str, names: Sequence[str], /, **settings: Any) -> bool:
+    try:
+        plan(loader(place, **settings), *names)
+    except SettingsError:
+        return True
+    return False
+
+
+ONE = {"*": {"table": "t"}}
+PARTS = {"s-*": {"schema": "{schema}", "table": "{table}"}, "u": {"schema": "s", "table": "t"}}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("names", "rules"),
+    [(("a", "b"), ONE), (("s-t", "t"), {"s-*": {"table": "{table}"}}), (("s-t", "u"), PARTS)],
+)
+def test_overwrite_shares_no_table(place: str, names: tuple[str, str], rules: Any) -> None:
+    assert is_refused(place, names, streams=rules, load_method="overwrite")
+    # Also where only one of them is replaced, whichever comes first.
+    for whole in names:
+        one = {**rules, f"[{whole[0]}]{whole[1:]}": {"load_method": "overwrite"}}
+        assert is_refused(place, names, streams=one), whole
+    assert not is_refused(place, names[:1] * 2, streams=rules, load_method="overwrite")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rows_of_several_streams_are_added_where_the_format_allows_it(place: str) -> None:
+    together = {"streams": {"*": {"table": "t"}}}
+    assert is_refused(place, ("a", "b"), **together) is (place not in SHARE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_names_that_differ_by_case_only(place: str) -> None:
+    # PostgreSQL's quoted names differ by case; elsewhere it may be one table.
+    wanted = place != "postgresql"
+    assert is_refused(place, ("Orders", "orders"), load_method="overwrite") is wanted
+    assert is_refused(place, ("Orders", "orders")) is (wanted and place not in SHARE)
+    assert not is_refused(place, ("orders", "orders2"), load_method="overwrite")
+
+
+@pytest.mark.parametrize("place", sorted(CATALOGS))
+def test_names_that_become_one_legal_name(place: str) -> None:
+    assert is_refused(place, ("a-b", "a b"), load_method="overwrite")
+
+
+@pytest.mark.parametrize("place", ["postgresql", "mariadb"])
+def test_names_that_become_one_by_the_style(place: str) -> None:
+    method = {"load_method": "overwrite"}
+    assert is_refused(place, ("AbCd", "ab_cd"), column_names="snake", **method)
+    assert not is_refused(place, ("AbCd", "ab_cd"), **method)
+
+
+@pytest.mark.parametrize(("place", "schema"), [("postgresql", "public"), ("mariadb", "d")])
+def test_a_schema_that_is_named_and_the_one_that_is_not(place: str, schema: str) -> None:
+    streams = {"b": {"table": "a", "schema": schema}}
+    assert is_refused(place, ("a", "b"), streams=streams, load_method="overwrite")
+
+
+@pytest.mark.parametrize("place", ["parquet", "delta", "iceberg", "parquet on S3"])
+def test_a_table_inside_the_folder_of_another_one(place: str) -> None:
+    streams = {"b": {"schema": "a"}}
+    for order in (("a", "b"), ("b", "a")):
+        assert is_refused(place, order, streams=streams, load_method="overwrite")
+    assert not is_refused(place, ("aa", "b"), streams=streams, load_method="overwrite")
+
+
+def test_the_error_says_what_to_change() -> None:
+    with pytest.raises(SettingsError) as caught:
+        plan(loader("delta", load_method="overwrite"), "Orders", "orders")
+    assert caught.value.exit_code == 2
+    text = str(caught.value)
+    for word in ("'Orders'", "'orders'", "/out/orders'", "overwrite", "`table`", "`streams`"):
+        assert word in text
+
+
+def test_a_stream_that_comes_again_keeps_its_table() -> None:
+    loading = loader("parquet", load_method="overwrite")
+    plan(loading, "a", "b", "a")
+
+
+def test_outputs_of_stream_maps_count_by_their_names() -> None:
+    maps = {"a": {"id": "id"}, "b": {"__source__": "a", "id": "id"}}
+    settings = {"stream_maps": maps, "load_method": "overwrite", "streams": {"*": {"table": "t"}}}
+    below = loader("delta", **settings)
+    mapped = MappedLoader(below._config, below, SessionStarter(SparkSettings()))
+    with pytest.raises(SettingsError, match="streams 'a' and 'b' would share the table"):
+        plan(mapped, "a")
+    renamed = {"x": {"__alias__": "y"}}
+    below = loader("iceberg", stream_maps=renamed, load_method="overwrite")
+    mapped = MappedLoader(below._config, below, SessionStarter(SparkSettings()))
+    with pytest.raises(SettingsError, match="'y' and 'Y'"):
+        plan(mapped, "x", "Y")
+
+
+def test_a_version_concerns_the_rows_of_one_stream() -> None:
+    together = {"streams": {"*": {"table": "t"}}}
+    loading = loader("delta", **together)
+    plan(loading, "a", "b")
+    with pytest.raises(SettingsError, match="rows of the stream 'b'"):
+        loading.activate(StreamSchema("a", SCHEMA), 1)
+    later = loader("delta", **together)
+    plan(later, "a")
+    later._tables.claim_versions("a")
+    with pytest.raises(SettingsError, match="rows of the stream 'b'"):
+        plan(later, "b")
+    unversioned = loader("delta", activate_version=False, **together)
+    plan(unversioned, "a", "b")
+    unversioned.activate(StreamSchema("a", SCHEMA), 1)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.parametrize("place", ["parquet", "delta", "iceberg", "postgresql"])
+def test_the_table_of_before_stays(
+    place: str, lake_spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings = {**PLACES[place], "load_method": "overwrite", "add_record_metadata": False}
+    settings["streams"] = {"b": {"table": "a"}}
+    if place == "postgresql":
+        database: Database = request.getfixturevalue("postgres")
+        database.run("drop schema public cascade; create schema public")
+        settings["jdbc"] = {"url": database.url, "user": "postgres", "password": PASSWORD}
+    else:
+        settings["path"] = str(tmp_path / "out")
+    config = target_config(settings)
+
+    def run(*streams: str) -> list[bytes]:
+        lines: list[dict[str, Any]] = []
+        for number, stream in enumerate(streams, 10 * len(streams)):
+            lines.append({"type": "SCHEMA", "stream": stream, "schema": SCHEMA})
+            lines.append({"type": "RECORD", "stream": stream, "record": {"id": number}})
+        lines.append({"type": "STATE", "value": 1})
+        return run_target(config, Loader(config, lambda: lake_spark), tmp_path, lines)
+
+    def rows() -> list[int]:
+        if place == "postgresql":
+            return [int(line) for line in database.run("select id from a order by 1").split()]
+        table = tmp_path / "out" / "a"
+        name = f"{place}.`{table}`"
+        if place == "iceberg":
+            found = lake_spark.read.format("iceberg").load(str(table))
+        else:
+            found = lake_spark.sql(f"SELECT id FROM {name}")
+        return sorted(row["id"] for row in found.collect())
+
+    assert run("a") == [b"1\n"]
+    assert rows() == [10]
+    with pytest.raises(SettingsError, match="streams 'a' and 'b' would share"):
+        run("a", "b")
+    assert rows() == [10]

@@ -1,0 +1,126 @@
+"""Random tables and streams: a change leads to a table that nothing has to be done to any more."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as T  # noqa: N812
+from table_plans import applied, plan, request, sources
+
+from shared.errors import DestinationError
+from shared.types.merge_types import common_scalar
+from target_spark.tables.evolution import Capabilities
+from target_spark.tables.legal_names import NameRules
+
+SCALARS = st.sampled_from(
+    [
+        T.ByteType(),
+        T.IntegerType(),
+        T.LongType(),
+        T.FloatType(),
+        T.DoubleType(),
+        T.DecimalType(10, 2),
+        T.DecimalType(38, 10),
+        T.StringType(),
+        T.VarcharType(5),
+        T.BooleanType(),
+        T.DateType(),
+        T.TimestampType(),
+        T.TimestampNTZType(),
+        T.TimeType(6),
+        T.BinaryType(),
+        T.VariantType(),
+        T.DayTimeIntervalType(0, 1),
+        T.NullType(),
+    ]
+)
+NAMES = st.sampled_from(["a", "A", "a b", "a_b", "a__string", "b", "_sdc_deleted_at"])
+
+
+def structs(types: st.SearchStrategy[T.DataType]) -> st.SearchStrategy[T.StructType]:
+    fields = st.builds(T.StructField, NAMES, types, st.booleans())
+    return st.lists(fields, min_size=1, max_size=5, unique_by=lambda f: f.name).map(T.StructType)
+
+
+TYPES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        structs(inner),
+        st.builds(T.ArrayType, inner),
+        st.builds(T.MapType, st.just(T.StringType()), inner),
+    ),
+    max_leaves=6,
+)
+TABLES = structs(TYPES)
+RULES = st.builds(
+    NameRules,
+    style=st.sampled_from(["keep", "clean", "upper"]),
+    forbidden=st.sampled_from(["", " "]),
+    ignore_case=st.booleans(),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TABLES, min_size=1, max_size=4), RULES, st.sampled_from(["suffix", "cast"]))
+def test_every_stream_finds_its_place(
+    streams: list[T.StructType], rules: NameRules, conflicts: str
+) -> None:
+    """Whatever came before: a change once made needs no other, and no two names share a column."""
+    table: T.StructType | None = None
+    known: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    homes: dict[tuple[str, str], str] = {}
+    for stream in streams:
+        asked = request(stream)
+        change = plan(table, asked, conflicts, rules=rules, known=known)
+        table, known = applied(table, change), dict(change.renamed)
+        again = plan(table, asked, conflicts, rules=rules, known=known)
+        assert not again.alters and again.renamed == known
+        assert sources(again) == sources(change)
+        assert [item.target for item in change.projection] == table.names
+        assert len({rules.fold(name) for name in table.names}) == len(table.names)
+        given_by = [item.source for item in change.projection if item.source is not None]
+        assert sorted(given_by) == sorted(stream.names)
+        for item in change.projection:
+            if item.source is None:
+                continue
+            assert owners.setdefault(item.target, item.source) == item.source
+            kind = stream[item.source].dataType.json()
+            if conflicts == "suffix":
+                assert homes.setdefault((item.source, kind), item.target) == item.target
+
+
+@settings(max_examples=200, deadline=None)
+@given(TABLES, TABLES)
+def test_fail_gives_an_error_or_a_table_that_holds_both(
+    one: T.StructType, two: T.StructType
+) -> None:
+    table = applied(None, plan(None, request(one)))
+    try:
+        change = plan(table, request(two))
+    except DestinationError as error:
+        assert "orders" in str(error)
+        return
+    grown = applied(table, change)
+    for stream in (one, two):
+        assert not plan(grown, request(stream), can=Capabilities(nested=False)).alters
+
+
+@given(TABLES, TABLES, st.randoms())
+def test_the_order_of_columns_changes_nothing(one: T.StructType, two: T.StructType, chance) -> None:
+    table = applied(None, plan(None, request(one)))
+    shuffled = T.StructType(chance.sample(two.fields, len(two.fields)))
+    plain = plan(table, request(two), "suffix")
+    other = plan(table, request(shuffled), "suffix")
+    assert sources(plain) == sources(other)
+    assert plain.mapping == other.mapping
+
+
+@given(SCALARS, SCALARS)
+def test_common_types_hold_both(one: T.DataType, two: T.DataType) -> None:
+    common = common_scalar(one, two)
+    if common is not None:
+        assert common_scalar(common, one) == common
+        assert common_scalar(common, two) == common
+    assert (common is None) == (common_scalar(two, one) is None)
+    assert common_scalar(one, one) == one

@@ -1,0 +1,88 @@
+"""At the SCHEMA message: schemas that are none, and keywords that are slow."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType
+
+from shared.errors import MessageError
+from shared.json.json_values import shown
+from shared.types.schema_nodes import JsonText, schema_columns
+from target_spark.core.load_plans import StreamSchema
+from target_spark.load.adoption import _only_types
+from target_spark.validation.schema_check import SlowKeywords, checked
+
+
+def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
+    planned: list[str] = []
+
+    def plan(stream: StreamSchema) -> bool:
+        planned.append(stream.stream)
+        return True
+
+    check = checked(plan)
+    assert check(StreamSchema("good", {"properties": {"a": {"type": "integer"}}}))
+    with pytest.raises(MessageError) as refused:
+        check(StreamSchema("orders", {"properties": {"total": {"type": "decimal"}}}))
+    assert str(refused.value) == (
+        "stream 'orders': the SCHEMA is not a valid JSON Schema (draft 2020-12): at "
+        "'properties.total.type': 'decimal' is not valid under any of the given schemas "
+        "(records cannot be validated; fix the tap, or set `validate_records: false`)"
+    )
+    assert planned == ["good"]
+
+
+def test_what_the_plan_says_is_passed_on() -> None:
+    assert checked(lambda _: False)(StreamSchema("s", {})) is False
+
+
+def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    slow = SlowKeywords()
+    node: dict[str, Any] = {"properties": {"a": {"type": "integer", "not": {"const": 1}}}}
+    for _ in range(3):
+        slow.tell("orders", node, files=False)
+    slow.tell("plain", {"properties": {"a": {"type": "integer"}}}, files=False)
+    slow.tell("orders", {**node, "unevaluatedProperties": False}, files=True)
+    assert [record.message for record in caplog.records] == [
+        "stream 'orders': every record is validated by the jsonschema library, which is slow, "
+        "because of 'not' (property 'a')",
+        "stream 'orders': every record is validated by the jsonschema library, which is slow, "
+        "because of 'unevaluatedProperties'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "plain"),
+    [
+        ({"properties": {"a": {"type": ["string", "null"]}}}, True),
+        ({"$schema": "x", "properties": {"a": {"type": ["string", "null"]}}}, True),
+        ({"properties": {"a": {"type": ["string", "null"], "$ref": "#/$defs/b"}}}, False),
+        ({"$ref": "#/$defs/b", "properties": {}}, False),
+        ({"properties": {"a": {"type": ["string", "null"], "pattern": "a"}}}, False),
+    ],
+)
+def test_files_are_not_taken_over_unread_where_more_than_types_is_asked(
+    node: Any, plain: bool
+) -> None:
+    assert _only_types(node) is plain
+
+
+def test_alternatives_inside_of_all_of_end() -> None:
+    inner = {"allOf": [{"anyOf": [{"type": "integer"}, {"type": "null"}]}]}
+    struct = schema_columns({"properties": {"a": {"allOf": [inner]}}}, JsonText())
+    assert struct["a"].dataType == LongType()
+
+
+def test_arrays_with_items_of_their_own_kind_stay_json() -> None:
+    node = {"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}}
+    assert isinstance(
+        schema_columns({"properties": {"a": node}}, JsonText())["a"].dataType, JsonText
+    )
+
+
+def test_values_with_line_ends_are_shown_in_one_line() -> None:
+    assert shown("a\nb\x85\u2028é") == r"'a\nb\x85\u2028é'"

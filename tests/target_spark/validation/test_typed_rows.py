@@ -1,0 +1,175 @@
+"""Rows of columnar and CSV files: what is taken, what is refused, and by which row."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.json.json_lines import LineReader
+from shared.json.row_values import row_text
+from target_spark.validation.typed_rows import RowReader
+
+UTC = timezone.utc
+INTEGER = {"type": ["integer", "null"]}
+STRING = {"type": ["string", "null"]}
+NUMBER = {"type": ["number", "null"]}
+AT = {"type": ["string", "null"], "format": "date-time"}
+DECIMAL = {"type": ["number", "null"], "x-spark-type": "decimal(5,2)"}
+TEXTS = {"type": ["array", "null"], "items": {"type": "string"}}
+
+
+def read(node: Any, values: Any, *, strict: bool = True, texts: bool = False) -> Any:
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    reader = RowReader({"properties": {"c": node}}, strict=strict, texts=texts)
+    found = reader.read(pa.table({"c": array}))
+    assert found.table.schema == reader.arrow_schema
+    return found.table.column("c").to_pylist(), dict(found.rejects)
+
+
+@pytest.mark.parametrize(
+    ("node", "values", "expected"),
+    [
+        (INTEGER, pa.array([1, None], pa.int8()), [1, None]),
+        (INTEGER, pa.array([1], pa.uint64()), [1]),
+        (INTEGER, pa.array([1.0, 2.0]), [1, 2]),
+        (NUMBER, pa.array([2**53 + 1]), [float(2**53)]),
+        (NUMBER, pa.array([math.inf, 0.1], pa.float64()), [math.inf, 0.1]),
+        (NUMBER, pa.array([Decimal("1.10")]), [1.1]),
+        (DECIMAL, pa.array([1.1, 2.25]), [Decimal("1.10"), Decimal("2.25")]),
+        (DECIMAL, pa.array([Decimal("1.100")]), [Decimal("1.10")]),
+        (DECIMAL, pa.array([7]), [Decimal("7.00")]),
+        (STRING, pa.array(["a"], pa.large_string()), ["a"]),
+        (STRING, pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
+        (STRING, pa.nulls(2), [None, None]),
+        (AT, pa.array([1], pa.timestamp("s")), [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)]),
+        (AT, pa.array([1], pa.timestamp("ms", "Europe/Berlin")),
+         [datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)]),
+        (AT, ["2026-01-01T01:00:00+01:00"], [datetime(2026, 1, 1, tzinfo=UTC)]),
+        (AT, pa.array([date(2026, 1, 1)]), [datetime(2026, 1, 1, tzinfo=UTC)]),
+        ({"type": "string", "format": "date"}, ["2026-02-28"], [date(2026, 2, 28)]),
+        ({"type": "string", "contentEncoding": "base64"}, ["AP8="], [b"\x00\xff"]),
+        (TEXTS, [["a"], [], None], [["a"], [], None]),
+        ({"additionalProperties": INTEGER}, [{"x": 1}], [[("x", 1)]]),
+        ({"properties": {"a": STRING, "b": INTEGER}}, [{"b": 1, "z": 2}], [{"a": None, "b": 1}]),
+        ({}, [1, None], ["1", None]),
+        ({}, [{"x": [1.5, None]}],
+         ['{"x":[1.5,null]}']),
+    ],
+)  # fmt: skip
+def test_taken(node: Any, values: Any, expected: Any) -> None:
+    assert read(node, values) == (expected, {})
+
+
+@pytest.mark.parametrize(
+    ("node", "values", "reason"),
+    [
+        (INTEGER, [1.5, 1.0], "1.5 is not of type integer"),
+        (INTEGER, ["1", None], "'1' is not of type integer"),
+        (STRING, [1, None], "1 is not of type string"),
+        (DECIMAL, [Decimal("1.234"), Decimal("1")], "1.234"),
+        (AT, ["yesterday", None], "yesterday"),
+        ({"type": "boolean"}, [1, 1], "1 is not of type boolean"),
+        ({"type": "integer", "maximum": 127, "minimum": -128}, [200, 1], "200"),
+        (TEXTS, [["a", None], ["b"]], r"\[0\]|\[1\]|null"),
+    ],
+)
+def test_refused(node: Any, values: Any, reason: str) -> None:
+    found, rejects = read({**node}, values)
+    assert 0 in rejects
+    assert re.search(reason, rejects[0])
+    assert "property 'c" in rejects[0]
+    assert len(found) == 2 - len(rejects)
+
+
+def test_converted_where_not_strict() -> None:
+    values, rejects = read(INTEGER, ["1", "x"], strict=False)
+    assert (values, list(rejects)) == ([1], [1])
+    assert read(STRING, [1, 2.5], strict=False)[0] == ["1.0", "2.5"]
+
+
+def test_required() -> None:
+    schema = {"properties": {"a": INTEGER, "b": {"type": "string"}}, "required": ["b"]}
+    reader = RowReader(schema, strict=True)
+    found = reader.read(pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]}))
+    assert found.table.to_pylist() == [{"a": 1, "b": "x"}, {"a": 3, "b": "z"}]
+    assert found.rejects == ((1, "property 'b': null or missing where a value is required"),)
+    assert len(reader.read(pa.table({"a": [1, 2]})).rejects) == 2
+    lax = RowReader(schema, strict=False)
+    assert lax.read(pa.table({"a": [1, 2]})).rejects == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "texts", "expected"),
+    [
+        (INTEGER, ["1", None, "-5"], [1, None, -5]),
+        (NUMBER, ["1.5", "Infinity", "1e3"], [1.5, math.inf, 1000.0]),
+        (DECIMAL, ["1.10", "2"], [Decimal("1.10"), Decimal("2.00")]),
+        ({"type": "boolean"}, ["true", "False"], [True, False]),
+        (STRING, ["", "1", None], ["", "1", None]),
+        (AT, ["2026-01-01 00:00:00Z", "2026-01-01T00:00:00"],
+         [datetime(2026, 1, 1, tzinfo=UTC)] * 2),
+        (TEXTS, ['["a"]', "[]"], [["a"], []]),
+        ({}, ["plain", "1"], ["plain", "1"]),
+        ({"type": "string", "contentEncoding": "base64"}, ["AP8="], [b"\x00\xff"]),
+        ({"type": "string", "format": "time", "x-spark-type": "time(6)"}, ["01:02:03"],
+         [time(1, 2, 3)]),
+    ],
+)  # fmt: skip
+def test_texts_of_csv(node: Any, texts: Any, expected: Any) -> None:
+    assert read(node, texts, texts=True) == (expected, {})
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [(INTEGER, "1.5"), (INTEGER, ""), (NUMBER, "one"), (TEXTS, "a,b"), (AT, "soon"),
+     ({"type": "boolean"}, "yes"), (DECIMAL, "1.234")],
+)  # fmt: skip
+def test_refused_texts_of_csv(node: Any, text: str) -> None:
+    assert list(read(node, [text], texts=True)[1]) == [0]
+
+
+def test_free_form_streams_keep_whole_rows() -> None:
+    reader = RowReader({}, strict=True)
+    [text] = reader.read(pa.table({"a": [1], "b": [b"\xff"]})).table.column(0).to_pylist()
+    assert json.loads(text) == {"a": 1, "b": "/w=="}
+
+
+def test_columns_in_common() -> None:
+    reader = RowReader({"properties": {"a": {}}}, strict=True)
+    assert reader.fits(["a", "b"])
+    assert not reader.fits(["b"])
+    assert RowReader({}, strict=True).fits(["b"])
+
+
+def test_rows_as_text() -> None:
+    row = {"d": Decimal("1.10"), "t": timedelta(seconds=-1.5), "n": math.nan, "at": date(1, 1, 1)}
+    assert row_text(row) == b'{"d":1.10,"t":"-PT1.500000S","n":"NaN","at":"0001-01-01"}'
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=3)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-(2**70), 2**70), TEXT), max_size=8),
+    st.sampled_from([INTEGER, STRING, NUMBER, DECIMAL, AT, {}]),
+)
+def test_the_same_verdicts_as_for_json_lines(values: list[Any], node: Any) -> None:
+    """A column of mixed values cannot be in a file: each is read alone, as a column of its type."""
+    reader = LineReader({"properties": {"c": node}}, envelope=False, strict=True)
+    for value in values:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            continue
+        line = json.dumps({"c": value}).encode()
+        expected = reader.read(line)
+        found, rejects = read(node, [value])
+        assert found == expected.table.column("c").to_pylist()
+        assert list(rejects.values()) == [reason for _, reason in expected.rejects]
