@@ -181,7 +181,8 @@ class EncodingSuite:
 
     def test_declarations_need_no_arrow(self) -> None:
         found = f"[name for name in {_HEAVY} if name in sys.modules]"
-        script = f"import sys, shared.formats.encoding_registry as all; dict(all.FORMATS); print({found})"
+        registry = "shared.formats.encoding_registry"
+        script = f"import sys, {registry} as all; dict(all.FORMATS); print({found})"
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, check=True
         )

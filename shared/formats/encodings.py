@@ -3,9 +3,9 @@
 What there is of them is declared (`shared.formats.declared`, and entry points of other packages).
 
 Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
-are read as blocks of whole lines, which `shared.json.json_lines` parses; the others as Arrow tables,
-which `target_spark.validation.typed_rows` brings to the stream's columns. Blocks and tables are bounded, whatever
-the size of the file. Compression is told by content, never by a label.
+are read as blocks of whole lines, which `shared.json.json_lines` parses; the others as Arrow
+tables, which the target brings to the stream's columns. Blocks and tables are bounded, whatever
+the size of the file. Compression is detected by content, never by a label.
 """
 
 from __future__ import annotations

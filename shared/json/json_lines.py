@@ -2,8 +2,8 @@
 
 Blocks go through Arrow's own JSON reader. If it rejects a block, or could have read it in another
 way than JSON means it, the block is cut into small pieces. Pieces that are rejected again go
-through `shared/json/exact_json.py`, so that each record is accepted or rejected by itself. Both ways
-give the same values.
+through `exact_json`, so that each record is accepted or rejected by itself. Both ways give the
+same values.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Files named by BATCH messages: their real paths, and whether they may be read.
 
 A path is used as it is, relative ones from the working folder; `..` and symbolic links are
-resolved before anything is compared (`shared.storage.roots`). A file may be listed once in a message and
-once among the messages that are committed together; if it is listed again later, it is loaded
-again.
+resolved before anything is compared (`shared.storage.roots`). A file may be listed once in a
+message and once among the messages that are committed together; if it is listed again later, it is
+loaded again.
 """
 
 from __future__ import annotations

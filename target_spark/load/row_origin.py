@@ -1,7 +1,7 @@
 """Row origins: the source of each row of a conversion, as one number in a column.
 
 Rows that a stream map makes can fail long after they were read. The number encodes the piece and
-the line (or row) in it; `target_spark.load.rejected_originals` finds the input line again if a row fails.
+the line (or row) in it; `load.rejected_originals` finds the input line again if a row fails.
 """
 
 from __future__ import annotations

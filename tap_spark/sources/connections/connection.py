@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 MODULES = {
     "url": "databases:DatabaseTables",
-    "catalog": "catalogs:CatalogTables",
-    "path": "folders:FolderTables",
+    "catalog": "spark_catalogs:CatalogTables",
+    "path": "table_folders:FolderTables",
 }
 """Module and class of each kind."""
 
