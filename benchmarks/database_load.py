@@ -37,7 +37,7 @@ from benchmarks.processes import module as python_module
 from shared.spark.class_archive import SWITCH
 from shared.spark.jdbc_drivers import DRIVERS
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
 from postgres_server import PASSWORD, Database, PostgresServer, free_port, server_programs
 

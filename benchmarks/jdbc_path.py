@@ -23,7 +23,7 @@ from benchmarks.processes import ROOT, Measured, describe, interleaved, median_s
 from benchmarks.processes import module as python_module
 from shared.spark.jdbc_drivers import DRIVERS
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
 from postgres_server import (
     PASSWORD,

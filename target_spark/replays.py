@@ -29,8 +29,7 @@ from typing import IO, Any
 import orjson
 
 from shared.storage.files import StorageOptions, local_path, version_of
-from target_spark.core.load_plans import InputFile, Segment
-from target_spark.load.manifests import STAGED
+from target_spark.core.load_plans import STAGED, InputFile, Segment
 
 _BLOCK = 1 << 20
 # Both patterns match in the envelope only: in front of `record`, or with nothing but the closing

@@ -1,7 +1,7 @@
 """A shared class archive for Java (AppCDS), which about halves the start of Spark.
 
-Made once per environment by `python -m shared.spark.class_archive`; found and used by every start after
-that. Java ignores an archive that does not fit, so a stale one costs speed, never correctness.
+Made once per environment by `python -m shared.spark.class_archive`; found and used by every start
+after that. Java ignores an archive that does not fit: a stale one costs speed, not correctness.
 """
 
 from __future__ import annotations

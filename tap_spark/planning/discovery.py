@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
 from tap_spark.planning.catalog import build_entry
-from tap_spark.planning.replication import all_of
 from tap_spark.planning.table_entries import SOURCE, table_entry
 from tap_spark.sources.connections.connection import table_lister
 from tap_spark.sources.source import Source, source_for
-from tap_spark.sources.source_failures import source_error
+from tap_spark.sources.source_failures import all_of, source_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

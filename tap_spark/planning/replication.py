@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
+from shared.maps.record_metadata import DELETED_AT
 from tap_spark.planning import catalog as catalogs
 from tap_spark.planning.table_entries import stream_of
+from tap_spark.sources.source_failures import all_of
 from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS
 from tap_spark.state.bookmarks import (
     TEMPORAL,
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
     from tap_spark.stream_config import StreamConfig
 
-__all__ = ["all_of", "load_state", "plan_streams"]
-DELETED_AT = "_sdc_deleted_at"
+__all__ = ["load_state", "plan_streams"]
 START_OVER = "correct the state, or remove the stream's bookmark to read it from the start"
 
 
@@ -60,11 +61,6 @@ def plan_streams(
     if errors:
         raise all_of(errors)
     return tuple(plans)
-
-
-def all_of(errors: list[SourceError]) -> SourceError:
-    """Combine several errors into one."""
-    return errors[0] if len(errors) == 1 else SourceError("; ".join(map(str, errors)))
 
 
 def _stream(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
@@ -41,6 +42,11 @@ HINTS = {
     "table: with LOG_BASED remove the stream's bookmark to read it from the start",
     "FAILED_READ_FILE": "the file is damaged, or not of the stream's format and schema",
 }
+
+
+def all_of(errors: Sequence[SourceError]) -> SourceError:
+    """Return one error that names all of them."""
+    return errors[0] if len(errors) == 1 else SourceError("; ".join(map(str, errors)))
 
 
 def source_error(stream: str, error: BaseException) -> SourceError:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from shared.maps.transform import Transform
 
+STAGED = "singer"
+"""Format of staged RECORD lines, which no BATCH message names."""
+
 
 @dataclass(frozen=True)
 class InputFile:

@@ -17,13 +17,10 @@ from shared.formats.encodings import BATCH_FORMATS
 from shared.settings.batch.types import BatchConfig
 from shared.storage.files import StorageOptions, local_path, shown
 from shared.storage.roots import Roots, place
-from target_spark.core.load_plans import InputFile
+from target_spark.core.load_plans import STAGED, InputFile
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig
-
-STAGED = "singer"
-"""Format of staged RECORD lines, which no BATCH message names."""
 
 
 def resolve(

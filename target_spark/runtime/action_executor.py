@@ -20,10 +20,10 @@ from shared.singer.metrics import (
     emit,
 )
 from target_spark.core import events as ev
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
+from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
 from target_spark.runtime.dead_letters import DeadLetters
 from target_spark.runtime.rejections import Rejections
-from target_spark.runtime.staging import STAGED, Staging
+from target_spark.runtime.staging import Staging
 from target_spark.runtime.workers import Workers
 
 _logger = logging.getLogger(__name__)
@@ -263,7 +263,7 @@ class ActionExecutor:
         self._converted.pop(action.flush, None)
         stream = batch.stream.stream
         self._rejections.report_batch(batch, results)
-        consumed = [file for file in batch.files if file.encoding != STAGED]
+        consumed = [file for file in batch.files if file.encoding.format != STAGED]
         if consumed:
             self._consumed[action.flush] = consumed
         self._count(RECORD_COUNT, stream, sum(result.rows for result in results))

@@ -17,13 +17,13 @@ from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.formats.encodings import Encoding
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from target_spark.core.line_cuts import Lines
-from target_spark.core.load_plans import InputFile
+from target_spark.core.load_plans import STAGED, InputFile
+from target_spark.destinations.folders.folder_names import WORK_PREFIX
 
-PREFIX = "target-spark-"
 OPEN_FILES = 64
 BLOCK_BYTES = 1024 * 1024
 BUFFER_BYTES = 128 * 1024
-STAGED = Encoding("singer")
+STAGED_LINES = Encoding(STAGED)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class StagedFile:
     def as_input(self) -> InputFile:
         """Return the file for the loader."""
         line_map = tuple(zip(self.runs[::2], self.runs[1::2], strict=True))
-        return InputFile(str(self.path), STAGED, self.lines, self.size, line_map)
+        return InputFile(str(self.path), STAGED_LINES, self.lines, self.size, line_map)
 
 
 class Staging:
@@ -78,8 +78,8 @@ class Staging:
     def __enter__(self) -> Staging:
         with _named(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            remove_stale(self.root, PREFIX)
-            self._owned = OwnedFolder(self.root, PREFIX)
+            remove_stale(self.root, WORK_PREFIX)
+            self._owned = OwnedFolder(self.root, WORK_PREFIX)
             self._folder = self._owned.path
         return self
 

@@ -11,8 +11,7 @@ import pytest
 
 from shared.formats.encodings import Encoding
 from shared.storage.files import NO_OPTIONS
-from target_spark.core.load_plans import InputFile, Segment
-from target_spark.load.manifests import STAGED
+from target_spark.core.load_plans import STAGED, InputFile, Segment
 from target_spark.replays import (
     Bookmarks,
     Entry,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from shared.storage.files import join, local_path, remote, shown
-from tap_spark.planning.replication import all_of
 from tap_spark.sources.connections.connection import DiscoveredTable
 from tap_spark.sources.connections.table_patterns import is_wanted, stream_name
 from tap_spark.sources.source import source_for
+from tap_spark.sources.source_failures import all_of
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:

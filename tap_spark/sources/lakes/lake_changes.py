@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.maps.record_metadata import DELETED_AT
 from shared.types.record_text import json_text
-from tap_spark.planning.replication import DELETED_AT
 from tap_spark.sources.frame_helpers import col
 
 ORDER, OLD, AT = "_tap_spark_order", "_tap_spark_old", "_tap_spark_at"

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 MAX_BYTES = 200
 """Longest folder name in bytes: leaves room for the hidden names that are made of it."""
 
+WORK_PREFIX = "target-spark-"
+"""How the private folders of a run begin."""
+
 _ESCAPED = frozenset('/\\:*?"<>|%\x7f') | {chr(code) for code in range(32)}
 _RESERVED = {"CON", "PRN", "AUX", "NUL"} | {
     f"{port}{n}" for port in ("COM", "LPT") for n in "123456789"

@@ -13,12 +13,11 @@ from shared.spark.conf import executors_share_disk
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path
 from shared.storage.owned_folders import OwnedFolder
 from target_spark.destinations.folders.folder_failures import writing
-from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.folders.folder_names import WORK_PREFIX, folder_name
 from target_spark.destinations.folders.local_folder import LocalFolder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import TableFolder
 from target_spark.destinations.lakes.lake_format import Place
-from target_spark.runtime.staging import PREFIX
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig
@@ -61,6 +60,6 @@ def _root(config: TargetConfig) -> str:
         )
     # Private, as others use the temporary folder too. Staging removes those of killed runs.
     with writing(tempfile.gettempdir()):
-        owned = OwnedFolder(tempfile.gettempdir(), PREFIX)
+        owned = OwnedFolder(tempfile.gettempdir(), WORK_PREFIX)
     atexit.register(owned.close)
     return str(owned.path)

@@ -12,11 +12,12 @@ import pytest
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.encodings import Encoding
-from target_spark.runtime.staging import PREFIX, Staging
+from target_spark.destinations.folders.folder_names import WORK_PREFIX
+from target_spark.runtime.staging import Staging
 
 
 def folders(root: Path) -> list[Path]:
-    return list(root.glob(f"{PREFIX}*"))
+    return list(root.glob(f"{WORK_PREFIX}*"))
 
 
 def descriptors() -> int:
