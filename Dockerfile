@@ -10,6 +10,6 @@ RUN pip install --no-cache-dir --no-compile '.[connect]'
 USER singer
 WORKDIR /home/singer
 # Java's class archive: about half the start of Spark.
-RUN python -m shared.spark.class_archive
+RUN python -m shared.spark.make_class_archive
 # docker run -i IMAGE tap-spark --config ...   |   docker run -i IMAGE target-spark --config ...
 CMD ["tap-spark", "--help"]

@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
 	@echo "make test   every test"
-	@echo "make lint   ruff, mypy, generated documentation"
+	@echo "make lint   ruff, mypy, what packages import, generated documentation"
 	@echo "make soak   the tests with random seeds, 50 each (34 for each destination, 100 kills)"
 	@echo "make bench  the benchmarks"
 	@echo "make audit  known vulnerabilities of the installed packages (asks PyPI)"
@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml
 
 # Java's class archive halves the start of Spark; without it everything works, only slower.
 $(ARCHIVE_STAMP): $(STAMP)
-	@$(BIN)/python -m shared.spark.class_archive || true
+	@$(BIN)/python -m shared.spark.make_class_archive || true
 	@touch $@
 
 demo: install
@@ -46,6 +46,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings.docs --check
 
 soak: install

@@ -299,7 +299,7 @@ def main() -> None:
         given.make(chosen.rows, chosen.columns)
 
         os.environ.setdefault(SWITCH, str(folder / "classes"))
-        subprocess.run(python_module("shared.spark.class_archive"), cwd=ROOT, check=False)
+        subprocess.run(python_module("shared.spark.make_class_archive"), cwd=ROOT, check=False)
         checked = partial(partial, loaded, given, chosen.rows)
         cases: dict[str, Callable[[], Measured]] = {
             "target-spark, RECORD": checked(partial(target, messages="records")),

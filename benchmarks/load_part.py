@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.spark.session import start_session
 from shared.spark.spark_settings import SparkSettings
 from shared.types.json_schema import spark_to_json_schema

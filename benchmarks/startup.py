@@ -75,7 +75,7 @@ def one_round(variant: dict[str, str]) -> list[float]:
 
 def main(rounds: int) -> None:
     """Print one line per variant."""
-    subprocess.run([sys.executable, "-m", "shared.spark.class_archive"], cwd=ROOT, check=False)
+    subprocess.run([sys.executable, "-m", "shared.spark.make_class_archive"], cwd=ROOT, check=False)
     results: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
     for _ in range(rounds):
         for name, variant in VARIANTS.items():

@@ -18,13 +18,13 @@ from shared.errors import (
     ClosedPipeError,
     DestinationError,
     InterruptedRunError,
+    InvalidSettingsError,
     SettingsError,
     SingerSparkError,
     TerminatedRunError,
     Where,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
-from shared.settings.checking import InvalidSettingsError
 from shared.settings.loading import load_settings
 from shared.singer.logs import is_debug, setup_logging
 

@@ -7,7 +7,7 @@ Exit codes are part of the public API of both programs; `docs/errors.md` is gene
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -68,6 +68,18 @@ class SettingsError(SingerSparkError):
         "wrong usage or an invalid setting; nothing was read or written "
         "(of the stream, if its map or its table does not fit)"
     )
+
+
+class InvalidSettingsError(SettingsError):
+    """One or more settings are wrong.
+
+    Args:
+        problems: Each problem as one line.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(" ".join(problem.split()) for problem in problems)
+        super().__init__("; ".join(self.problems))
 
 
 class SourceError(SingerSparkError):

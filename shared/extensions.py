@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Generic, Protocol, TypeVar
 
-from shared.settings.checking import InvalidSettingsError
+from shared.errors import InvalidSettingsError
 
 _logger = logging.getLogger(__name__)
 

@@ -27,16 +27,16 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.batch_config import validate
-from shared.formats.encoding_format import EncodingFormat
-from shared.formats.encodings import FORMATS
+from shared.encodings.encoding_format import EncodingFormat
+from shared.formats.file_formats import FORMATS
 from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
+from shared.json.typed_rows import RowReader
 from shared.storage import limits
 from shared.storage.files import StorageOptions
 from shared.types.arrow_conform import conform
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import spark_to_json_schema
-from target_spark.validation.typed_rows import RowReader
 
 _HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "fsspec")
 _MANY = 40_000
@@ -181,7 +181,7 @@ class EncodingSuite:
 
     def test_declarations_need_no_arrow(self) -> None:
         found = f"[name for name in {_HEAVY} if name in sys.modules]"
-        registry = "shared.formats.encoding_registry"
+        registry = "shared.encodings.encoding_registry"
         script = f"import sys, {registry} as all; dict(all.FORMATS); print({found})"
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, check=True

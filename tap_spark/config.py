@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
-from shared.formats.encoding_registry import check_encodings
+from shared.encodings.encoding_registry import check_encodings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import (
     TransformSettings,

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from jsonschema import Draft202012Validator
 
-from shared.errors import SettingsError, SingerSparkError, SourceError
+from shared.errors import InvalidSettingsError, SettingsError, SingerSparkError, SourceError
 from shared.settings.about import settings_of
-from shared.settings.checking import InvalidSettingsError
 from tap_spark.config import PROGRAM, TapConfig, tap_config
 from tap_spark.planning.catalog import metadata_of
 from tap_spark.sources.source_declaration import GENERAL, SourceFormat

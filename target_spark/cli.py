@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import click
 
 from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
+from shared.encodings.encoding_registry import check_encodings
 from shared.errors import SourceError, Where
-from shared.formats.encoding_registry import check_encodings
 from target_spark.config import PROGRAM, TargetConfig, target_config
 
 _logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from shared.batch_config import (
     validate,
     without_invalid,
 )
-from shared.formats.encoding_registry import check_encodings
+from shared.encodings.encoding_registry import check_encodings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import (
     TransformSettings,

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shared.errors import MessageError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.spark.session import SessionStarter
 from target_spark.config import REGISTRY, TargetConfig, target_config
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema

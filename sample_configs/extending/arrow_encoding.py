@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from shared.formats.encoding_format import EncodingFormat
+from shared.encodings.encoding_format import EncodingFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa

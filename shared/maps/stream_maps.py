@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import SettingsError, Where
+from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.maps.column_makers import Maker, Result, Spark
 from shared.maps.expressions.values import Names
 from shared.maps.flattening import Leaf, flattened, nullable_node
@@ -25,7 +25,7 @@ from shared.maps.nested_changes import (
 )
 from shared.maps.record_metadata import COLUMNS, DELETED_AT
 from shared.maps.transform import Cell, Condition, Transform
-from shared.settings.checking import InvalidSettingsError, nearest
+from shared.settings.checking import nearest
 from shared.types.json_schema import spark_type_to_json_schema
 from shared.types.schema_nodes import is_free_form, object_node, resolved_node
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
 
-from shared.errors import SettingsError
+from shared.errors import InvalidSettingsError
 from shared.settings.units import byte_count, milliseconds
 
 Json: TypeAlias = Any
@@ -50,18 +50,6 @@ _SHOWN_BITS = 256
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|access.?key|api.?key", re.IGNORECASE)
 _HIDDEN_TEXT = "the value (hidden)"
 PASSWORD_IN_URL = re.compile(r"://[^/]*:(?![0-9]+(?:/|$)).*@")
-
-
-class InvalidSettingsError(SettingsError):
-    """One or more settings are wrong.
-
-    Args:
-        problems: Each problem as one line.
-    """
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(" ".join(problem.split()) for problem in problems)
-        super().__init__("; ".join(self.problems))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.settings.checking import InvalidSettingsError, Json, Schema, holds_secret, nearest
+from shared.errors import InvalidSettingsError
+from shared.settings.checking import Json, Schema, holds_secret, nearest
 
 Keys = tuple[str, ...]
 

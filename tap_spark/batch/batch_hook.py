@@ -15,7 +15,7 @@ from shared.settings.batch.types import BatchConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shared.formats.encodings import Encoding
+    from shared.formats.file_formats import Encoding
 
 DEFAULT_ROWS = 10_000
 """Rows of a file if `batch_size` is not set, as in the SDK."""
@@ -52,7 +52,7 @@ def get_batches(
         RecordError: A record does not fit the schema (columnar formats only).
         OSError: A file cannot be written.
     """
-    from shared.formats.encodings import FORMATS, Encoding  # noqa: PLC0415
+    from shared.formats.file_formats import FORMATS, Encoding  # noqa: PLC0415
     from shared.storage.files import StorageOptions  # noqa: PLC0415
     from tap_spark.batch.batch_plan import file_names  # noqa: PLC0415
     from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
@@ -97,7 +97,7 @@ def _tables(
     """Yield the rows of each file."""
     import pyarrow as pa  # noqa: PLC0415
 
-    from shared.formats.encodings import FORMATS  # noqa: PLC0415
+    from shared.formats.file_formats import FORMATS  # noqa: PLC0415
 
     lines = map(_line, records)
     size = config.batch_size or DEFAULT_ROWS

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.files import StorageOptions, local_path, make_durable, open_output, open_random
 from shared.types.arrow_conform import conform
 from tap_spark.batch.batch_plan import (

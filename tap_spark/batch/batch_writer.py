@@ -74,7 +74,7 @@ class BatchWriter:
         spool: Spool | None,
         staging: BatchStagingFolder | None = None,
     ) -> None:
-        from shared.formats.encodings import FORMATS  # noqa: PLC0415
+        from shared.formats.file_formats import FORMATS  # noqa: PLC0415
         from shared.storage.files import StorageOptions  # noqa: PLC0415
 
         self.written = RowsWritten()
@@ -208,7 +208,7 @@ class BatchWriter:
         return leftovers, greatest
 
     def _file_writer(self, frame: DataFrame, slice_: Slice, key: str | None) -> FileWriter:
-        from shared.formats.encodings import Encoding  # noqa: PLC0415
+        from shared.formats.file_formats import Encoding  # noqa: PLC0415
         from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
         from tap_spark.output.batch_columns import file_schema  # noqa: PLC0415
 

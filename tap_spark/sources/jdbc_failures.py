@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.retries import Pauses, repeated
 from shared.spark.session import sql_state
-from tap_spark.sources.jdbc.jdbc_urls import secrets_of
+from tap_spark.driver_properties import secrets_of
 
 if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig

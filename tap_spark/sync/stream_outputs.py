@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shared.errors import RecordError, SettingsError, Where
+from shared.errors import InvalidSettingsError, RecordError, SettingsError, Where
 from shared.maps.map_settings import TransformSettings
 from shared.maps.record_metadata import DELETED_AT
-from shared.settings.checking import InvalidSettingsError
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:

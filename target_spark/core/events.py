@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 
 

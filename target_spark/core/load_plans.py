@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
 
 MOST_LEVELS = 200

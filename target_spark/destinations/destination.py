@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.storage.files import NO_OPTIONS, StorageOptions, delete
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.replays import Note

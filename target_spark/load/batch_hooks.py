@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, Where
-from shared.formats.encodings import FORMATS, Encoding, bare_lines
+from shared.formats.file_formats import FORMATS, Encoding, bare_lines
 from shared.json.row_values import plain_rows
 from shared.storage.files import StorageOptions, join, local_path, shown
 from shared.storage.roots import Roots

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, Where
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
 from target_spark.core.load_plans import Batch, LoadResult

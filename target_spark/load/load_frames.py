@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.types.arrow_types import TEXT_ONLY, mapped
 from target_spark.destinations.destination import TableWrite
 from target_spark.load import load_tasks

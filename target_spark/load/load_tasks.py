@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, make_durable, size_of
 from shared.types.arrow_conform import conform
 from target_spark.load.read_rows import (

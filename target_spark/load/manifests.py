@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, Where
-from shared.formats.encodings import BATCH_FORMATS
+from shared.formats.file_formats import BATCH_FORMATS
 from shared.settings.batch.types import BatchConfig
 from shared.storage.files import StorageOptions, local_path, shown
 from shared.storage.roots import Roots, place

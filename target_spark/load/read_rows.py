@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shared.formats.columnar_encoding import read_groups
 from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
-from shared.formats.encodings import (
+from shared.formats.file_formats import (
     FORMATS,
     ContentError,
     bare_lines,
@@ -23,6 +23,7 @@ from shared.formats.encodings import (
 from shared.formats.line_encodings import LongLineError
 from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
+from shared.json.typed_rows import RowReader
 from shared.maps.record_metadata import DELETED_AT, RecordMetadata
 from shared.storage.files import StorageOptions, codec_of, local_path, open_random
 from shared.storage.storage_errors import is_trouble
@@ -34,7 +35,6 @@ from target_spark.tables.documents import line_documents, row_documents
 from target_spark.validation.line_checks import LineChecker, LineKeys
 from target_spark.validation.missing_keys import Key
 from target_spark.validation.row_checks import RowChecker, RowKeys
-from target_spark.validation.typed_rows import RowReader
 
 _COUNTED = 1 << 20
 _Rejected = tuple[tuple[int, str], ...]

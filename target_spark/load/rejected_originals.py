@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions
 from target_spark.core.load_plans import Reject
 from target_spark.load.read_rows import (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from shared.formats.encodings import read_lines
+from shared.formats.file_formats import read_lines
 from shared.storage.files import StorageOptions
 from target_spark.core.load_plans import Reject
 

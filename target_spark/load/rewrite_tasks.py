@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions, make_durable
 from shared.types.arrow_conform import conform
 from target_spark.load.load_tasks import WritePlan, chained, failure, numbers_of, results

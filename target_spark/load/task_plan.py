@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from shared.formats.columnar_encoding import group_sizes
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions, codec_of
 from target_spark.core.load_plans import InputFile
 from target_spark.load.read_rows import Piece

@@ -14,7 +14,7 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import STAGED, InputFile

@@ -19,12 +19,12 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.json_values import Number
 from shared.json.row_values import as_json_value, plain_rows
+from shared.json.typed_rows import RowsRead
 from shared.types.schema_nodes import JsonText, is_free_form, resolved_node
 from target_spark.validation import judge
 from target_spark.validation.block_facts import Facts
 from target_spark.validation.judge import ExactNumber
 from target_spark.validation.missing_keys import Key, KeyCheck
-from target_spark.validation.typed_rows import RowsRead
 from target_spark.validation.validator import RecordValidator
 
 Shape = Callable[[Any, Any], Any]

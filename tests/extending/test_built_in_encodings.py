@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.formats.encoding_registry import BUILT_IN
+from shared.encodings.encoding_registry import BUILT_IN
 from shared.testing import EncodingSuite
 
 

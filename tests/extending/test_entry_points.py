@@ -12,10 +12,9 @@ import pytest
 from extension_packages import EXAMPLES, install, install_examples
 
 from shared import extensions
-from shared.errors import SettingsError
+from shared.encodings.encoding_format import EncodingFormat
+from shared.errors import InvalidSettingsError, SettingsError
 from shared.extensions import Declared, declared
-from shared.formats.encoding_format import EncodingFormat
-from shared.settings.checking import InvalidSettingsError
 from tap_spark.sources.source_declaration import SourceFormat
 from tap_spark.sources.source_registry import BUILT_IN
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from extension_packages import EXAMPLES
 
+from shared.encodings.encoding_format import EncodingFormat
 from shared.extensions import ENCODINGS, SOURCES, SWITCH
-from shared.formats.encoding_format import EncodingFormat
 from tap_spark.sources.source_declaration import SHARED, SourceFormat
 
 ROOT = Path(__file__).resolve().parents[2]

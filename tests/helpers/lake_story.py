@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
 from shared.storage.files import StorageOptions, join
 from target_spark.config import target_config

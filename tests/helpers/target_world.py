@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from shared.errors import MessageError, RecordError, Where
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
 from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline

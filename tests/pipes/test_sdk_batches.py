@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from target_spark import process_batch_files, read_batch_tables
 
 pytestmark = pytest.mark.pipe

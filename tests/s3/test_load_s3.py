@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions, join, open_output, remote
 
 pytestmark = pytest.mark.pipe

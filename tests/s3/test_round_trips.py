@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.formats.encodings import BATCH_FORMATS, FORMATS, Encoding
+from shared.formats.file_formats import BATCH_FORMATS, FORMATS, Encoding
 from shared.storage.files import StorageOptions, join
 from shared.testing import STRUCT, TABLE, awkward
 from shared.types.arrow_types import struct_to_arrow

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from shared.errors import SourceError, SparkStartError
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 from shared.storage.files import StorageOptions, join

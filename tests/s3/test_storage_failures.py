@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from shared.errors import DestinationError, SingerSparkError, Where
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.spark.spark_errors import explain
 from shared.storage.files import (
     StorageOptions,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.formats.encodings import FORMATS, read_lines
+from shared.formats.file_formats import FORMATS, read_lines
 from shared.storage import files
 from shared.storage.files import (
     StorageOptions,

@@ -24,13 +24,13 @@ from shared import cli
 from shared.errors import (
     EXIT_CODES,
     DestinationError,
+    InvalidSettingsError,
     MessageError,
     RecordError,
     SourceError,
     TerminatedRunError,
     Where,
 )
-from shared.settings.checking import InvalidSettingsError
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import TapConfig
 from target_spark.config import TargetConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.settings.checking import InvalidSettingsError
+from shared.errors import InvalidSettingsError
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import ConnectionConfig
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.settings.checking import InvalidSettingsError
+from shared.errors import InvalidSettingsError
 from shared.settings.loading import environment_settings, normalize
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, SETTINGS_SCHEMA, SpoolSettings, TapConfig, tap_config

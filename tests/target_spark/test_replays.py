@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.storage.files import NO_OPTIONS
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 from target_spark.replays import (

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
 from target_spark.core.load_plans import InputFile, Segment
 from target_spark.core.pipeline import Limits, Pipeline

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shared.batch_config import DOTTED_KEYS, BatchConfig, FailurePolicy, FixedSize, MemoryBased
+from shared.errors import InvalidSettingsError
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.settings.about import settings_of
-from shared.settings.checking import InvalidSettingsError
 from shared.settings.loading import environment_settings
 from target_spark.config import (
     PROGRAM,

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from pyarrow.parquet import ParquetFile
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.destinations.destination import Destination, TableWrite, remove_parts
 from target_spark.destinations.destination_declaration import Declaration, Supports
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
-from shared.formats.encoding_registry import added_text, batch_formats
-from shared.settings.checking import InvalidSettingsError, Problem
+from shared.encodings.encoding_registry import added_text, batch_formats
+from shared.errors import InvalidSettingsError
+from shared.settings.checking import Problem
 from shared.settings.kinds import (
     DURATION,
     FLAG,

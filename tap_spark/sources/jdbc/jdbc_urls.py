@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
 from shared.spark.jdbc_drivers import driver_of
-from tap_spark.driver_properties import decoded, property_problems
+from tap_spark.driver_properties import property_problems
 from tap_spark.sources.jdbc.read_sessions import session_properties
 
 if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
-
-_URL_SECRET = re.compile(r"(?:password|passwd|pwd|secret|token)\w*\s*=\s*([^&;,\s)]+)", re.I)
-_URL_LOGIN = re.compile(r"//[^/?#@]*?:([^/?#]*)@|jdbc:oracle:\w+:[^/@]*/([^@]*)@")
-_SECRET_NAME = re.compile(r"password|passwd|pwd|secret|token|key$", re.I)
 
 
 def reader_options(connection: ConnectionConfig) -> dict[str, str]:
@@ -52,13 +47,3 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
     }
     given_values = {name: value for name, value in fixed.items() if value is not None}
     return {**defaults, **connection.properties, **given_values}
-
-
-def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
-    """Return every text of a connection that no message may show, the longest first."""
-    found = [connection.password or ""]
-    for text in decoded(connection.url or ""):
-        found += _URL_SECRET.findall(text)
-        found += [part for pair in _URL_LOGIN.findall(text) for part in pair]
-    found += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]
-    return tuple(sorted({text for text in found if text}, key=len, reverse=True))

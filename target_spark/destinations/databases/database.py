@@ -6,7 +6,7 @@ A `Database` has the SQL of one server; the order of work and the transactions a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -161,23 +161,3 @@ class Database(Protocol):
 
     def failure(self, error: BaseException) -> Failure | None:
         """Return the meaning of a driver's error; None for any other error."""
-
-
-def _postgresql() -> Database:
-    from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql  # noqa: PLC0415
-
-    return PostgreSql()
-
-
-def _mysql() -> Database:
-    from target_spark.destinations.databases.mysql.mysql_database import MySql  # noqa: PLC0415
-
-    return MySql()
-
-
-DATABASES: Mapping[str, Callable[[], Database]] = {
-    "postgresql": _postgresql,
-    "mysql": _mysql,
-    "mariadb": _mysql,
-}
-"""Every kind of database by the second word of its JDBC URLs."""

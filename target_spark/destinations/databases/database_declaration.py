@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared.settings.checking import text_values
+from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig
     from target_spark.destinations.destination import Destination, Tools
-
-
-@dataclass(frozen=True)
-class JdbcSettings:
-    """A database to load into.
-
-    Attributes:
-        url: JDBC URL.
-        user: User of the database.
-        password: Password of the user.
-        options: Properties of the connection.
-    """
-
-    url: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def _typed(block: Mapping[str, Any]) -> JdbcSettings:

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.retries import Pauses, repeated
 from shared.storage.owned_folders import OwnedFolder, remove_stale
-from target_spark.destinations.databases.database import DATABASES, Database, TablePlace
-from target_spark.destinations.databases.database_declaration import JdbcSettings
+from target_spark.destinations.databases.database import Database, TablePlace
 from target_spark.destinations.databases.database_failures import (
     CONFLICT,
     LOST,
     errno_of,
     explain_errors,
 )
+from target_spark.destinations.databases.database_kinds import DATABASES
 from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
+from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.destinations.databases.run_resources import RunResources
 from target_spark.destinations.databases.sink import StagingSink

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from shared.errors import SettingsError, Where
 
 if TYPE_CHECKING:
-    from target_spark.destinations.databases.database_declaration import JdbcSettings
+    from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 
 _URL = re.compile(
     r"jdbc:(?P<kind>[a-z]+):(?://(?P<hosts>[^/?]*)/?)?(?P<name>[^?]*)(?:\?(?P<query>.*))?"

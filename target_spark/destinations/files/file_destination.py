@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, SingerSparkError, Where
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
 from target_spark.core.load_plans import TableName, TableRequest

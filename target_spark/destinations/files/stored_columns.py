@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shared.errors import DestinationError
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.storage.files import join, open_random, shown
 from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable
 from shared.types.json_schema import merge_structs, struct_to_arrow

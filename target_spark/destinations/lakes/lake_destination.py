@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, SingerSparkError, Where
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.types.arrow_types import as_nullable
 from target_spark.destinations.destination import (

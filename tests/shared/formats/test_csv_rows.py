@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.formats import csv_encoding
 from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
-from shared.formats.encodings import FORMATS, ContentError
+from shared.formats.file_formats import FORMATS, ContentError
 
 SHORT = "1 field where the header has 2"
 LONG = "3 fields where the header has 2"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.encodings import FORMATS, grouped, packed_lines, read_lines, text_bytes
+from shared.formats.file_formats import FORMATS, grouped, packed_lines, read_lines, text_bytes
 from shared.storage.files import join, local_path, open_input, open_output, shown
 
 TABLE = pa.table(

@@ -20,7 +20,7 @@ import pytest
 from backports import zstd
 from pyarrow import parquet
 
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_input
 from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO
@@ -48,7 +48,7 @@ def read_alone(url: str, form: str) -> tuple[str, int]:
         "from target_spark.core.load_plans import InputFile\n"
         "from target_spark.load.read_rows import *\n"
         "from target_spark.load.reject_files import Rejects\n"
-        "from shared.formats.encodings import Encoding\n"
+        "from shared.formats.file_formats import Encoding\n"
         "schema = {'type': 'object', 'properties': {'a': {'type': ['string', 'null']}}}\n"
         "plan = ReadPlan((), schema, pa.schema([('a', pa.string())]))\n"
         "rows = 0\n"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from shared.formats.encoding_base import content_of
-from shared.formats.encodings import BATCH_FORMATS, FORMATS, ContentError, Encoding
+from shared.formats.file_formats import BATCH_FORMATS, FORMATS, ContentError, Encoding
 from target_spark.core.load_plans import InputFile
 from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
 from target_spark.load.reject_files import Rejects

@@ -12,9 +12,9 @@ from map_cases import TEXT, by_sdk, flat, mapped, plain, planned
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.errors import InvalidSettingsError
 from shared.maps.map_settings import Flattening, TransformSettings
 from shared.maps.stream_maps import outputs
-from shared.settings.checking import InvalidSettingsError
 from shared.types.json_schema import json_schema_to_spark, spark_to_json_schema
 from shared.types.record_text import record_json
 

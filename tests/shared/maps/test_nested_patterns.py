@@ -9,9 +9,9 @@ import pytest
 from map_cases import ORDERS, TEXT, flat, names, planned
 from pyspark.sql import SparkSession
 
+from shared.errors import InvalidSettingsError
 from shared.maps.stream_maps import StreamOutput
 from shared.maps.transform import ERROR
-from shared.settings.checking import InvalidSettingsError
 from shared.types.arrow_types import as_nullable
 from shared.types.json_schema import json_schema_to_spark
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from map_cases import INTEGER, TEXT, by_sdk, planned
 from singer_sdk.exceptions import MapExpressionError, StreamMapConfigError
 
-from shared.errors import SettingsError, Where
+from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.maps.sql_expressions import sql_expression
-from shared.settings.checking import InvalidSettingsError
 from shared.types.schema_nodes import node_types, object_node, resolved_node
 
 NAMES = ["id", "name", "email", "a b"]

@@ -11,11 +11,10 @@ from map_cases import ORDERS, settings
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import SettingsError, Where
+from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.maps.sql_expressions import _known_functions, plan_sql, sql_expression
 from shared.maps.stream_maps import StreamOutput, outputs
 from shared.maps.transform import ERROR
-from shared.settings.checking import InvalidSettingsError
 from shared.types.json_schema import json_schema_to_spark
 
 HERE = Where(setting="stream_maps.orders.x")

@@ -12,9 +12,8 @@ import pytest
 from map_cases import INTEGER, ORDERS, TEXT, by_sdk, fields, names, planned, settings, without_null
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import SettingsError
+from shared.errors import InvalidSettingsError, SettingsError
 from shared.maps.stream_maps import outputs, reject_duplicate_names
-from shared.settings.checking import InvalidSettingsError
 from shared.types.json_schema import json_schema_to_spark
 
 

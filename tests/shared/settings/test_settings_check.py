@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from shared.errors import SettingsError
+from shared.errors import InvalidSettingsError, SettingsError
 from shared.settings.checking import (
     INVALID,
-    InvalidSettingsError,
     Problem,
     complete_settings,
     declared_names,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.settings.checking import InvalidSettingsError
+from shared.errors import InvalidSettingsError
 from shared.settings.loading import (
     coerce,
     environment_settings,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SparkStartError
-from shared.spark import class_archive
+from shared.spark import class_archive, make_class_archive
 from shared.spark.class_archive import archive_folder, archive_options, archive_path, base_archive
 from shared.spark.java import Java
 
@@ -96,7 +96,7 @@ def test_old_archives_are_dropped(tmp_path: Path) -> None:
         (tmp_path / f"{n}.jsa").write_bytes(b"")
         (tmp_path / f"{n}.base").write_bytes(b"")
         os.utime(tmp_path / f"{n}.jsa", (n, n))
-    class_archive._prune(tmp_path / "5.jsa")
+    make_class_archive._prune(tmp_path / "5.jsa")
     assert sorted(path.name for path in tmp_path.glob("*.jsa")) == [
         f"{n}.jsa" for n in (2, 3, 4, 5)
     ]
@@ -124,8 +124,8 @@ def test_a_failed_trial_run_is_told_while_java_lives(monkeypatch: pytest.MonkeyP
         def stop(self, orderly_seconds: float) -> None:
             alive[0] = False
 
-    monkeypatch.setattr("shared.spark.session.SessionStarter", Starter)
+    monkeypatch.setattr("shared.spark.make_class_archive.SessionStarter", Starter)
     with pytest.raises(SparkStartError) as caught:
-        class_archive._train(Path("/data"))
+        make_class_archive._train(Path("/data"))
     assert not alive[0]
     assert str(caught.value) == "Spark's trial run failed: no chmod here"

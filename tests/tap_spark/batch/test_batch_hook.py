@@ -14,10 +14,10 @@ import pytest
 
 import tap_spark
 from shared.errors import RecordError, SettingsError
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.json.json_lines import LineReader
+from shared.json.typed_rows import RowReader
 from shared.settings.batch.types import BatchConfig
-from target_spark.validation.typed_rows import RowReader
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.files import StorageOptions
 from tap_spark.batch import batch_tasks
 from tap_spark.batch.batch_plan import (

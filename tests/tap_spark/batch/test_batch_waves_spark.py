@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.singer.stdout import MessageOutput
 from tap_spark.batch.batch_staging import staging_folder_for
 from tap_spark.config import SpoolSettings, tap_config

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shared.errors import ClosedPipeError, DestinationError
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from shared.json.json_lines import LineReader
+from shared.json.typed_rows import RowReader
 from shared.settings.batch.types import BatchConfig
 from shared.singer.stdout import MessageOutput
 from shared.storage.files import codec_of
@@ -30,7 +31,6 @@ from tap_spark.output.record_writer import ChunkInfo, RowsWritten, write_records
 from tap_spark.output.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
-from target_spark.validation.typed_rows import RowReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import MessageError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
 from target_spark.core.reader import Reader
 

@@ -14,7 +14,7 @@ import pytest
 from test_file_destination import Table, struct
 from test_loader import Bench
 
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from target_spark.config import REGISTRY
 from target_spark.core.load_plans import StreamSchema
 from target_spark.destinations.destination_declaration import Supports

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.settings.batch.types import BatchConfig
 from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema

@@ -14,7 +14,7 @@ import pytest
 
 import target_spark
 from shared.errors import MessageError, RecordError
-from shared.formats.encodings import FORMATS
+from shared.formats.file_formats import FORMATS
 from target_spark import process_batch_files, read_batch_tables
 
 SCHEMA = {

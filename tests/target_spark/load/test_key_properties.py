@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.load_plans import InputFile, StreamSchema
 from target_spark.destinations.destination import Tools

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.errors import DestinationError, MessageError, RecordError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.load.loader import Loader

@@ -18,7 +18,7 @@ SCRIPT = """
 import sys, time
 from dataclasses import replace
 from shared.settings.batch.types import FailurePolicy
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.errors import RecordError
 from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings

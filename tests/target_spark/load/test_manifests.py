@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import MessageError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots
 from target_spark.core.load_plans import InputFile

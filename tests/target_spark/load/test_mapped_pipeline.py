@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.errors import SettingsError, Where
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
 from target_spark.core.load_plans import StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline

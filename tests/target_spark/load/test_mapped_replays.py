@@ -11,7 +11,7 @@ import pytest
 from mapped_bench import Starter
 
 from shared.errors import DestinationError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.config import target_config
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.load.loader import Loader

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.core.load_plans import InputFile
 from target_spark.load.read_rows import Piece, ReadPlan, read_task
 from target_spark.load.reject_files import Rejects

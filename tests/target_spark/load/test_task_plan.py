@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.formats.columnar_encoding import group_sizes, read_groups
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.storage.files import open_output
 from target_spark.core.load_plans import InputFile, Reject
 from target_spark.load.read_rows import Piece, ReadPlan, line_of, lines_before, read_task

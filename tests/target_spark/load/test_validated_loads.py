@@ -12,7 +12,7 @@ import pytest
 from test_loader import Bench
 
 from shared.errors import RecordError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.settings.batch.types import FailurePolicy
 from target_spark.core.load_plans import InputFile
 from target_spark.load.rejects import read_rejects

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import DestinationError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.json.json_lines import LineReader
 from target_spark.core.events import LineRejected, RecordsSeen
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import DestinationError, SettingsError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from target_spark.destinations.folders.folder_names import WORK_PREFIX
 from target_spark.runtime.staging import Staging
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, VariantType
 
 from shared.errors import MessageError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, RecordMetadata, record_schema
 from target_spark.core.load_plans import InputFile, TableName, TableRequest
 from target_spark.load.read_rows import Piece, ReadPlan, read_task

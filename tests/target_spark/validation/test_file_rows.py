@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 from test_keyword_cases import Collected
 from validation_cases import CASES, COMMON, DEFINITIONS, OBJECT
 
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.json.json_lines import LineReader
 from shared.types.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.types.schema_nodes import JsonText, schema_columns

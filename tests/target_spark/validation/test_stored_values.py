@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from shared.json.json_lines import LineReader
+from shared.json.typed_rows import RowReader, RowsRead
 from target_spark.validation.row_checks import RowChecker
-from target_spark.validation.typed_rows import RowReader, RowsRead
 
 TEXT = {"type": "string"}
 ROUND: list[tuple[dict[str, Any], str]] = [

@@ -10,6 +10,7 @@ import pytest
 from batch_documents import STRATEGY_KEYS
 
 from shared.batch_config import DOTTED_KEYS, settings_properties, settings_rule, validate
+from shared.errors import InvalidSettingsError
 from shared.settings.batch.types import (
     BATCH,
     BATCH_CONFIG,
@@ -19,7 +20,7 @@ from shared.settings.batch.types import (
     FailurePolicy,
     MegaBatch,
 )
-from shared.settings.checking import InvalidSettingsError, complete_settings
+from shared.settings.checking import complete_settings
 from shared.settings.docs import BATCH_TABLES as TABLES
 from shared.settings.docs import ROOT, filled, main
 from shared.settings.loading import load_settings

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.errors import SettingsError
-from shared.settings.checking import InvalidSettingsError
+from shared.errors import InvalidSettingsError, SettingsError
 from tap_spark.config import tap_config
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.driver_properties import DANGEROUS, is_dangerous, property_problems
-from tap_spark.sources.jdbc.jdbc_urls import reader_options, secrets_of
+from tap_spark.driver_properties import DANGEROUS, is_dangerous, property_problems, secrets_of
+from tap_spark.sources.jdbc.jdbc_urls import reader_options
 
 PG = "jdbc:postgresql://h/db"
 

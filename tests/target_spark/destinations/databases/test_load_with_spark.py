@@ -11,7 +11,7 @@ from database_loads import PASSWORD, PG, tables_of
 from pyspark.sql import SparkSession
 
 from shared.errors import DestinationError
-from shared.formats.encodings import Encoding
+from shared.formats.file_formats import Encoding
 from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
 from target_spark.config import target_config

@@ -10,8 +10,8 @@ import pytest
 from mariadb_server import PASSWORD, MariaDbServer, server_program
 
 from shared.errors import SettingsError
-from target_spark.destinations.databases.database_declaration import JdbcSettings
 from target_spark.destinations.databases.database_url import address_of
+from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.databases.mysql.mysql_database import MySql
 
 pytestmark = pytest.mark.server

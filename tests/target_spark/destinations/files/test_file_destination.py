@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from shared.errors import DestinationError, SettingsError
-from shared.formats.encodings import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush, TableWrite
 from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED

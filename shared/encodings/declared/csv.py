@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.formats.encoding_format import PACKINGS, EncodingFormat
+from shared.encodings.encoding_format import PACKINGS, EncodingFormat
 
 ENCODING = EncodingFormat(
     name="csv",

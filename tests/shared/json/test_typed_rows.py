@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shared.json.json_lines import LineReader
 from shared.json.row_values import row_text
-from target_spark.validation.typed_rows import RowReader
+from shared.json.typed_rows import RowReader
 
 UTC = timezone.utc
 INTEGER = {"type": ["integer", "null"]}

@@ -1,6 +1,6 @@
 """Encodings: Arrow tables to files and back, one small class per format.
 
-What there is of them is declared (`shared.formats.declared`, and entry points of other packages).
+What there is of them is declared (`shared.encodings.declared`, and entry points of other packages).
 
 Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
 are read as blocks of whole lines, which `shared.json.json_lines` parses; the others as Arrow
@@ -10,6 +10,7 @@ the size of the file. Compression is detected by content, never by a label.
 
 from __future__ import annotations
 
+from shared.encodings.encoding_registry import FORMATS, batch_formats
 from shared.formats.encoding_base import (
     BLOCK_BYTES,
     ROW_GROUP_BYTES,
@@ -19,7 +20,6 @@ from shared.formats.encoding_base import (
     grouped,
     looks_like,
 )
-from shared.formats.encoding_registry import FORMATS, batch_formats
 from shared.formats.line_encodings import (
     bare_lines,
     check_lines,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.formats.encoding_format import EncodingFormat
+from shared.encodings.encoding_format import EncodingFormat
 
 ENCODING = EncodingFormat(
     name="parquet",

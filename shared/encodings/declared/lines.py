@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shared.formats.encoding_format import PACKINGS, EncodingFormat
+from shared.encodings.encoding_format import PACKINGS, EncodingFormat
 
 JSONL = EncodingFormat(
     name="jsonl",

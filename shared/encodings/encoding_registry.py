@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from shared import extensions
-from shared.formats.encoding_format import EncodingFormat
+from shared.encodings.encoding_format import EncodingFormat
 
 PLACES = (
     *("lines:SINGER", "lines:JSONL", "lines:JSON"),
     *("parquet:ENCODING", "orc:ENCODING", "csv:ENCODING", "avro:ENCODING"),
 )
 BUILT_IN = extensions.built_in(
-    EncodingFormat, (f"shared.formats.declared.{place}" for place in PLACES)
+    EncodingFormat, (f"shared.encodings.declared.{place}" for place in PLACES)
 )
 """The encodings of this package; a further one is a module of `declared` and a place above."""
 
