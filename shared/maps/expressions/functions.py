@@ -27,7 +27,7 @@ from shared.maps.expressions.building import (
 )
 from shared.maps.expressions.fakes import FakeSettings, result_kind
 from shared.maps.expressions.kinds import ANY, FLOAT, INT, STR, Kind
-from shared.maps.expressions.personal import PERSONAL
+from shared.maps.expressions.personal_columns import PERSONAL
 from shared.maps.expressions.sandbox import md5, sha256
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.truth import chosen, truth
