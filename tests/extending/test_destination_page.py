@@ -11,7 +11,7 @@ from installed_packages import EXAMPLE, ROOT
 from target_spark.destinations.destination import Destination
 from target_spark.destinations.destination_declaration import Declaration
 
-PAGE = (ROOT / "docs" / "extending-destinations-draft.md").read_text()
+PAGE = (ROOT / "docs" / "extending-destinations.md").read_text()
 BLOCKS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -17,7 +17,7 @@ from shared.storage.files import StorageOptions, join, remote
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 
 ROOT = Path(__file__).parents[2]
-LAKES = ROOT / "tests" / "lakes_out"
+HELPERS = ROOT / "tests" / "helpers"
 STREAMS = {"delta": ("kept", "merged"), "iceberg": ("kept", "merged", "fresh")}
 """S3A is slow: what an overwrite does there, one format shows."""
 
@@ -48,7 +48,6 @@ def iceberg_rows(table: str, server: Any) -> list[dict[str, Any]]:
 # The other server does not check credentials.
 @pytest.mark.parametrize("server", ["versitygw"], indirect=True)
 def test_loads_of_every_method(server: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.syspath_prepend(str(LAKES))
     import lake_story
 
     events = tmp_path / "events"
@@ -81,7 +80,7 @@ def test_loads_of_every_method(server: Any, tmp_path: Path, monkeypatch: Any) ->
     done = subprocess.run(
         [
             sys.executable,
-            str(LAKES / "lake_story.py"),
+            str(HELPERS / "lake_story.py"),
             str(tmp_path / "settings.json"),
             str(tmp_path),
         ],

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("target_fakes.py")
 ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = ROOT / "tests" / "helpers" / "target_fakes.py"
 SCHEMA = '{"type":"SCHEMA","stream":"s","schema":{},"key_properties":[]}\n'
 
 

@@ -119,7 +119,7 @@ def test_a_killed_run_resumes_after_its_last_complete_slice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = functools.partial(lake_log.group_commits, max_commits=2)
-    monkeypatch.setattr(f"tap_spark.sources.{world.kind}.group_commits", few)
+    monkeypatch.setattr(f"tap_spark.sources.lakes.{world.kind}_source.group_commits", few)
     stream, copy = (
         world.create("id BIGINT, a INT").sql("INSERT INTO {t} VALUES (0, 0)").stream(),
         Copy(),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import shared
 from shared.errors import DestinationError
 from target_spark.destinations.folders import exchange as exchange_module
 from target_spark.destinations.folders import local_folder
@@ -316,10 +317,10 @@ import sys
 from pathlib import Path
 from target_spark.destinations.folders.table_folder import FolderChange
 from target_spark.destinations.folders.local_folder import LocalFolder
-from target_spark.destinations import local_folder
+from target_spark.destinations.folders import local_folder
 local_folder.GRACE_SECONDS = 0.0
 if sys.argv[2] == "two steps":
-    from target_spark.destinations import exchange
+    from target_spark.destinations.folders import exchange
     exchange._renameat2 = lambda: None
 folder = LocalFolder(sys.argv[1], sys.argv[3]).open()
 flush = len(folder.files()) // 3
@@ -340,7 +341,7 @@ while True:
 @pytest.mark.parametrize("way", ["one step", "two steps"])
 def test_killed_at_random_points(tmp_path: Path, way: str, seed: int) -> None:
     chance = random.Random(seed)
-    root = Path(local_folder.__file__).parents[2]
+    root = Path(shared.__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(root)}
     told = -1
     for attempt in range(3):
