@@ -123,5 +123,5 @@ def test_options_in_any_case() -> None:
     "name", ["url", "dbtable", "query", "prepareQuery", "password", "batchsize"]
 )
 def test_options_that_are_not_the_streams(name: str) -> None:
-    with pytest.raises(SettingsError, match="is no option"):
+    with pytest.raises(SettingsError, match="is not an option"):
         options(**{name: "x"})

@@ -336,7 +336,7 @@ def test_settings_of_files() -> None:
     assert settings(options={"compression": "uncompressed"}).encoding.compression == "none"
     assert settings(format="csv").encoding == Encoding("csv", "none")
     for wrong, match in (
-        ({"options": {"compression": "rar"}}, "'rar' is not one of snappy, zstd"),
+        ({"options": {"compression": "rar"}}, "'rar' is not one of none, snappy"),
         ({"options": {"delimiter": ";"}}, "options.delimiter"),
         ({"path": ""}, "setting 'path'"),
     ):

@@ -251,7 +251,7 @@ def test_a_folder_of_other_files_becomes_no_table(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("")
     check_empty(str(tmp_path))
     (tmp_path / "rows.parquet").write_text("")
-    with pytest.raises(DestinationError, match=r"no Iceberg table.*rows\.parquet"):
+    with pytest.raises(DestinationError, match=r"not an Iceberg table.*rows\.parquet"):
         check_empty(str(tmp_path))
     (tmp_path / "metadata").mkdir()
     check_empty(str(tmp_path))
