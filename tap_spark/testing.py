@@ -296,7 +296,9 @@ def _run(
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     output = LineOutput(MessageOutput(fd))
     try:
-        (plan,) = plan_streams(config, catalog or _catalog(spark, config), state, 1)
+        plans = plan_streams(config, catalog or _catalog(spark, config), state, 1)
+        # Discovery also lists the tables of a connection.
+        (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
             run = Run(_Started(spark), output, spool)  # type: ignore[arg-type]
