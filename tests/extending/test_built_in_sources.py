@@ -251,9 +251,7 @@ class TestIceberg(LakeSuite):
     form = BUILT_IN["iceberg"]
 
     def table(self, folder: Path) -> tuple[str, str, dict[str, Any]]:
-        from conftest import ICEBERG_CATALOG
-
-        name = f"{ICEBERG_CATALOG}.suite.rows"
+        name = "ice.suite.rows"
         return name, "", {"table": name}
 
 
