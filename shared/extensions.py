@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Generic, Protocol, TypeVar
@@ -14,14 +14,15 @@ from shared.errors import InvalidSettingsError
 _logger = logging.getLogger(__name__)
 
 SOURCES = "singer_spark.sources"
+DESTINATIONS = "singer_spark.destinations"
 ENCODINGS = "singer_spark.encodings"
 OURS = "singer-spark"
 SWITCH = "SINGER_SPARK_EXTENSIONS"
 """Environment variable that leaves installed packages out if it is `off`."""
 
 
-class Declaration(Protocol):
-    """What an entry point leads to."""
+class Named(Protocol):
+    """A declaration: what an entry point leads to."""
 
     @property
     def name(self) -> str:
@@ -29,7 +30,7 @@ class Declaration(Protocol):
         ...
 
 
-Item = TypeVar("Item", bound=Declaration)
+Item = TypeVar("Item", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,18 @@ class Declared(Generic[Item]):
     Attributes:
         items: Declarations by name, those of this package first.
         packages: For each name of another package, the package with its version.
-        problems: Entry points that cannot be used, one line each.
+        unusable: Name of an entry point → why it cannot be used, one line per package. The name may
+            be in `items`, too: of another package.
     """
 
     items: Mapping[str, Item]
     packages: Mapping[str, str]
-    problems: tuple[str, ...]
+    unusable: Mapping[str, tuple[str, ...]]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return a line for each entry point that cannot be used."""
+        return tuple(line for lines in self.unusable.values() for line in lines)
 
     def check(self) -> None:
         """Refuse to go on while an entry point cannot be used.
@@ -86,27 +93,39 @@ def built_in(kind: type[Item], places: Iterable[str]) -> dict[str, Item]:
     return found
 
 
-def declared(group: str, kind: type[Item], ours: Mapping[str, Item]) -> Declared[Item]:
-    """Add the declarations of installed packages to those of this package.
+def declared(
+    group: str,
+    kind: type[Item],
+    ours: Mapping[str, Item],
+    clash: Callable[[Item, Mapping[str, Item]], str | None] | None = None,
+) -> Declared[Item]:
+    """Add the declarations of installed packages to those of this package; never fail.
 
     Args:
         group: Name of the group of entry points.
         kind: The class of the declarations.
         ours: Those of this package, by name.
+        clash: Says why a declaration cannot be used beside the known ones; None if it can.
     """
     items, packages = dict(ours), dict[str, str]()
-    problems: list[str] = []
+    unusable: dict[str, tuple[str, ...]] = {}
     for point, package in _entry_points(group):
-        place = f"package '{package}', entry point '{point.name}' of {group}"
         try:
+            if point.name in items:
+                owner = packages.get(point.name, OURS)
+                raise _RefusedError(f"the package '{owner}' has that name already")
             item = _loaded(point, kind)
-            _check_name(item, point.name, items, packages)
+            reason = clash(item, items) if clash is not None else None
+            if reason is not None:
+                raise _RefusedError(reason)
         except _RefusedError as error:
-            problems.append(f"{place}: {error}; correct or uninstall the package")
+            place = f"package '{package}', entry point '{point.name}' of {group}"
+            line = f"{place}: {error}; correct or uninstall the package"
+            unusable[point.name] = (*unusable.get(point.name, ()), line)
             continue
         items[item.name] = item
         packages[item.name] = package
-    return Declared(items, packages, tuple(problems))
+    return Declared(items, packages, unusable)
 
 
 class _RefusedError(Exception):
@@ -118,20 +137,13 @@ def _loaded(point: metadata.EntryPoint, kind: type[Item]) -> Item:
         item = point.load()
     except (Exception, SystemExit) as error:
         _logger.debug("cannot import %s", point.value, exc_info=True)
-        text = f"{type(error).__name__}: {error}"
+        text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise _RefusedError(f"cannot import '{point.value}': {text}") from error
     if not isinstance(item, kind):
         raise _RefusedError(f"'{point.value}' is a {type(item).__name__}, not a {kind.__name__}")
+    if item.name != point.name:
+        raise _RefusedError(f"it declares the name '{item.name}', not '{point.name}'")
     return item
-
-
-def _check_name(
-    item: Declaration, name: str, items: Mapping[str, object], packages: Mapping[str, str]
-) -> None:
-    if item.name != name:
-        raise _RefusedError(f"it declares the name '{item.name}', not '{name}'")
-    if name in items:
-        raise _RefusedError(f"the package '{packages.get(name, OURS)}' has that name already")
 
 
 def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:

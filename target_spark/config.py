@@ -293,7 +293,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
         values.pop(name, None)
     declared = REGISTRY.get(values["format"])
     blocks = {name: values.pop(name, None) for name in REGISTRY.blocks}
-    block = declared.typed(blocks[declared.format]) if declared.block is not None else None
+    block = declared.typed(blocks[declared.name]) if declared.block is not None else None
     staging = values["staging"]
     for name in ("batch_size_rows", "batch_size_bytes"):
         if name in values:
@@ -379,7 +379,7 @@ def program(registry: Registry) -> Program:
     )
 
 
-REGISTRY = read_registry(taken=settings_schema(Registry())["properties"])
+REGISTRY = read_registry(settings_schema(Registry())["properties"])
 """The destinations that are installed."""
 PROGRAM = program(REGISTRY)
 SETTINGS_SCHEMA = PROGRAM.schema

@@ -231,8 +231,8 @@ def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[
         return
     given = [key for key in ("path", "catalog", *registry.blocks) if key in settings]
     for key in given:
-        if key not in declared.places and key != declared.format:
-            yield Problem((key,), f"is not supported by the format {declared.format!r}")
+        if key not in declared.places and key != declared.name:
+            yield Problem((key,), f"is not supported by the format {declared.name!r}")
     found = [key for key in declared.places if key in settings]
     if not found:
         yield Problem((), f"{' or '.join(map(repr, declared.places))} is a required property")
@@ -256,7 +256,7 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
         if not isinstance(block, Mapping):
             continue
         method = block.get("load_method")
-        if method in able and declared.format not in able[method]:
+        if method in able and declared.name not in able[method]:
             text = f"needs the format {_listed(able[method])}: {_WHY[method]}"
             yield Problem((*path, "load_method"), text.format(declared.title))
         for key in refused:

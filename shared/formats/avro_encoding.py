@@ -52,7 +52,7 @@ class AvroFormat:
         check_mark(url, b"Obj\x01", "avro", options, packed=True)
         with open_input(url, options) as source:
             try:
-                records = _bounded(_fastavro()).reader(_Source(source))
+                records = _bounded(_fastavro()).reader(_BoundedFile(source))
                 kind, turn = _from_avro(records.writer_schema)
                 schema = pa.schema(list(kind))
                 while rows := list(islice(records, TABLE_ROWS)):
@@ -91,7 +91,7 @@ def _fastavro() -> Any:
     return importlib.import_module("fastavro")
 
 
-class _Source:
+class _BoundedFile:
     """A file that gives no more at once than a block may hold, whatever length the file tells."""
 
     def __init__(self, file: pa.NativeFile) -> None:

@@ -50,7 +50,7 @@ class StreamOutput:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _SourceStream:
     """A source stream."""
 
     settings: TransformSettings
@@ -90,7 +90,7 @@ def outputs(
     Raises:
         InvalidSettingsError: The maps do not fit the stream; lists every problem.
     """
-    source = _Source(settings, stream, schema, struct, tuple(key_properties), spark)
+    source = _SourceStream(settings, stream, schema, struct, tuple(key_properties), spark)
     matching = [rule for rule in settings.maps.rules if rule.matches(stream)]
     adding = [rule for rule in matching if rule.source is None]
     primaries = [rule for rule in adding if not rule.only_adds]
@@ -142,7 +142,7 @@ class _Output:
     """Plans one output."""
 
     def __init__(
-        self, source: _Source, rule: MapRule, adding: Sequence[MapRule], problems: list[str]
+        self, source: _SourceStream, rule: MapRule, adding: Sequence[MapRule], problems: list[str]
     ) -> None:
         self.source = source
         self.rule = rule
@@ -392,7 +392,7 @@ def _transform(
     return Transform(cells, tuple(made), condition, tuple(notes))
 
 
-def _is_identity(leaves: Sequence[Leaf], source: _Source) -> bool:
+def _is_identity(leaves: Sequence[Leaf], source: _SourceStream) -> bool:
     """Return whether flattening has changed nothing."""
     plain = all(leaf.cell.path == (leaf.cell.name,) for leaf in leaves if leaf.cell.path)
     same = [leaf.node for leaf in leaves] == list(source.root.get("properties", {}).values())

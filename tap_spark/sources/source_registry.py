@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shared import extensions
 from tap_spark.sources.declared import python
 from tap_spark.sources.source_declaration import SourceFormat
@@ -17,28 +19,8 @@ BUILT_IN = extensions.built_in(
 """The formats of this package; to add one, add a module to `declared` and its name above."""
 
 
-def _agreeing(found: extensions.Declared[SourceFormat]) -> extensions.Declared[SourceFormat]:
-    """Drop formats whose settings or aliases conflict with another format."""
-    items: dict[str, SourceFormat] = {}
-    problems = list(found.problems)
-    for form in found.items.values():
-        clash = _clash(form, items, found)
-        if clash is None:
-            items[form.name] = form
-        else:
-            package = found.packages.get(form.name, extensions.OURS)
-            problems.append(
-                f"package '{package}', source format '{form.name}': {clash}; correct or "
-                "uninstall the package"
-            )
-    return extensions.Declared(items, found.packages, tuple(problems))
-
-
-def _clash(
-    form: SourceFormat,
-    known: dict[str, SourceFormat],
-    found: extensions.Declared[SourceFormat],
-) -> str | None:
+def _clash(form: SourceFormat, known: Mapping[str, SourceFormat]) -> str | None:
+    """Say why a format's settings or names conflict with another format; None if not."""
     if is_python_source(form.name):
         return "it looks like package.module.Class"
     for other in known.values():
@@ -46,14 +28,13 @@ def _clash(
             if form.settings[name] != other.settings[name]:
                 return f"its setting '{name}' differs from that of the format '{other.name}'"
     taken = {name for other in known.values() for name in (other.name, *other.aliases)}
-    names = {*found.items} - {form.name}
     for alias in form.aliases:
-        if alias in taken | names:
+        if alias in taken:
             return f"its alias '{alias}' is the name of another format"
     return f"the name '{form.name}' is an alias of another format" if form.name in taken else None
 
 
-_DECLARED = _agreeing(extensions.declared(extensions.SOURCES, SourceFormat, BUILT_IN))
+_DECLARED = extensions.declared(extensions.SOURCES, SourceFormat, BUILT_IN, _clash)
 
 SOURCES = _DECLARED.items
 """Every format by its name."""
@@ -75,7 +56,7 @@ def source_format(name: object) -> SourceFormat | None:
 
 def added_formats() -> dict[str, str]:
     """Return the formats of installed packages, each with its package."""
-    return {name: _DECLARED.packages[name] for name in SOURCES if name in _DECLARED.packages}
+    return dict(_DECLARED.packages)
 
 
 def check_sources() -> None:

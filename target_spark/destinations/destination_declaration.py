@@ -6,7 +6,8 @@ documentation derive from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ TABLE_SETTINGS = (
     "denormalized",
 )
 """Settings of tables that only some destinations use, in the order of the documentation."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Declaration:
     """One destination.
 
     Attributes:
-        format: Value of the setting `format`; a lower-case word.
+        name: Value of the setting `format`; a lower-case word. The entry point has the same name.
         title: What it loads into, for messages and tables.
         open: Makes the destination; imports its code. Called once in a run.
         places: Settings of which exactly one must be given: `path`, `catalog`, or the format's name
@@ -69,9 +72,12 @@ class Declaration:
         ignores: Which of them are accepted without an effect; the rest are rejected.
         needs: What the Spark session needs: packages, and settings that go with them.
         notes: Name in `supports` → what limits it, for the documentation.
+
+    Raises:
+        ValueError: It contradicts itself.
     """
 
-    format: str
+    name: str
     title: str
     open: Callable[[TargetConfig, Tools], Destination]
     places: tuple[str, ...] = ("path",)
@@ -82,3 +88,18 @@ class Declaration:
     ignores: frozenset[str] = frozenset()
     needs: tuple[Need, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise ValueError(f"destination '{self.name}': {problem}")
+
+
+def _problems(found: Declaration) -> Iterator[str]:
+    if not _NAME.fullmatch(found.name):
+        yield "'name' must be a lower-case word"
+    unknown = (found.uses | found.ignores) - set(TABLE_SETTINGS)
+    if unknown:
+        yield f"'{min(unknown)}' is not one of the table settings"
+    own = {found.name} if found.block is not None else set()
+    if not found.places or not set(found.places) <= {"path", "catalog"} | own:
+        yield "'places' must be 'path', 'catalog' or the name of its block"

@@ -58,7 +58,7 @@ class SlowPatternError(Exception):
         self.text = text
 
 
-class _Unknown(Exception):  # noqa: N818 - an answer, not an error
+class _Unbounded(Exception):  # noqa: N818 - an answer, not an error
     """The steps of a search cannot be bounded."""
 
 
@@ -96,7 +96,7 @@ def _bound(pattern: str) -> tuple[int, int] | None:
         factor, power = _sequence(tree)
     except re.error:
         return 1, 0
-    except (_Unknown, RecursionError, OverflowError):
+    except (_Unbounded, RecursionError, OverflowError):
         return None
     is_anchored = (
         bool(tree)
@@ -142,16 +142,16 @@ def _repeat(low: int, high: Any, items: Any) -> tuple[int, int]:
     factor, power = _sequence(items)
     if str(high) == "MAXREPEAT":
         if factor > 1 or power:
-            raise _Unknown
+            raise _Unbounded
         return 1, 1
     if high > 1 and power:
-        raise _Unknown
+        raise _Unbounded
     return _limited((high - low + 1) * factor ** min(high, _MOST_FACTOR)), power
 
 
 def _limited(factor: int) -> int:
     if factor > _MOST_FACTOR:
-        raise _Unknown
+        raise _Unbounded
     return factor
 
 

@@ -118,4 +118,4 @@ class TestPostgreSql(Suite):
 
 def test_every_destination_of_ours_is_here() -> None:
     suites = (TestParquet, TestOrc, TestJson, TestCsv, TestDelta, TestIceberg, TestPostgreSql)
-    assert {suite.format for suite in suites} == {declared.format for declared in BUILT_IN}
+    assert {suite.format for suite in suites} == {declared.name for declared in BUILT_IN}

@@ -6,7 +6,8 @@ import json
 import re
 from dataclasses import fields
 
-from installed_packages import EXAMPLE, ROOT
+from extension_packages import DESTINATION_EXAMPLE as EXAMPLE
+from extension_packages import ROOT
 
 from target_spark.destinations.destination import Destination
 from target_spark.destinations.destination_declaration import Declaration
@@ -33,3 +34,8 @@ def test_it_names_every_method_and_every_attribute() -> None:
     first_cells = re.findall(r"^\| ([^|]+) \|", PAGE, re.MULTILINE)
     named = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
     assert {field.name for field in fields(Declaration)} <= named
+
+
+def test_the_example_is_short() -> None:
+    lines = (EXAMPLE / "sqlite_destination.py").read_text().splitlines()
+    assert len(lines) < 50

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from installed_packages import ROOT, install, install_example
+from extension_packages import install, install_examples, run_python
 
+from shared.extensions import DESTINATIONS, SWITCH
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 from target_spark.destinations.destination_registry import (
     BUILT_IN,
-    GROUP,
     LABELS,
     Registry,
     capability_table,
@@ -30,14 +28,7 @@ THING = Declaration("thing", "things", print, ("thing",), block={"type": "object
 
 def target(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The program in a Python that has the packages of a folder."""
-    path = os.pathsep.join([str(ROOT), str(site)])
-    return subprocess.run(
-        [sys.executable, "-m", "target_spark.cli", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-        timeout=120,
-    )
+    return run_python(site, "-m", "target_spark.cli", *arguments)
 
 
 def refusal(site: Path, settings: dict[str, object]) -> str:
@@ -49,15 +40,15 @@ def refusal(site: Path, settings: dict[str, object]) -> str:
     return done.stderr
 
 
-def points(format: str, value: str) -> str:
-    return f"[{GROUP}]\n{format} = {value}\n"
+def points(format: str, value: str) -> dict[str, dict[str, str]]:
+    return {DESTINATIONS: {format: value}}
 
 
 def test_a_destination_of_another_package_is_part_of_the_settings(tmp_path: Path) -> None:
-    install_example(tmp_path)
+    install_examples(tmp_path)
     about = json.loads(target(tmp_path, "--about", "--format", "json").stdout)
     properties = about["settings"]["properties"]
-    assert properties["format"]["enum"] == [*(d.format for d in BUILT_IN), "sqlite"]
+    assert properties["format"]["enum"] == [*(d.name for d in BUILT_IN), "sqlite"]
     assert properties["sqlite"]["properties"]["file"]["description"]
     text = target(tmp_path, "--about").stdout
     assert "SQLite file that holds the tables" in text
@@ -68,7 +59,7 @@ def test_a_destination_of_another_package_is_part_of_the_settings(tmp_path: Path
 
 
 def test_its_settings_are_checked_like_all_others(tmp_path: Path) -> None:
-    install_example(tmp_path)
+    install_examples(tmp_path)
     text = refusal(tmp_path, {"format": "sqlite"})
     assert "'sqlite' is a required property" in text
     text = refusal(tmp_path, {"format": "sqlite", "sqlite": {}, "path": "out"})
@@ -90,8 +81,9 @@ def test_its_settings_are_checked_like_all_others(tmp_path: Path) -> None:
 def test_a_destination_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     install(tmp_path, "their-thing", points("thing", "thing:THING"), thing="1 / 0")
     text = refusal(tmp_path, {"format": "thing"})
-    assert "config['format']: the destination 'thing' of the package 'their-thing'" in text
-    assert "division by zero" in text
+    place = "package 'their-thing 0.1.0', entry point 'thing' of singer_spark.destinations"
+    reason = "cannot import 'thing:THING': ZeroDivisionError: division by zero"
+    assert f"config['format']: {place}: {reason}; correct or uninstall the package" in text
     assert "Traceback" not in text
     path = tmp_path / "config.json"
     path.write_text('{"path": "out"}')
@@ -103,21 +95,29 @@ def test_two_packages_with_one_format_are_both_named(tmp_path: Path) -> None:
     install(tmp_path, "one", points("thing", "thing:THING"), thing=GOOD)
     install(tmp_path, "two", points("thing", "thing:THING"))
     text = refusal(tmp_path, {"format": "thing", "thing": {}})
-    assert "'thing' is declared by the packages 'one' and 'two': uninstall one of them" in text
+    place = "package 'two 0.1.0', entry point 'thing' of singer_spark.destinations"
+    assert f"config['format']: {place}: the package 'one 0.1.0' has that name already" in text
 
 
 def test_a_format_of_ours_is_not_replaced(tmp_path: Path) -> None:
     install(tmp_path, "other", points("parquet", "thing:THING"), thing=GOOD)
     text = refusal(tmp_path, {"path": "out"})
-    assert "'parquet' is declared by the packages 'singer-spark' and 'other'" in text
+    place = "package 'other 0.1.0', entry point 'parquet' of singer_spark.destinations"
+    assert f"config['format']: {place}: the package 'singer-spark' has that name already" in text
 
 
 @pytest.mark.parametrize(
     ("format", "code", "reason"),
     [
-        ("thing", "THING = print", "'thing_module:THING' is not a Declaration"),
+        (
+            "thing",
+            "THING = 5",
+            "'thing_module:THING' is a int, not a Declaration",
+        ),
         ("thing", "", "has no attribute 'THING'"),
-        ("other", GOOD, "must have the name of its format, 'thing'"),
+        ("thing", "raise SystemExit(5)", "cannot import 'thing_module:THING': SystemExit: 5"),
+        ("THING", GOOD.replace('"thing"', '"THING"'), "'name' must be a lower-case word"),
+        ("other", GOOD, "it declares the name 'thing', not 'other'"),
         ("staging", GOOD.replace('"thing"', '"staging"'), "a setting has its name"),
         ("thing", GOOD.replace('("thing",)', '("home",)'), "'places' must be"),
         ("thing", GOOD.replace("block=", 'uses=frozenset({"x"}), block='), "'x' is not one of"),
@@ -130,8 +130,14 @@ def test_what_is_declared_wrongly_is_said(
     assert reason in refusal(tmp_path, {"format": format, "path": "out"})
 
 
-def test_without_other_packages_there_are_ours() -> None:
-    found = read_registry(points=[])
+def test_without_other_packages_there_are_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "their-thing", points("thing", "thing:THING"), thing="1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert list(read_registry().broken) == ["thing"]
+    monkeypatch.setenv(SWITCH, "off")
+    found = read_registry()
     assert found.formats == ("parquet", "json", "csv", "orc", "delta", "iceberg", "jdbc")
     assert found.broken == {}
     assert found.blocks == ("jdbc",)

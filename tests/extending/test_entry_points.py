@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from extension_packages import EXAMPLES, install, install_examples
+from extension_packages import EXAMPLES, ROOT, install, install_examples, run_python
 
 from shared import extensions
 from shared.encodings.encoding_format import EncodingFormat
@@ -28,26 +27,14 @@ def found(
     folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, text: str, name: str = "mine"
 ) -> Declared[SourceFormat]:
     """What a package with one entry point adds."""
-    (folder / f"{module}.py").write_text(text)
-    install(folder, f"package-{module}", {extensions.SOURCES: {name: f"{module}:SOURCE"}})
+    points = {extensions.SOURCES: {name: f"{module}:SOURCE"}}
+    install(folder, f"package-{module}", points, **{module: text})
     monkeypatch.syspath_prepend(str(folder))
     return declared(extensions.SOURCES, SourceFormat, BUILT_IN)
 
 
 def run(folder: Path, program: str, *args: str) -> subprocess.CompletedProcess[str]:
-    return python(folder, "-m", f"{program}.cli", *args)
-
-
-def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the packages in a folder."""
-    paths = [str(folder), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [sys.executable, *args],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        cwd=folder,
-    )
+    return run_python(folder, "-m", f"{program}.cli", *args)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*_*.py")), ids=lambda path: path.name)
@@ -78,7 +65,7 @@ def test_the_schema_of_the_batch_settings_has_an_encoding(tmp_path: Path) -> Non
     script = (
         "import json, shared.settings.batch.schema as b; print(json.dumps(b.json_schema('tap')))"
     )
-    done = python(tmp_path, "-c", script)
+    done = run_python(tmp_path, "-c", script)
     encoding = json.loads(done.stdout)["properties"]["batch_config"]["properties"]["encoding"]
     assert encoding["properties"]["format"]["enum"] == ["jsonl", "parquet", "csv", "avro", "arrow"]
     rule = encoding["allOf"][-1]
@@ -106,21 +93,13 @@ def test_settings_of_an_installed_source_are_checked(tmp_path: Path) -> None:
     assert "['last_day']: is required for the format 'calendar'" in wrong.stderr
 
 
-def test_pages_are_generated_without_what_is_installed(tmp_path: Path) -> None:
+def test_pages_are_generated_without_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_examples(tmp_path)
-    for page in ("settings_docs", "batch_docs"):
-        done = subprocess.run(
-            [sys.executable, "-m", f"shared.{page}", "--check"],
-            capture_output=True,
-            text=True,
-            env={
-                **os.environ,
-                extensions.SWITCH: "off",
-                "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))),
-            },
-            cwd=EXAMPLES.parents[1],
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.setenv(extensions.SWITCH, "off")
+    done = run_python(tmp_path, "-m", "shared.settings.docs", "--check", cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_source_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +116,8 @@ def test_a_source_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("import nothing_of_this_name", "ModuleNotFoundError: No module named"),
         ("x = 1", "AttributeError: module 'bad' has no attribute 'SOURCE'"),
         ("raise SystemExit(5)", "cannot import 'bad:SOURCE': SystemExit: 5"),
+        ("raise ValueError('one\\n  two')", "cannot import 'bad:SOURCE': ValueError: one two;"),
+        ("raise ValueError", "cannot import 'bad:SOURCE': ValueError; correct"),
         ("SOURCE = 'text'", "'bad:SOURCE' is a str, not a SourceFormat"),
         (SOURCE.format(name="other", module="bad", more=""), "declares the name 'other', not"),
         (
@@ -252,12 +233,31 @@ def test_an_alias_stands_for_its_format(tmp_path: Path) -> None:
         "stream = {'name': 's', 'format': 'ours', 'path': 'x'}\n"
         "print(tap_config({'streams': [stream]}).streams[0].format)"
     )
-    assert python(tmp_path, "-c", script).stdout == "mine\n"
+    assert run_python(tmp_path, "-c", script).stdout == "mine\n"
 
 
+@pytest.mark.parametrize(
+    ("program", "added"), [("tap_spark", "calendar"), ("target_spark", "sqlite")]
+)
 def test_installed_packages_can_be_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, added: str
 ) -> None:
     install_examples(tmp_path)
+    assert added in run(tmp_path, program, "--about").stdout
     monkeypatch.setenv(extensions.SWITCH, "off")
-    assert "calendar" not in run(tmp_path, "tap_spark", "--about").stdout
+    done = run(tmp_path, program, "--about")
+    assert done.returncode == 0, done.stderr
+    assert added not in done.stdout
+    assert "arrow" not in done.stdout
+
+
+def test_a_name_that_is_an_alias_of_another_package(tmp_path: Path) -> None:
+    for module, name, more in (("first", "mine", "aliases=('yours',)"), ("second", "yours", "")):
+        text = SOURCE.format(name=name, module=module, more=more)
+        install(
+            tmp_path, module, {extensions.SOURCES: {name: f"{module}:SOURCE"}}, **{module: text}
+        )
+    done = run(tmp_path, "tap_spark", "--about")
+    assert done.returncode == SettingsError.exit_code
+    assert "package 'second 0.1.0', entry point 'yours' of singer_spark.sources" in done.stderr
+    assert "the name 'yours' is an alias of another format" in done.stderr

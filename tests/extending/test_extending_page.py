@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import pytest
-from extension_packages import EXAMPLES
+from extension_packages import EXAMPLES, ROOT
 
 from shared.encodings.encoding_format import EncodingFormat
 from shared.extensions import ENCODINGS, SOURCES, SWITCH
 from tap_spark.sources.source_declaration import SHARED, SourceFormat
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 
 

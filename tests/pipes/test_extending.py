@@ -1,19 +1,19 @@
-"""The examples of docs/extending.md, installed as packages, through the real programs."""
+"""The examples of docs/extending*.md, installed as packages, through the real programs."""
 
 from __future__ import annotations
 
 import json
-import os
+import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from extension_packages import install_examples
+from extension_packages import DESTINATION_EXAMPLE, install_examples, python_path
 from pipe_programs import Programs
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "extending"))
 
 pytestmark = pytest.mark.pipe
 STREAM = {"name": "days", "format": "calendar", "first_day": "2025-12-30", "last_day": "2026-01-02"}
@@ -22,11 +22,8 @@ STREAM = {"name": "days", "format": "calendar", "first_day": "2025-12-30", "last
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
     """Programs that find the examples installed."""
-    installed = tmp_path / "site"
-    installed.mkdir()
-    install_examples(installed)
-    paths = (str(installed), os.environ.get("PYTHONPATH", ""))
-    return Programs(tmp_path, environ={"PYTHONPATH": os.pathsep.join(paths)})
+    install_examples(tmp_path / "site")
+    return Programs(tmp_path, environ={"PYTHONPATH": python_path(tmp_path / "site")})
 
 
 def test_a_source_of_another_package(programs: Programs) -> None:
@@ -65,3 +62,34 @@ def test_the_suites_run_outside_of_this_project(programs: Programs) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
     assert "failed" not in done.stdout
+
+
+def test_a_pipe_into_the_destination_of_another_package(programs: Programs) -> None:
+    stream = {"name": "numbers", "format": "rows", "row_count": 500, "column_count": 3}
+    file = programs.folder / "numbers.db"
+    target = {"format": "sqlite", "sqlite": {"file": str(file)}, "batch_size_rows": 100}
+    result = programs.pipe({"streams": [stream]}, target).check()
+    assert result.states
+    with closing(sqlite3.connect(file)) as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(numbers)")]
+        [(rows,)] = database.execute("SELECT count(*) FROM numbers")
+        [(distinct,)] = database.execute(f"SELECT count(DISTINCT {columns[0]}) FROM numbers")
+        [(flushes,)] = database.execute("SELECT count(*) FROM _flushes")
+    assert (rows, distinct) == (500, 500)
+    assert flushes > 1
+    assert "_sdc_batched_at" in columns
+
+
+def test_the_suite_for_destinations_runs_outside_of_this_project(programs: Programs) -> None:
+    # Beside the example, pytest would load the plugins of the other examples.
+    suite = shutil.copy(DESTINATION_EXAMPLE / "test_sqlite_destination.py", programs.folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", suite],
+        cwd=programs.folder,
+        env=programs.env(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed, 5 skipped" in done.stdout

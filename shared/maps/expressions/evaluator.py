@@ -25,7 +25,7 @@ LONGEST_ERROR = 500
 
 
 @dataclass(frozen=True)
-class Program:
+class PortableExpression:
     """An expression as it travels to the executors.
 
     Attributes:
@@ -47,15 +47,17 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
     """Evaluates one expression for record after record.
 
     Args:
-        program: The expression.
+        expression: The expression.
         live: Names of things that are not data; they have a method `attribute(name)`.
     """
 
-    def __init__(self, program: Program, live: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, expression: PortableExpression, live: Mapping[str, Any] | None = None
+    ) -> None:
         self.meter = growth_limits.Meter()
         super().__init__(
             operators=sandbox.operators(self.meter),
-            functions={**sandbox.functions(self.meter), **program.functions},
+            functions={**sandbox.functions(self.meter), **expression.functions},
         )
         # The base class puts its own ones in.
         self.functions.update(sandbox.containers(self.meter))
@@ -63,12 +65,12 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
             del self.nodes[kind]
         self.nodes[ast.Constant] = _constant
         self.attributes = sandbox.attributes()
-        self.program = program
-        self.expr = program.text
-        self.tree: ast.AST = ast.parse(program.text.strip(), mode="eval").body
+        self.expression = expression
+        self.expr = expression.text
+        self.tree: ast.AST = ast.parse(expression.text.strip(), mode="eval").body
         self.names: dict[str, Any] = {}
         self.live = dict(live or {})
-        self.special: dict[str, Any] = {**program.fixed, **self.live}
+        self.special: dict[str, Any] = {**expression.fixed, **self.live}
         # `pop` is all that changes a value: what is the same for all records is then a copy.
         nodes = ast.walk(self.tree)
         self.changes = any(isinstance(node, ast.Attribute) and node.attr == "pop" for node in nodes)
@@ -84,10 +86,10 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         """
         special = self.special
         if self.changes:
-            special = self.special = copy.deepcopy({**self.program.fixed}) | self.live
+            special = self.special = copy.deepcopy({**self.expression.fixed}) | self.live
         special["record"] = special["_"] = self.names = record
-        if self.program.own is not None:
-            special["self"] = record.get(self.program.own)
+        if self.expression.own is not None:
+            special["self"] = record.get(self.expression.own)
         self._max_count = 0
         self.meter.begin(record)
         return self._eval(self.tree)
@@ -194,7 +196,7 @@ class Task:
     """Evaluates an expression for batch after batch; what an Arrow function of Spark calls.
 
     Args:
-        program: The expression.
+        expression: The expression.
         arrivals: How its columns come, in their order.
         form: What its results are.
         fake: How things are invented; None where nothing is. Where there is a seed, one more column
@@ -203,12 +205,12 @@ class Task:
 
     def __init__(
         self,
-        program: Program,
+        expression: PortableExpression,
         arrivals: Sequence[Arrival],
         form: Form,
         fake: FakeSettings | None = None,
     ) -> None:
-        self.program = program
+        self.expression = expression
         self.arrivals = tuple(arrivals)
         self.form = form
         self.fake = fake
@@ -221,7 +223,7 @@ class Task:
         """Evaluate for a batch.
 
         Args:
-            arrays: The columns, of one length; those beyond the program's only tell it, or tell
+            arrays: The columns, of one length; those beyond the expression's only tell it, or tell
                 records apart.
 
         Returns:
@@ -231,7 +233,7 @@ class Task:
             fakes = Fakes(self.fake) if self.fake else None
             live = {"fake": fakes} if fakes else {}
             readers = [reader(arrival) for arrival in self.arrivals]
-            self._ready = Ready(Evaluator(self.program, live), readers, taken(self.form), fakes)
+            self._ready = Ready(Evaluator(self.expression, live), readers, taken(self.form), fakes)
         return self._evaluated(self._ready, arrays)
 
     def _evaluated(self, ready: Ready, arrays: Sequence[pa.Array]) -> pa.StructArray:
@@ -259,14 +261,14 @@ class Task:
     ) -> Sequence[dict[str, Any] | Exception]:
         """Read a batch; where that fails, one by one, so that one record spoils no other."""
         try:
-            return records(self.program.columns, ready.readers, arrays, rows)
+            return records(self.expression.columns, ready.readers, arrays, rows)
         except (RecursionError, ValueError, ArithmeticError):
             ones = ([array.slice(at, 1) for array in arrays] for at in range(rows))
             return [self._record(ready, one) for one in ones]
 
     def _record(self, ready: Ready, arrays: Sequence[pa.Array]) -> dict[str, Any] | Exception:
         try:
-            return records(self.program.columns, ready.readers, arrays, 1)[0]
+            return records(self.expression.columns, ready.readers, arrays, 1)[0]
         except (RecursionError, ValueError, ArithmeticError) as error:
             return error
 

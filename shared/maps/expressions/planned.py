@@ -137,7 +137,7 @@ class Python:
         from shared.maps.expressions.travel import send_by_value  # noqa: PLC0415
 
         send_by_value()
-        fields = [self.struct[name] for name in self.task.program.columns]
+        fields = [self.struct[name] for name in self.task.expression.columns]
         inputs = [python_columns.view(field.dataType)(named(field)) for field in fields]
         if self.keyed or not inputs:
             inputs.append(python_columns.key(self.struct) if self.keyed else F.lit(True))
@@ -169,7 +169,7 @@ class Python:
 
         send_by_value()
         [field] = self.struct.fields
-        views = [columns.view(field.dataType)] if self.task.program.columns else []
+        views = [columns.view(field.dataType)] if self.task.expression.columns else []
         if self.keyed:
             views.append(lambda value: columns.key_of(value, field.dataType))
         views = views or [lambda _: F.lit(True)]
@@ -238,7 +238,7 @@ def _in_python(
     truth: bool,
 ) -> Planned:
     from shared.maps.expressions import python_columns  # noqa: PLC0415
-    from shared.maps.expressions.evaluator import Program, Task  # noqa: PLC0415
+    from shared.maps.expressions.evaluator import PortableExpression, Task  # noqa: PLC0415
     from shared.maps.expressions.personal import FUNCTIONS, Salted  # noqa: PLC0415
 
     fake = _fake(expression, names, where)
@@ -246,7 +246,7 @@ def _in_python(
     if value.kind.name == "decimal":
         result = python_columns.decimal(names.struct, reads)
     ordered = tuple(name for name in names.struct.names if name in reads)
-    program = Program(
+    portable = PortableExpression(
         # On lines of its own: it may end in a comment.
         text=f"bool((\n{expression.text}\n))" if truth else expression.text,
         columns=ordered,
@@ -260,7 +260,7 @@ def _in_python(
     )
     arrivals = [python_columns.arrival(names.struct[name].dataType) for name in ordered]
     keyed = fake is not None and fake.seed is not None
-    task = Task(program, arrivals, python_columns.form(value.kind, result), fake)
+    task = Task(portable, arrivals, python_columns.form(value.kind, result), fake)
     if keyed:
         reads = frozenset(names.struct.names)
     python = Python(task, names.struct, keyed)

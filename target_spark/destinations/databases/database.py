@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.databases.database_failures import Failure
     from target_spark.destinations.databases.database_url import DatabaseAddress
     from target_spark.destinations.databases.staged_columns import StagedColumn
-    from target_spark.destinations.databases.statements import SqlDialect
+    from target_spark.destinations.databases.statements import LoadSql
     from target_spark.tables.evolution import Capabilities
     from target_spark.tables.legal_names import NameRules
 
@@ -120,7 +120,7 @@ class Database(Protocol):
 
     rules: NameRules
     can: Capabilities
-    sql: SqlDialect
+    sql: LoadSql
     keeps_notes: bool
     """Whether it can prove that the rows of a flush are still in the table, unchanged."""
     null_keys: bool

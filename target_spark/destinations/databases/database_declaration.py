@@ -33,7 +33,7 @@ _NAME = {"type": "string", "minLength": 1}
 _LAYOUT = frozenset({"partition_by", "target_file_bytes", "compact"})
 
 JDBC = Declaration(
-    format="jdbc",
+    name="jdbc",
     title="databases",
     open=_open,
     places=("jdbc",),

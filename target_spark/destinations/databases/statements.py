@@ -26,7 +26,7 @@ NAMES = "_singer_columns"
 NULL = "NULL"
 
 
-class SqlDialect:
+class LoadSql:
     """Statements of standard SQL. Methods that return text return a statement or a part of one."""
 
     mark = '"'

@@ -36,7 +36,7 @@ _SUPPORTS = Supports(
 
 DELTA, ICEBERG = (
     Declaration(
-        format=name,
+        name=name,
         title=title,
         open=opened,
         places=("path", "catalog"),

@@ -22,7 +22,7 @@ from target_spark.destinations.files.file_declarations import FILE_FORMATS as DE
 from target_spark.destinations.folders import local_folder
 from target_spark.tables.version_edit import VersionEdit
 
-ALL = tuple(declared.format for declared in DECLARED)
+ALL = tuple(declared.name for declared in DECLARED)
 COLUMNS = struct("a bigint, b string, _sdc_deleted_at timestamp, _sdc_table_version bigint")
 AT = 1782907200.123456
 HARD = VersionEdit(7, True, AT)

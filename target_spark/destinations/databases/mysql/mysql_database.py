@@ -31,7 +31,7 @@ from target_spark.destinations.databases.staged_columns import (
     numbers,
     sendable,
 )
-from target_spark.destinations.databases.statements import NULL, SqlDialect
+from target_spark.destinations.databases.statements import NULL, LoadSql
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 
@@ -99,7 +99,7 @@ class MySql:
 
     def __init__(self) -> None:
         self._sql = MySqlSql()
-        self.sql: SqlDialect = self._sql
+        self.sql: LoadSql = self._sql
 
     def connect(self, place: DatabaseAddress) -> Connection:
         """See `Database`. The server can request only the files that `stage` offers."""

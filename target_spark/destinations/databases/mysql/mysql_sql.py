@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import DestinationError, SettingsError, Where
 from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
-from target_spark.destinations.databases.statements import LEDGER, NAMES, SqlDialect
+from target_spark.destinations.databases.statements import LEDGER, NAMES, LoadSql
 
 if TYPE_CHECKING:
     from target_spark.tables.evolution import Column
@@ -60,7 +60,7 @@ _SPARK: Mapping[str, T.DataType] = {
 }
 
 
-class MySqlSql(SqlDialect):
+class MySqlSql(LoadSql):
     """MySQL's and MariaDB's statements."""
 
     mark = "`"
@@ -82,7 +82,7 @@ class MySqlSql(SqlDialect):
         return f"CHARACTER SET utf8mb4 COLLATE {collation}"
 
     def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         if isinstance(data_type, T.DecimalType) and data_type.scale <= _MOST_SCALE:
             return f"decimal({data_type.precision},{data_type.scale})"
         kind = TYPES.get(type(data_type), "longtext")
@@ -94,19 +94,19 @@ class MySqlSql(SqlDialect):
         return kind
 
     def same_type(self, data_type: T.DataType, sql_type: str) -> bool:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         kind = self.type_of(data_type)
         sizes = {"longtext": "varchar", "longblob": "varbinary"}
         return kind == sql_type or (kind in sizes and sql_type.startswith(sizes[kind]))
 
     def form_of(self, data_type: T.DataType) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         if isinstance(data_type, T.StructType | T.ArrayType | T.MapType):
             return "json"
         return "hex" if isinstance(data_type, T.BinaryType) else "plain"
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         found = re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type)
         if found:
             precision, scale = map(int, found.groups())
@@ -114,15 +114,15 @@ class MySqlSql(SqlDialect):
         return _SPARK.get(sql_type)
 
     def converted(self, expression: str, staged: str, stored: str) -> str:  # noqa: ARG002
-        """See `SqlDialect`: the server converts values by itself, strictly."""
+        """See `LoadSql`: the server converts values by itself, strictly."""
         return expression
 
     def as_text(self, expression: str) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return f"CAST({expression} AS CHAR)"
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         cursor.execute("SELECT GET_LOCK(%s, %s)", (_digest(name), _LOCK_SECONDS))
         if cursor.fetchone()[0] != 1:
             raise DestinationError(
@@ -130,23 +130,23 @@ class MySqlSql(SqlDialect):
             )
 
     def unlock(self, cursor: Cursor, name: str) -> None:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         cursor.execute("SELECT RELEASE_LOCK(%s)", (_digest(name),))
         cursor.fetchone()
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         cursor.execute("SELECT IS_FREE_LOCK(%s)", (_digest(name),))
         return bool(cursor.fetchone()[0])
 
     def create_schema(self, schema: str) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return f"CREATE DATABASE IF NOT EXISTS {self.name(schema)} CHARACTER SET utf8mb4"
 
     def create_stage(
         self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
     ) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return f"{super().create_stage(place, columns, numbered=numbered)} {self._text}"
 
     def load(
@@ -173,7 +173,7 @@ class MySqlSql(SqlDialect):
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         if properties:
             raise SettingsError(
                 "table properties are not supported for MySQL and MariaDB",
@@ -193,28 +193,28 @@ class MySqlSql(SqlDialect):
         ]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column, False, 1, '')}"]
 
     def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         kind = self.type_of(data_type)
         return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {kind}"]
 
     def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {sql_type} NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:  # noqa: ARG002
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return f"ALTER TABLE {self.table(place)} ADD UNIQUE ({self.names(keys)})"
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
 
     def on_conflict(self, place: TablePlace, rows: Rows) -> str:
-        """See `SqlDialect`: a row found by another unique index gets a null key."""
+        """See `LoadSql`: a row found by another unique index gets a null key."""
         table, first = self.table(place), self.name(rows.keys[0])
         names = [self.name(key) for key in rows.keys]
         same = " AND ".join(f"{table}.{name} <=> VALUES({name})" for name in names)
@@ -224,22 +224,22 @@ class MySqlSql(SqlDialect):
         return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return f"CREATE TABLE {self.table(place)} LIKE {self.table(like)}"
 
     def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         names = (f"{self.table(old)} TO {self.table(new)}" for old, new in pairs)
         return f"RENAME TABLE {', '.join(names)}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         pairs = zip(rows.keys, rows.staged_keys, strict=True)
         equal = " AND ".join(f"t.{self.name(key)} = d.{name}" for key, name in pairs)
         return [f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"]
 
     def create_ledger(self, schema: str) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
         options = f"ENGINE InnoDB ROW_FORMAT DYNAMIC {self._text}"
         return [

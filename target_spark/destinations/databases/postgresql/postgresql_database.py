@@ -24,7 +24,7 @@ from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.postgresql.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql.postgresql_sql import PostgreSqlSql
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks
-from target_spark.destinations.databases.statements import SqlDialect
+from target_spark.destinations.databases.statements import LoadSql
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 
@@ -83,7 +83,7 @@ class PostgreSql:
     )
 
     def __init__(self) -> None:
-        self.sql: SqlDialect = PostgreSqlSql()
+        self.sql: LoadSql = PostgreSqlSql()
 
     def connect(self, place: DatabaseAddress) -> Connection:
         """See `Database`."""

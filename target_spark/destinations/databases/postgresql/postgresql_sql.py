@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
-from target_spark.destinations.databases.statements import LEDGER, NAMES, SqlDialect
+from target_spark.destinations.databases.statements import LEDGER, NAMES, LoadSql
 from target_spark.tables.documents import DOCUMENT
 from target_spark.tables.legal_names import NameRules, legal_names
 
@@ -66,7 +66,7 @@ _SPARK: Mapping[str, T.DataType] = {
 }
 
 
-class PostgreSqlSql(SqlDialect):
+class PostgreSqlSql(LoadSql):
     """PostgreSQL's statements."""
 
     unlogged = "UNLOGGED "
@@ -79,7 +79,7 @@ class PostgreSqlSql(SqlDialect):
     )
 
     def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:  # noqa: ARG002
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         if isinstance(data_type, T.DecimalType):
             return f"numeric({data_type.precision},{data_type.scale})"
         return TYPES.get(type(data_type), "text")
@@ -115,7 +115,7 @@ class PostgreSqlSql(SqlDialect):
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         made = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
         nullable = {c.name for c in columns if c.nullable}
         if keys and not nullable & set(keys):
@@ -126,13 +126,13 @@ class PostgreSqlSql(SqlDialect):
         return [*statements, *(s for c in columns for s in self._comment(place, c))]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         kind = self.type_of(column.dtype)
         add = f"ALTER TABLE {self.table(place)} ADD COLUMN {self.name(column.name)} {kind}"
         return [add, *self._comment(place, column)]
 
     def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         column, kind = self.name(name), self.type_of(data_type)
         return [
             f"ALTER TABLE {self.table(place)} ALTER COLUMN {column} TYPE {kind} "
@@ -140,7 +140,7 @@ class PostgreSqlSql(SqlDialect):
         ]
 
     def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
-        """See `SqlDialect`: drop a primary key with the column; rows stay unique by an index."""
+        """See `LoadSql`: drop a primary key with the column; rows stay unique by an index."""
         table = self.table(place)
         body = (
             f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
@@ -153,16 +153,16 @@ class PostgreSqlSql(SqlDialect):
         return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         nulls = " NULLS NOT DISTINCT" if nullable else ""
         return f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
 
     def on_conflict(self, place: TablePlace, rows: Rows) -> str:  # noqa: ARG002
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         others = [name for name in rows.values if name not in rows.keys]
         target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
         if not others:
@@ -171,7 +171,7 @@ class PostgreSqlSql(SqlDialect):
         return f"{target}UPDATE SET {', '.join(sets)}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
-        """See `SqlDialect`: compare null keys separately, as indexes and hashes cannot help."""
+        """See `LoadSql`: compare null keys separately, as indexes and hashes cannot help."""
         pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
         equal = " AND ".join(
@@ -187,7 +187,7 @@ class PostgreSqlSql(SqlDialect):
         return [delete + equal, f"{delete}({null}) AND {' AND '.join(same)}"]
 
     def instant(self, text: str) -> str:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         return f"TIMESTAMPTZ '{text}+00'"
 
     def view(
@@ -197,7 +197,7 @@ class PostgreSqlSql(SqlDialect):
         names: Mapping[str, str],
         rules: NameRules,
     ) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         own = [name for name in request.struct.names if name != DOCUMENT]
         fields = [] if request.view is None else [f for f in request.view if f.name not in own]
         legal = legal_names([*own, *(field.name for field in fields)], rules, {})
@@ -214,7 +214,7 @@ class PostgreSqlSql(SqlDialect):
         ]
 
     def create_ledger(self, schema: str) -> list[str]:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
         return [
             f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
@@ -227,12 +227,12 @@ class PostgreSqlSql(SqlDialect):
         ]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
-        """See `SqlDialect`: the transaction id of row versions, and the number of added rows."""
+        """See `LoadSql`: the transaction id of row versions, and the number of added rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
         return f"{cursor.fetchone()[0]} {rows}"
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
-        """See `SqlDialect`. Changed or restored row versions carry another transaction id."""
+        """See `LoadSql`. Changed or restored row versions carry another transaction id."""
         cursor.execute("SELECT to_regclass(%s)", (self.table(place),))
         if not proofs or cursor.fetchone()[0] is None:
             return set()
@@ -246,15 +246,15 @@ class PostgreSqlSql(SqlDialect):
         return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
 
     def unlock(self, cursor: Cursor, name: str) -> None:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        """See `SqlDialect`."""
+        """See `LoadSql`."""
         cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
         taken = bool(cursor.fetchone()[0])
         if taken:

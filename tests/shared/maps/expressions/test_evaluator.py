@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shared.maps.expressions.arrow_records import Arrival, Shape
 from shared.maps.expressions.arrow_results import Form
-from shared.maps.expressions.evaluator import Evaluator, Program, Task, error_text
+from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, error_text
 from shared.maps.expressions.personal import FUNCTIONS
 
 RECORD: dict[str, Any] = {
@@ -30,8 +30,8 @@ RECORD: dict[str, Any] = {
 
 def evaluate(text: str, record: dict[str, Any] | None = None, **options: Any) -> Any:
     values = dict(RECORD if record is None else record)
-    program = Program(text, tuple(values), functions=FUNCTIONS, **options)
-    return Evaluator(program).value(values)
+    expression = PortableExpression(text, tuple(values), functions=FUNCTIONS, **options)
+    return Evaluator(expression).value(values)
 
 
 def failure(text: str, record: dict[str, Any] | None = None) -> str:
@@ -176,15 +176,17 @@ def test_names_of_the_record_do_not_hide_special_ones() -> None:
 
 
 def test_pop_changes_nothing_for_the_next_record() -> None:
-    program = Program("config['l'].pop() + n", ("n",), fixed={"config": {"l": [1, 2]}})
-    evaluator = Evaluator(program)
+    expression = PortableExpression(
+        "config['l'].pop() + n", ("n",), fixed={"config": {"l": [1, 2]}}
+    )
+    evaluator = Evaluator(expression)
     assert [evaluator.value({"n": n}) for n in (0, 0, 1)] == [2, 2, 3]
-    assert program.fixed == {"config": {"l": [1, 2]}}
+    assert expression.fixed == {"config": {"l": [1, 2]}}
 
 
 def test_comprehension_does_not_leak_its_names() -> None:
-    program = Program("[a for a in [1, 2]][0] + a", ("a",))
-    evaluator = Evaluator(program)
+    expression = PortableExpression("[a for a in [1, 2]][0] + a", ("a",))
+    evaluator = Evaluator(expression)
     assert evaluator.value({"a": 10}) == 11
     assert evaluator.value({"a": 20}) == 21
 
@@ -209,8 +211,8 @@ def test_same_as_python(a: Any, b: Any, text: str) -> None:
 def run(
     text: str, columns: dict[str, Any], form: Form, arrivals: list[Arrival] | None = None
 ) -> list[tuple[Any, str | None]]:
-    program = Program(text, tuple(columns), functions=FUNCTIONS)
-    task = Task(program, arrivals or [Arrival() for _ in columns], form)
+    expression = PortableExpression(text, tuple(columns), functions=FUNCTIONS)
+    task = Task(expression, arrivals or [Arrival() for _ in columns], form)
     found = task(list(columns.values()) or [pa.array([True, True])])
     return [(row["value"], row["error"]) for row in found.to_pylist()]
 
@@ -226,8 +228,8 @@ def test_batches_keep_the_order_of_records_and_errors() -> None:
 
 
 def test_batches_without_records() -> None:
-    program = Program("a", ("a",))
-    found = Task(program, [Arrival()], Form("int"))([pa.array([], pa.int64())])
+    expression = PortableExpression("a", ("a",))
+    found = Task(expression, [Arrival()], Form("int"))([pa.array([], pa.int64())])
     assert len(found) == 0
     assert found.type == pa.struct([("value", pa.int64()), ("error", pa.string())])
 
@@ -263,14 +265,14 @@ def test_a_record_too_deep_to_be_read_spoils_no_other() -> None:
 
 
 def test_tasks_travel_without_what_they_have_made() -> None:
-    task = Task(Program("a + 1", ("a",)), [Arrival()], Form("int"))
+    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Form("int"))
     task([pa.array([1])])
     again = pickle.loads(pickle.dumps(task))
     assert again([pa.array([1, 2])]).field("value").to_pylist() == [2, 3]
 
 
 def test_one_tree_per_task() -> None:
-    task = Task(Program("a + 1", ("a",)), [Arrival()], Form("int"))
+    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Form("int"))
     task([pa.array([1])])
     ready = task._ready
     task([pa.array([1])])

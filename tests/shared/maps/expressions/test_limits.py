@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.maps.expressions import growth_limits, sandbox
-from shared.maps.expressions.evaluator import Evaluator, Program
+from shared.maps.expressions.evaluator import Evaluator, PortableExpression
 
 METER = growth_limits.Meter()
 texts = st.text(max_size=20)
@@ -212,7 +212,7 @@ def test_evaluates_as_the_library_does(text: str, record: dict[str, Any]) -> Non
     library = simpleeval.EvalWithCompoundTypes(names=dict(record))
     tree = ast.parse(text, mode="eval").body
     expected = outcome(lambda: library.eval(text, previously_parsed=tree))
-    found = outcome(lambda: Evaluator(Program(text, tuple(record))).value(dict(record)))
+    found = outcome(lambda: Evaluator(PortableExpression(text, tuple(record))).value(dict(record)))
     if isinstance(expected[0], type) and issubclass(expected[0], Exception):
         assert issubclass(found[0], Exception)
     else:

@@ -96,16 +96,16 @@ def test_what_python_computes(text: str, result: T.DataType, reads: set[str]) ->
     assert found.result == result
     assert found.reads == reads
     assert isinstance(found._made, Python)
-    assert set(found._made.task.program.columns) == reads
+    assert set(found._made.task.expression.columns) == reads
 
 
 def test_columns_go_to_python_in_the_order_of_the_record() -> None:
     made = planning("str(d) + s + str(id)")._made
     assert isinstance(made, Python)
-    assert made.task.program.columns == ("id", "s", "d")
-    assert made.task.program.own is None
-    assert made.task.program.fixed["__stream_name__"] == "out"
-    assert made.task.program.fixed["__original_stream_name__"] == "orders"
+    assert made.task.expression.columns == ("id", "s", "d")
+    assert made.task.expression.own is None
+    assert made.task.expression.fixed["__stream_name__"] == "out"
+    assert made.task.expression.fixed["__original_stream_name__"] == "orders"
 
 
 @pytest.mark.parametrize(

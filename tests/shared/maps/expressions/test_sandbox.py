@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.maps.expressions import growth_limits, sandbox
-from shared.maps.expressions.evaluator import Evaluator, Program, error_text
+from shared.maps.expressions.evaluator import Evaluator, PortableExpression, error_text
 from shared.maps.expressions.personal import FUNCTIONS
 
 SECONDS = 20.0
@@ -38,7 +38,7 @@ def attack(text: str) -> BaseException:
     """Evaluate what has to fail, and soon."""
     started = time.monotonic()
     with pytest.raises(Exception) as raised:
-        Evaluator(Program(text, tuple(RECORD), functions=FUNCTIONS)).value(dict(RECORD))
+        Evaluator(PortableExpression(text, tuple(RECORD), functions=FUNCTIONS)).value(dict(RECORD))
     assert time.monotonic() - started < SECONDS
     return raised.value
 
@@ -106,7 +106,7 @@ def test_format_is_refused_under_any_name(text: str) -> None:
 def test_format_specs_are_no_templates(text: str) -> None:
     """Text of a record in a format spec cannot name attributes."""
     try:
-        evaluator = Evaluator(Program(text, tuple(RECORD)))
+        evaluator = Evaluator(PortableExpression(text, tuple(RECORD)))
     except SyntaxError:
         return
     with pytest.raises((ValueError, simpleeval.InvalidExpression)):
@@ -285,29 +285,29 @@ def test_long_results_are_refused(text: str) -> None:
 
 
 def test_literal_percent_and_digits_are_no_widths() -> None:
-    program = Program("'order 123456789: %s, 100%% of %05.1f' % (s, 2.5)", ("s",))
-    assert Evaluator(program).value({"s": "x"}) == "order 123456789: x, 100% of 002.5"
+    expression = PortableExpression("'order 123456789: %s, 100%% of %05.1f' % (s, 2.5)", ("s",))
+    assert Evaluator(expression).value({"s": "x"}) == "order 123456789: x, 100% of 002.5"
 
 
 def test_longer_records_have_a_larger_budget() -> None:
     record = {"s": "ab" * 3_000_000}
     text = "s.upper().lower().strip()[1:].title()[:9]"
-    assert Evaluator(Program(text, ("s",))).value(record) == "Babababab"
+    assert Evaluator(PortableExpression(text, ("s",))).value(record) == "Babababab"
     with pytest.raises(simpleeval.IterableTooLong):
-        Evaluator(Program("[s.upper() for _ in 'x' * 100]", ("s",))).value(record)
+        Evaluator(PortableExpression("[s.upper() for _ in 'x' * 100]", ("s",))).value(record)
 
 
 def test_long_texts_of_records_pass() -> None:
     """What is long already may be worked on; only growing is limited."""
     record = {"s": "ab" * 500_000}
     for text in ("s.upper()", "s[1:]", "s.replace('a', 'b')", "str(s)", "s.strip()", "s.ljust(5)"):
-        assert len(Evaluator(Program(text, ("s",))).value(dict(record))) > 900_000
+        assert len(Evaluator(PortableExpression(text, ("s",))).value(dict(record))) > 900_000
 
 
 def test_deep_json_is_an_error_of_its_record() -> None:
     text = "json.loads(s)"
     with pytest.raises(RecursionError):
-        Evaluator(Program(text, ("s",))).value({"s": "[" * 200_000})
+        Evaluator(PortableExpression(text, ("s",))).value({"s": "[" * 200_000})
 
 
 def test_patterns_take_linear_time() -> None:
@@ -317,7 +317,7 @@ def test_patterns_take_linear_time() -> None:
     for pattern in ("(a+)+$", "(a|aa)+$", "(a*)*b", "a*a*a*a*a*a*a*a*b", "([a-z]+)*[0-9]"):
         text = f"redact(s, '{pattern}')"
         try:
-            Evaluator(Program(text, ("s",), functions=FUNCTIONS)).value(dict(record))
+            Evaluator(PortableExpression(text, ("s",), functions=FUNCTIONS)).value(dict(record))
         except ValueError as error:
             assert "empty" in str(error)
     assert time.monotonic() - started < SECONDS
@@ -325,13 +325,13 @@ def test_patterns_take_linear_time() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "a{1001}", "(?=x)", r"(a)\1", "[z-a]", "x" * 2000, "a*"])
 def test_patterns_that_cannot_be(pattern: str) -> None:
-    program = Program("redact(s, p)", ("s", "p"), functions=FUNCTIONS)
+    expression = PortableExpression("redact(s, p)", ("s", "p"), functions=FUNCTIONS)
     with pytest.raises(ValueError, match="redact"):
-        Evaluator(program).value({"s": "a", "p": pattern})
+        Evaluator(expression).value({"s": "a", "p": pattern})
 
 
 def test_budget_is_one_of_each_record() -> None:
-    evaluator = Evaluator(Program("len([s + s for s in [s] * 50])", ("s",)))
+    evaluator = Evaluator(PortableExpression("len([s + s for s in [s] * 50])", ("s",)))
     for _ in range(300):
         assert evaluator.value({"s": "x" * 900}) == 50
 
@@ -360,7 +360,7 @@ def test_errors_do_not_carry_long_texts() -> None:
 )
 def test_no_walk_of_attributes_leads_out(text: str) -> None:
     try:
-        found = Evaluator(Program(text, tuple(RECORD))).value(dict(RECORD))
+        found = Evaluator(PortableExpression(text, tuple(RECORD))).value(dict(RECORD))
     except Exception:
         return
     assert not isinstance(found, types.ModuleType)

@@ -32,7 +32,7 @@ from target_spark.load import load_tasks
 from target_spark.load.rewrite_tasks import RewritePlan, rewrite
 from target_spark.tables.version_edit import VersionEdit
 
-ALL = tuple(declared.format for declared in DECLARED)
+ALL = tuple(declared.name for declared in DECLARED)
 
 
 def struct(ddl: str) -> StructType:
