@@ -1,4 +1,5 @@
 """Which encodings of batch files there are: declarations, without readers and writers.
 
-Imports only `shared.errors` and `shared.extensions`. `settings`, `formats` and programs import it.
+Imports only `shared.errors` and `shared.extensions`. Every package of `shared` and both programs
+may import it.
 """

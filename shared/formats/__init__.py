@@ -1,4 +1,4 @@
-"""File formats of BATCH messages, one module per encoding.
+"""File formats of tables and BATCH messages: what reads and writes each encoding.
 
-Imports `shared.json`, `shared.types` and `shared.storage`. Both programs import it.
+Imports only `shared.encodings` and `shared.storage`. `maps` and both programs may import it.
 """

@@ -1,4 +1,4 @@
 """JSON lines to Arrow columns and rows to JSON text, exactly.
 
-Imports only `shared.errors` and `shared.types`. `formats`, `maps` and both programs import it.
+Imports only `shared.types`. `formats`, `spark`, `maps` and both programs may import it.
 """

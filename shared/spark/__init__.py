@@ -1,4 +1,5 @@
 """Spark: Java, the session, packages and what Spark fails with.
 
-`session` alone touches the JVM. Imports `shared.storage`; both programs import it.
+Imports only `shared.errors`, `shared.settings` and `shared.storage`. `maps` and both programs may
+import it.
 """

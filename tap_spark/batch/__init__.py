@@ -1,4 +1,4 @@
 """BATCH messages of the tap: files written by executors and announced.
 
-Imports `output` and `state`; only `sync` imports it.
+Imports only `shared`, `output` and `state`; `sync` imports it, and `get_batches` of `tap_spark`.
 """

@@ -1,4 +1,4 @@
 """RECORD lines from executors to standard output, and when STATE follows.
 
-Imports `state`; `batch` and `sync` import it.
+Imports only `shared`, `state` and the settings; `batch` and `sync` import it.
 """

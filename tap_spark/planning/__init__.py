@@ -1,4 +1,5 @@
 """Which streams a run reads and from where on: discovery, catalog, one plan per stream.
 
-Imports `sources` and `state`; `sync` and the command line import it.
+Imports only `shared`, `sources`, `state` and the settings of streams; `sync` and the command line
+import it.
 """

@@ -1,4 +1,5 @@
 """Sources of streams: files, tables of lakes and catalogs, databases, generated rows.
 
-`source_registry` finds all formats. Imports `state` and the stream settings only.
+`source_registry` finds all formats. Imports only `shared`, `state` and the settings of streams and
+connections; `planning`, `sync` and the modules of settings import it.
 """

@@ -1,4 +1,4 @@
 """The load path: files of a batch in, durable rows of a table out, through stream maps or not.
 
-Imports `core`, `tables`, `validation` and `destinations`; only `runtime` imports it.
+Imports all of the target but `runtime`, which imports it, as do the hooks of `target_spark`.
 """

@@ -6,8 +6,8 @@ import importlib.util
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,24 @@ from doc_pages import (
 import tap_spark.cli
 import target_spark.cli
 from shared.errors import SettingsError
+from shared.extensions import DESTINATIONS, ENCODINGS, SOURCES
 from tap_spark.config import tap_config
 from target_spark.config import target_config
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 MOST_README_BYTES = 10_000
 STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 SHELL = blocks("sh", "console")
 MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "ACTIVATE_VERSION")
 OTHER_PROGRAMS = {"[", "cat", "cd", "docker", "jq", "meltano", "mv", "tail"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = set(PROJECT["optional-dependencies"])
+# Their settings are of packages: tests/extending checks them with the packages installed.
+OF_PACKAGES = {"extending.md", "extending-destinations.md"}
 ALL_PAGES = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -84,7 +94,7 @@ def test_pages_that_the_code_names_are_there() -> None:
 
 
 def test_blocks_are_of_a_language_that_is_checked() -> None:
-    known = {"sh", "console", "json", "python", "mermaid", ""}
+    known = {"sh", "console", "json", "python", "toml", "mermaid", ""}
     for page in PAGES:
         assert set(re.findall(r"^ *```(\w+)$", text_of(page), re.MULTILINE)) <= known, page
 
@@ -92,6 +102,12 @@ def test_blocks_are_of_a_language_that_is_checked() -> None:
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_python_compiles(block: Block) -> None:
     compile(block.text, name_of(block.page), "exec")
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=str)
+def test_toml_declares_entry_points(block: Block) -> None:
+    [group] = tomllib.loads(block.text)["project"]["entry-points"]
+    assert group in {SOURCES, ENCODINGS, DESTINATIONS}
 
 
 def is_valid(settings: Any) -> bool:
@@ -116,7 +132,9 @@ def values(text: str) -> Iterator[Any]:
         yield from map(json.loads, text.strip().splitlines())
 
 
-@pytest.mark.parametrize("block", blocks("json"), ids=str)
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("json") if block.page.name not in OF_PACKAGES], ids=str
+)
 def test_settings_are_valid(block: Block) -> None:
     for value in values(block.text):
         assert value.get("type") in MESSAGES or is_valid(value)
@@ -173,13 +191,16 @@ def check_command(words: list[str]) -> None:
         PROGRAMS[program].make_context(program, args)
     elif program == "python" and args[0] == "-m":
         assert importlib.util.find_spec(args[1]) is not None, words
+    elif program == "pytest":
+        assert all((ROOT / arg).exists() for arg in args if not arg.startswith("-")), words
     elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {arg for arg in args if "=" not in arg} <= set(targets), words
     elif program == "pip":
         asked = ",".join(re.findall(r"\[([\w,-]+)\]", " ".join(args)))
-        extras = metadata.metadata("singer-spark").get_all("Provides-Extra") or []
-        assert set(filter(None, asked.split(","))) <= set(extras), words
+        assert set(filter(None, asked.split(","))) <= EXTRAS, words
+        folders = [ROOT / arg.split("[")[0] for arg in args if arg.startswith(".")]
+        assert all((folder / "pyproject.toml").exists() for folder in folders), words
     else:
         assert program in OTHER_PROGRAMS or re.match(r"(tap|target)-", program), words
 
@@ -196,11 +217,15 @@ def test_wrong_commands_are_found() -> None:
     with pytest.raises(AssertionError):
         check_command(["make", "no-such-target"])
     with pytest.raises(AssertionError):
+        check_command(["pytest", "no_such_test.py"])
+    with pytest.raises(AssertionError):
         check_command(["pip", "install", ".[no-such-extra]"])
+    with pytest.raises(AssertionError):
+        check_command(["pip", "install", "./no_such_folder"])
 
 
 def test_every_extra_is_explained() -> None:
-    extras = set(metadata.metadata("singer-spark").get_all("Provides-Extra") or []) - {"dev"}
+    extras = EXTRAS - {"dev"}
     running = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
     table = running.split("## Extras\n")[1].split("\n## ")[0]
     rows = [row for row in table.splitlines() if row.startswith("| `")]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
-from extension_packages import EXAMPLES, ROOT
+from extension_packages import EXAMPLES, ROOT, install_examples
 
 from shared.encodings.encoding_format import EncodingFormat
 from shared.extensions import ENCODINGS, SOURCES, SWITCH
@@ -44,8 +49,27 @@ def test_the_page_has_every_shared_setting() -> None:
     assert all(f"`{name}`" in PAGE for name in SHARED)
 
 
-def test_settings_on_the_page_are_json() -> None:
-    assert all(json.loads(block) for block in blocks("json"))
+def test_settings_on_the_page_are_valid(tmp_path: Path) -> None:
+    install_examples(tmp_path)
+    days, batches = map(json.loads, blocks("json"))
+    assert refusal(tmp_path, days) == ""
+    assert refusal(tmp_path, {**days, **batches}) == ""
+    assert "calendars" in refusal(tmp_path, {"streams": [{"name": "s", "format": "calendars"}]})
+
+
+def refusal(packages: Path, settings: dict[str, Any]) -> str:
+    """What tap-spark says of settings that it refuses, with the packages of a folder."""
+    config = packages / "config.json"
+    config.write_text(json.dumps(settings))
+    paths = [str(packages), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tap_spark.cli", "--config", str(config), "--validate-config"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=ROOT,
+    )
+    return done.stderr if done.returncode else ""
 
 
 def test_the_page_names_what_there_is() -> None:

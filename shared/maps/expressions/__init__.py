@@ -1,4 +1,4 @@
 """Expressions of stream maps: Python's syntax and results, computed by Spark or by Python.
 
-Imports nothing else of `shared.maps`, which imports it.
+Imports only `transform` of `shared.maps`; the other modules of `shared.maps` import it.
 """

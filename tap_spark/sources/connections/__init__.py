@@ -1,4 +1,4 @@
 """The setting `connections`: databases, catalogs and folders whose tables discovery lists.
 
-Imports `tap_spark.sources`; only discovery and planning import it.
+Imports what `tap_spark.sources` has in common, `jdbc` and settings; only `planning` imports it.
 """

@@ -1,4 +1,5 @@
 """Files of one format in a folder per table.
 
-Imports `folders` and `tables`; found by `destination_registry`.
+Imports `folders` and what destinations may import; found by `destination_registry`. `load` imports
+`stored_columns`.
 """

@@ -1,4 +1,4 @@
 """MySQL and MariaDB as destinations.
 
-Imports what `databases` has in common; found by its `database`.
+Imports what `databases` has in common; found by `database_kinds`.
 """

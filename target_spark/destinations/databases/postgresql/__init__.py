@@ -1,4 +1,4 @@
 """PostgreSQL as a destination, by binary COPY.
 
-Imports what `databases` has in common; found by its `database`.
+Imports what `databases` has in common; found by `database_kinds`.
 """

@@ -1,4 +1,4 @@
 """Delta tables, by path or in a catalog.
 
-Imports what `lakes` has in common; found by `destination_registry`.
+Imports what `lakes` has in common; found by `lake_declarations`.
 """
