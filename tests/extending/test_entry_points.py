@@ -108,19 +108,18 @@ def test_settings_of_an_installed_source_are_checked(tmp_path: Path) -> None:
 
 def test_pages_are_generated_without_what_is_installed(tmp_path: Path) -> None:
     install_examples(tmp_path)
-    for page in ("settings_docs", "batch_docs"):
-        done = subprocess.run(
-            [sys.executable, "-m", f"shared.{page}", "--check"],
-            capture_output=True,
-            text=True,
-            env={
-                **os.environ,
-                extensions.SWITCH: "off",
-                "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))),
-            },
-            cwd=EXAMPLES.parents[1],
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "shared.settings.docs", "--check"],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            extensions.SWITCH: "off",
+            "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))),
+        },
+        cwd=EXAMPLES.parents[1],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_source_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
