@@ -5,7 +5,7 @@
         bytes: int = setting(at_least(MIB), "How many bytes may wait there.", default=256 * MIB)
 
 `schema_of` builds the JSON Schema of such a class. `settings_check` checks values by it and reads
-them into the types of the class. `settings_docs` writes the tables.
+them into the types of the class. `docs` writes the tables.
 """
 
 from __future__ import annotations
