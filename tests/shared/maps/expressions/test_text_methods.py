@@ -85,15 +85,24 @@ EVALUATED = [
     "s.istitle()",
     "s.expandtabs()",
 ]
+
+
+def said_by_python(method: str, *args: str, **keywords: str) -> str:
+    """The words of a method that is called in a wrong way, which differ between versions."""
+    with pytest.raises(TypeError) as caught:
+        getattr("x", method)(*args, **keywords)
+    return str(caught.value)
+
+
 REFUSED = {
     "s.lower(1)": "takes no arguments (1 given)",
-    "s.replace('a')": "expected at least 2 arguments",
+    "s.replace('a')": said_by_python("replace", "a"),
     "s.replace('a', 1)": "must be str, not int",
     "s.startswith(1)": "must be str or a tuple of str, not int",
     "s.strip(1)": "arg must be None or str",
     "s.split('')": "empty separator",
     "s.split(1)": "must be str or None",
-    "s.split(separator=',')": "invalid keyword",
+    "s.split(separator=',')": said_by_python("split", separator=","),
     "s.zfill('9')": "cannot be interpreted as an integer",
     "s.ljust(9, 'ab')": "exactly one character",
     "','.join(n)": "can only join an iterable",
