@@ -268,7 +268,7 @@ class EncodingSuite:
 
     def test_a_bomb_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if not self.form.packed:
-            pytest.skip("files are not compressed as a whole")
+            pytest.skip("not offered: files are not compressed as a whole")
         monkeypatch.setattr(limits, "FREE_BYTES", 1 << 20)
         monkeypatch.setattr(limits, "MAX_RATIO", 100)
         row = b'{"a":1}\n' if self.form.text else b"a,a\n"

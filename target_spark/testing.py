@@ -151,7 +151,7 @@ class DestinationSuite:
         """Skip the test if the declaration does not claim all of these."""
         for ability in abilities:
             if not getattr(self.supports, ability):
-                pytest.skip(f"{self.format} does not declare {ability!r}")
+                pytest.skip(f"not offered: {self.format} does not declare {ability!r}")
 
     def test_is_declared_without_spark(self) -> None:
         """The settings and `--about` know the format; nothing has imported pyspark for that."""
@@ -229,7 +229,7 @@ class DestinationSuite:
     def test_partitions(self, tmp_path: Path) -> None:
         """`partition_by` changes nothing in the rows."""
         if "partition_by" not in REGISTRY.get(self.format).uses:
-            pytest.skip(f"{self.format} does not use 'partition_by'")
+            pytest.skip(f"not offered: {self.format} does not use 'partition_by'")
         self.load(tmp_path, schema(), record(1, "a"), record(2, "b"), partition_by=["name"])
         assert self.rows(tmp_path) == [(1, "a"), (2, "b")]
 
@@ -241,7 +241,7 @@ class DestinationSuite:
         can_detect = loader.can_detect_replays(TABLE)
         loader.close()
         if not can_detect:
-            pytest.skip("replays cannot be detected with these settings")
+            pytest.skip("not offered: replays cannot be detected with these settings")
         rows = [schema(), record(1), record(2)]
         with pytest.raises(MessageError):
             self.load(tmp_path, *rows, "not json")
