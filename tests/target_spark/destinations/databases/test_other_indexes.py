@@ -49,7 +49,7 @@ def test_two_new_records_that_are_equal_in_the_index_do_not_become_one(db: Db, l
 
 def test_the_error_names_table_and_key(maria: MariaDb, new_loads: NewLoads):
     maria.run(f"{MADE}; insert into t values (1, 'a', 'old')")
-    with pytest.raises(DestinationError, match=r"unique index of the table 't' \(the key: id\)"):
+    with pytest.raises(DestinationError, match=r"unique index of the table 't' \(key: id\)"):
         new_loads(maria).load(USERS, [(3, "a", "new")])
 
 
