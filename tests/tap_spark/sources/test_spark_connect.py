@@ -32,7 +32,7 @@ def mapped(spark, config, rule):
     [output] = outputs.of(plan)
     [piece] = source_for(config).slices(spark, plan)
     try:
-        return [row.asDict(recursive=True) for row in output.laid_out(piece).frame.collect()]
+        return [row.asDict(recursive=True) for row in output.mapped_slice(piece).frame.collect()]
     except Exception as error:
         return str(map_error(error))
 
