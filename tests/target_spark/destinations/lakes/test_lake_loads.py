@@ -373,7 +373,7 @@ def test_a_commit_that_lands_late_is_not_made_twice(
 
     monkeypatch.setattr(form, "append", unknown)
     monkeypatch.setattr(form, "marks", stale)
-    monkeypatch.setattr(load.destination, "_adopted", lambda *_: False)
+    monkeypatch.setattr(form, "adopt", lambda *_: False)
     load.destination.commit(flush)
     assert len(tried) >= 2
     assert sorted(load.rows()) == [(0, "before"), (1, "a")]
