@@ -457,7 +457,9 @@ def test_other_files_in_the_root_stay(bench: Bench) -> None:
 
 def test_a_root_that_cannot_be_written_is_one_clear_error(bench: Bench) -> None:
     bench.root.write_text("a file")
-    with pytest.raises(DestinationError, match=r"storage\.root.*cannot write batch files") as caught:
+    with pytest.raises(
+        DestinationError, match=r"storage\.root.*cannot write batch files"
+    ) as caught:
         bench.write(bench.spark.range(10), rows=3)
     assert caught.value.exit_code == 6
     assert "Traceback" not in str(caught.value)

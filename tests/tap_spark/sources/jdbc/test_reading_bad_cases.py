@@ -181,7 +181,9 @@ def test_options_are_checked(postgres, options, said):
 
 def test_a_partition_column_that_is_not_there(lake_spark, postgres):
     options = {"partitionColumn": "x", "lowerBound": "0", "upperBound": "1", "numPartitions": "2"}
-    assert "column 'x' does not exist" in failure(lake_spark, table_stream(postgres, "t", options=options))
+    assert "column 'x' does not exist" in failure(
+        lake_spark, table_stream(postgres, "t", options=options)
+    )
 
 
 def test_a_table_name_that_is_none(postgres):

@@ -397,6 +397,8 @@ def test_options_that_the_program_sets_are_refused(tmp_path: Path, name: str) ->
 
 def test_paths_and_names_are_checked_without_spark(tmp_path: Path) -> None:
     for place in ({"path": f"{tmp_path}/no"}, {"path": ("a", "b")}, {"table": "a..b"}):
-        with pytest.raises(SourceError, match=r"folder .* does not exist|one path|not a table name"):
+        with pytest.raises(
+            SourceError, match=r"folder .* does not exist|one path|not a table name"
+        ):
             source_for(StreamConfig("t", "iceberg", **place))
     assert delta_source.DeltaSource(StreamConfig("t", "delta", table='c."d.e"')).name == "`c`.`d.e`"
