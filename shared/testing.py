@@ -168,6 +168,16 @@ def _numbers(form: EncodingFormat, start: int, count: int) -> pa.Table:
     return pa.table({"id": pa.array(numbers, pa.int64())})
 
 
+def heavy_imports(code: str) -> str:
+    """Return the list of the slow libraries that a program of its own imports, as text."""
+    found = f"[name for name in {_HEAVY} if name in sys.modules]"
+    script = f"import sys; {code}; print({found})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
 class EncodingSuite:
     """The tests; a subclass says of what."""
 
@@ -180,13 +190,8 @@ class EncodingSuite:
         assert self.cannot_hold == () or self.form.batch_compression is None
 
     def test_declarations_need_no_arrow(self) -> None:
-        found = f"[name for name in {_HEAVY} if name in sys.modules]"
         registry = "shared.encodings.encoding_registry"
-        script = f"import sys, {registry} as all; dict(all.FORMATS); print({found})"
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == "[]"
+        assert heavy_imports(f"import {registry} as all; dict(all.FORMATS)") == "[]"
 
     def test_batch_settings_know_it(self, tmp_path: Path) -> None:
         for compression in (*self.form.compressions, "nope"):
