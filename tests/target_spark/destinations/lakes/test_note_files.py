@@ -22,6 +22,20 @@ NOTE = note_of("a-1", "a-2")
 URL = "memory://bucket/.t.uncovered-x"
 
 
+def write_note_and(path: Path, end: str) -> None:
+    """Write `NOTE` in a process of its own, which `end` has to kill."""
+    code = (
+        "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
+        "from pathlib import Path; from lake_loads import note_of\n"
+        "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
+        "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
+        "file.write(note_of('a-1', 'a-2'))\n"
+        "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", code + end, str(path), *sys.path]
+    assert subprocess.run(command).returncode == -9
+
+
 class TestLocal:
     def test_a_note_outlives_its_run(self, tmp_path: Path) -> None:
         path = tmp_path / "new" / "note"
@@ -55,33 +69,16 @@ class TestLocal:
         assert LocalNoteFile(tmp_path / "note").take() == NOTE
 
     def test_a_killed_process_lives_no_longer(self, tmp_path: Path) -> None:
-        code = (
-            "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
-            "from pathlib import Path; from lake_loads import note_of\n"
-            "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
-            "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
-            "file.write(note_of('a-1', 'a-2')); os.kill(os.getpid(), signal.SIGKILL)\n"
-        )
-        command = [sys.executable, "-c", code, str(tmp_path / "note"), *sys.path]
-        assert subprocess.run(command).returncode == -9
+        write_note_and(tmp_path / "note", "die()")
         assert LocalNoteFile(tmp_path / "note").take() == NOTE
 
     @pytest.mark.parametrize("step", ["pwrite", "fsync", "replace"])
     def test_a_run_killed_while_it_writes_leaves_the_old_note(
         self, tmp_path: Path, step: str
     ) -> None:
-        code = (
-            "import os, signal, sys; sys.path[:0] = sys.argv[3:]\n"
-            "from pathlib import Path; from lake_loads import note_of\n"
-            "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
-            "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
-            "file.write(note_of('a-1', 'a-2'))\n"
-            "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "setattr(Path if sys.argv[2] == 'replace' else os, sys.argv[2], die)\n"
-            "file.write(note_of('a-1', 'a-2', 'a-3'))\n"
-        )
-        command = [sys.executable, "-c", code, str(tmp_path / "note"), step, *sys.path]
-        assert subprocess.run(command).returncode == -9
+        where = "Path" if step == "replace" else "os"
+        write = "file.write(note_of('a-1', 'a-2', 'a-3'))"
+        write_note_and(tmp_path / "note", f"{where}.{step} = die; {write}")
         later = LocalNoteFile(tmp_path / "note")
         assert later.take() == NOTE
         later.write(Note())
