@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from target_spark.tables.evolution import TableChange
 
 _log = logging.getLogger(__name__)
+_creating_namespace = threading.Lock()
 
 MARK_PROPERTY = "target_spark.mark"
 """Snapshot property with the mark of the commit."""
@@ -310,10 +312,18 @@ class IcebergFormat(LakeFormat):
 def _create_namespace(spark: SparkSession, namespace: str) -> None:
     """Create a namespace that other streams and programs may create at the same time.
 
-    Catalogs check before they create, and each fails in its own way if another is faster.
+    Catalogs check before they create, and each fails in its own way if another is faster. Hive's
+    metastore then even deletes the folder of the database, with what the faster one has put there:
+    the streams of one program take turns.
     """
     statement = f"CREATE NAMESPACE IF NOT EXISTS {namespace}"
-    repeated(lambda _: spark.sql(statement), lambda _: True, attempts=5, pauses=Pauses(longest=1.0))
+    with _creating_namespace:
+        repeated(
+            lambda _: spark.sql(statement),
+            lambda _: True,
+            attempts=5,
+            pauses=Pauses(longest=1.0),
+        )
 
 
 def _replace_unseen(

@@ -293,7 +293,8 @@ def run_together(*works: Callable[[], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
+    for failure in failures:
+        raise failure
 
 
 def struct(ddl: str) -> StructType:
