@@ -45,6 +45,9 @@ class Store(Protocol):
     def leftovers(self, number: int) -> list[str]:
         """What no run that ended well leaves."""
 
+    def note(self, number: int) -> str:
+        """The note that a killed run has kept of one stream; empty if there is none."""
+
 
 class DeltaStore:
     """Delta tables by path, read by `deltalake`; by Spark where it lacks a table feature."""
@@ -83,6 +86,9 @@ class DeltaStore:
     def leftovers(self, number: int) -> list[str]:
         return _hidden(self._folder / f"delta-{number}", {"_delta_log"})
 
+    def note(self, number: int) -> str:
+        return _note(self._folder / f"delta-{number}")
+
 
 class IcebergStore:
     """Iceberg tables by path, read by `pyiceberg`, to which a null list of structs is empty."""
@@ -115,6 +121,9 @@ class IcebergStore:
     def leftovers(self, number: int) -> list[str]:
         return _hidden(self._folder / f"iceberg-{number}", set())
 
+    def note(self, number: int) -> str:
+        return _note(self._folder / f"iceberg-{number}")
+
 
 class PostgresStore:
     """Tables of PostgreSQL, read by psql."""
@@ -137,10 +146,8 @@ class PostgresStore:
         return [json.loads(line, parse_float=Decimal) for line in text.splitlines()]
 
     def commits(self, number: int) -> int:
-        ledger = f"s{number}._singer_ledger"
-        if self._database.value(f"select to_regclass('{ledger}') is not null") != "t":
-            return 0
-        return int(self._database.value(f"select coalesce(max(id), 0) from {ledger}"))
+        found = self._of_ledger("coalesce(max(id), 0)", number)
+        return int(found) if found else 0
 
     def files(self, number: int) -> int:
         tables = f"select count(*) from pg_tables where schemaname = 's{number}'"
@@ -151,9 +158,29 @@ class PostgresStore:
         found = self._database.run(tables).splitlines()
         return [name for name in found if name not in TABLES and not name.startswith("_singer_")]
 
+    def note(self, number: int) -> str:
+        return self._of_ledger("coalesce(max(note), '')", number)
+
+    def _of_ledger(self, what: str, number: int) -> str:
+        """A value over the rows of the ledger; empty if there is none yet."""
+        ledger = f"s{number}._singer_ledger"
+        if self._database.value(f"select to_regclass('{ledger}') is not null") != "t":
+            return ""
+        return self._database.value(f"select {what} from {ledger}")
+
 
 def _files(folder: Path) -> int:
     return sum(len(files) for _, _, files in os.walk(folder))
+
+
+def _note(folder: Path) -> str:
+    """The valid note of the file, which has an old and a new one."""
+    for path in folder.glob(".*.uncovered-*[!w]"):
+        head, _, notes = path.read_text().partition("\n")
+        if notes:
+            found: str = json.loads(notes)[1 + int(head[0])]
+            return found
+    return ""
 
 
 def _hidden(folder: Path, known: set[str]) -> list[str]:

@@ -1,7 +1,12 @@
 """The note of one stream beside its table: a hidden file that a living run owns.
 
-A local file is owned by a lock that the system releases when the run ends, however it ends. On
-other storages the file names its owner; only on the same machine can others see whether it lives.
+A local file is owned by a lock that the system releases when the run ends, however it ends. It
+holds the old note and the new one, both durable; one byte, written last, makes the new one valid,
+as a STATE waits for that. After a restart of the machine, which may have lost the byte, the new one
+is valid.
+
+On other storages the file names its owner; only on the same machine can others see whether it
+lives.
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ from target_spark.replays import Note, read_note
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig
+
+
+_OLD, _NEW = b"0", b"1"
+"""The first byte of a local file: which of its notes is valid."""
 
 
 class NoteFile(Protocol):
@@ -94,8 +103,7 @@ class LocalNoteFile:
             if self._fd is None:
                 return Note()
             self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
-            text = _checked(os.pread(self._fd, os.fstat(self._fd).st_size, 0))
-            self._stored = read_note(text)
+            self._stored = _valid_note(os.pread(self._fd, os.fstat(self._fd).st_size, 0))
             return self._stored
 
     def write(self, note: Note) -> None:
@@ -103,12 +111,13 @@ class LocalNoteFile:
         if self._fd is None or note == self._stored:
             return
         with writing(str(self._path)):
-            new = _written(self._spare, _with_check(note.to_text()) if note.entries else b"")
+            new = _written(self._spare, _both_notes(self._stored, note))
             # Whoever opened the old file and waits for its lock finds another file in its place.
             self._spare.replace(self._path)
             old, self._fd = self._fd, new
             os.close(old)
             make_durable(str(self._path.parent))
+            os.pwrite(new, _NEW, 0)
         self._stored = note
 
     def close(self, *, remove: bool) -> None:
@@ -196,14 +205,20 @@ def _locked(path: Path) -> int | None:
         os.close(fd)
 
 
-def _with_check(text: str) -> bytes:
-    content = text.encode()
-    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+def _both_notes(old: Note, new: Note) -> bytes:
+    """Return the content of a file in which the old note is still valid."""
+    texts = (note.to_text() if note.entries else "" for note in (old, new))
+    notes = json.dumps([_boot(), *texts]).encode()
+    return _OLD + hashlib.sha256(notes).hexdigest().encode() + b"\n" + notes
 
 
-def _checked(content: bytes) -> str | None:
-    digest, _, text = content.partition(b"\n")
-    return text.decode() if hashlib.sha256(text).hexdigest().encode() == digest else None
+def _valid_note(content: bytes) -> Note:
+    """Return the valid note of a file; an empty one if the file is damaged."""
+    digest, _, notes = content[1:].partition(b"\n")
+    if hashlib.sha256(notes).hexdigest().encode() != digest:
+        return Note()
+    boot, old, new = json.loads(notes)
+    return read_note(old if content[:1] == _OLD and boot and boot == _boot() else new)
 
 
 def _written(path: Path, content: bytes) -> int:
@@ -240,10 +255,17 @@ def _life(owner: dict[str, Any]) -> str:
 def _place() -> list[str]:
     """Return machine, boot and process namespace; empty if they are unknown."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return [socket.gethostname(), boot, str(Path("/proc/self/ns/pid").readlink())]
+        return [socket.gethostname(), _boot(), str(Path("/proc/self/ns/pid").readlink())]
     except OSError:
         return []
+
+
+def _boot() -> str:
+    """Return what identifies the machine since its last start; empty if that is unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _started(pid: int) -> str | None:

@@ -19,6 +19,7 @@ from target_spark.destinations.lakes.note_files import LocalNoteFile, RemoteNote
 from target_spark.replays import Note
 
 NOTE = note_of("a-1", "a-2")
+WRITE_MORE = "file.write(note_of('a-1', 'a-2', 'a-3'))"
 URL = "memory://bucket/.t.uncovered-x"
 
 
@@ -27,8 +28,8 @@ def write_note_and(path: Path, end: str) -> None:
     code = (
         "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path; from lake_loads import note_of\n"
-        "from target_spark.destinations.lakes.note_files import LocalNoteFile\n"
-        "file = LocalNoteFile(Path(sys.argv[1])); file.take()\n"
+        "from target_spark.destinations.lakes import note_files\n"
+        "file = note_files.LocalNoteFile(Path(sys.argv[1])); file.take()\n"
         "file.write(note_of('a-1', 'a-2'))\n"
         "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -72,18 +73,25 @@ class TestLocal:
         write_note_and(tmp_path / "note", "die()")
         assert LocalNoteFile(tmp_path / "note").take() == NOTE
 
-    @pytest.mark.parametrize("step", ["pwrite", "fsync", "replace"])
+    @pytest.mark.parametrize(
+        "step", ["os.pwrite", "os.fsync", "Path.replace", "note_files.make_durable"]
+    )
     def test_a_run_killed_while_it_writes_leaves_the_old_note(
         self, tmp_path: Path, step: str
     ) -> None:
-        where = "Path" if step == "replace" else "os"
-        write = "file.write(note_of('a-1', 'a-2', 'a-3'))"
-        write_note_and(tmp_path / "note", f"{where}.{step} = die; {write}")
+        write_note_and(tmp_path / "note", f"{step} = die; {WRITE_MORE}")
         later = LocalNoteFile(tmp_path / "note")
         assert later.take() == NOTE
         later.write(Note())
         later.close(remove=True)
         assert list(tmp_path.iterdir()) == [], "nothing of the killed run stays"
+
+    def test_after_a_restart_of_the_machine_the_new_note_is_valid(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_note_and(tmp_path / "note", f"note_files.make_durable = die; {WRITE_MORE}")
+        monkeypatch.setattr(note_files, "_boot", lambda: "another")
+        assert LocalNoteFile(tmp_path / "note").take() == note_of("a-1", "a-2", "a-3")
 
     def test_a_run_that_waited_for_the_old_file_does_not_own_the_new_one(
         self, tmp_path: Path
