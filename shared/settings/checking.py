@@ -1,7 +1,7 @@
 """The settings engine: checks values by their JSON Schema, reads them, and fills in defaults.
 
 The same functions serve the settings of both programs and the batch settings. They report every
-problem at once. `settings_kinds` holds the kinds of value and the way to declare a setting.
+problem at once. `kinds` holds the kinds of value and the way to declare a setting.
 """
 
 from __future__ import annotations
@@ -154,8 +154,9 @@ def read(schema: Schema, value: Json) -> Json:
         return value
     if is_text_block(schema):
         return text_values(value)
-    known = schema.get("properties", {})
-    return {key: read(known.get(key, {}), item) for key, item in value.items()}
+    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    others = others if isinstance(others, Mapping) else {}
+    return {key: read(known.get(key, others), item) for key, item in value.items()}
 
 
 def is_text_block(schema: Schema) -> bool:
