@@ -152,14 +152,14 @@ def read(schema: Schema, value: Json) -> Json:
         return tuple(read(schema["items"], item) for item in value)
     if not isinstance(value, Mapping):
         return value
-    if is_text_block(schema):
-        return text_values(value)
+    if _is_text_block(schema):
+        return {key: _as_text(item) for key, item in value.items()}
     known, others = schema.get("properties", {}), schema.get("additionalProperties")
     others = others if isinstance(others, Mapping) else {}
     return {key: read(known.get(key, others), item) for key, item in value.items()}
 
 
-def is_text_block(schema: Schema) -> bool:
+def _is_text_block(schema: Schema) -> bool:
     """Tell whether an object takes any key with a plain value (`options`, `spark.conf`)."""
     inner = schema.get("additionalProperties")
     return isinstance(inner, Mapping) and set(inner.get("type", ())) == {
@@ -169,11 +169,8 @@ def is_text_block(schema: Schema) -> bool:
     }
 
 
-def text_values(block: Mapping[str, Any]) -> dict[str, str]:
-    """Write the values of an object as text, as Spark reads them (`true`, `8`)."""
-    return {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in block.items()
-    }
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def schema_problems(

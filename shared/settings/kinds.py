@@ -155,7 +155,7 @@ class Field:
     Attributes:
         path: Its keys from the top of its block.
         schema: Its JSON Schema, with description and default.
-        make: Makes the value of the dataclass of a checked one.
+        make: Turns a checked value into the one that the dataclass holds.
         attribute: Its name in the dataclass.
         owner: The strategy or policy that has it; None if all have it.
         dotted: Its dotted spelling, if that is not the path.
@@ -217,7 +217,7 @@ def setting(
         owner: The strategy or policy that has it.
         dotted: Its dotted spelling, if that is not the path.
         side: The only program that has it.
-        make: Makes the value of the field of a checked one; `read` if None.
+        make: Turns a checked value into the one that the field holds; `read` if None.
         keywords: More keywords of JSON Schema, such as `examples` and `secret`.
     """
     schema = {**kind, **keywords, "description": description}
@@ -249,7 +249,7 @@ def group(owner: type, description: str, **defaults: Json) -> Any:
 
 
 def typed(owner: type[T], values: Mapping[str, Json]) -> T:
-    """Make a dataclass of checked values; ignore those that it does not declare."""
+    """Make a dataclass, whose keys are not dotted, of checked values; ignore other values."""
     given = (field for field in fields_of(owner) if field.key in values)
     return owner(**{field.attribute: field.make(values[field.key]) for field in given})
 

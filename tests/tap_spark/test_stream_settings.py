@@ -60,7 +60,7 @@ def test_a_request() -> None:
     found = config(
         partition_by=["name"],
         table_properties={"a": 1},
-        streams={"s": {"load_method": "upsert", "target_file_bytes": 10, "cluster_by": ["id"]}},
+        streams={"s": {"load_method": "upsert", "target_file_bytes": 10.0, "cluster_by": ["id"]}},
     )
     schema = StreamSchema("s", {"properties": {}}, ("id", "gone"), 2)
     with pytest.raises(MessageError, match="the key property 'gone' is not a property"):
@@ -68,6 +68,7 @@ def test_a_request() -> None:
     request = table_request(found, StreamSchema("s", {}, ("id",)), STRUCT)
     assert (request.keys, request.method, request.struct) == (("id",), "upsert", STRUCT)
     assert request.layout == Layout(("name",), ("id",), 10, {"a": "1"}, False)
+    assert isinstance(request.layout.target_file_bytes, int)
 
 
 def test_keys_of_the_settings_replace_those_of_the_schema() -> None:

@@ -241,7 +241,7 @@ class TestRules:
             }
         )
         assert config.transforms.active
-        assert config.transforms.flattening is not None
+        assert config.transforms.flattening.active
         assert config.transforms.flattening.max_depth == 2
         assert not tap_config({"streams": [CSV]}).transforms.active
 
