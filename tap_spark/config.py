@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,16 +18,20 @@ from shared.maps.map_settings import (
 )
 from shared.settings.about import Program
 from shared.settings.batch.types import BatchConfig
-from shared.settings.checking import Problem, complete_settings, read
-from shared.settings.kinds import TEXT, at_least, schema_of, setting
-from shared.spark.packages import LAKES, Need, with_needs
-from shared.spark.spark_settings import SparkSettings, spark_problems, spark_schema, spark_settings
-from tap_spark.connection_config import (
-    CONNECTION_SCHEMA,
-    ConnectionConfig,
-    connection_config,
-    connection_problems,
+from shared.settings.checking import Problem, complete_settings
+from shared.settings.kinds import (
+    ANY_TEXT,
+    POSITIVE,
+    TEXT,
+    at_least,
+    group,
+    schema_of,
+    setting,
+    typed,
 )
+from shared.spark.packages import LAKES, Need, with_needs
+from shared.spark.spark_settings import SparkSettings, spark_problems
+from tap_spark.connection_config import ConnectionConfig, connection_problems
 from tap_spark.sources.source_registry import check_sources, source_format
 from tap_spark.stream_config import StreamConfig
 from tap_spark.stream_rules import stream_problems
@@ -48,27 +52,39 @@ class SpoolSettings:
 
 @dataclass(frozen=True)
 class TapConfig:
-    """All settings of a run.
+    """All settings of a run; `batch` is None if no stream is sent as BATCH."""
 
-    Attributes:
-        streams: What to read.
-        connections: Databases and catalogs whose tables discovery lists.
-        parallel_streams: How many streams are read at the same time.
-        start_date: Lower bound of date and timestamp replication keys without a bookmark.
-        spark: How to start or reach Spark.
-        state_interval_seconds: Time between STATE messages inside a stream.
-        spool: Lines on their way to standard output.
-        batch: Which streams to send as BATCH, and how; None if all go as RECORD.
-        transforms: What happens to records before they are written.
-    """
-
-    streams: tuple[StreamConfig, ...] = ()
-    connections: tuple[ConnectionConfig, ...] = ()
-    parallel_streams: int = 1
-    start_date: str | None = None
-    spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="tap-spark"))
-    state_interval_seconds: float = 10.0
-    spool: SpoolSettings = field(default_factory=SpoolSettings)
+    streams: tuple[StreamConfig, ...] = setting(
+        {"type": "array", "items": STREAM_SCHEMA}, "Streams to read.", default=[], make=tuple
+    )
+    connections: tuple[ConnectionConfig, ...] = setting(
+        {"type": "array", "items": schema_of(ConnectionConfig)},
+        "Databases, Spark catalogs and folders of tables: discovery lists their tables, and "
+        "streams of the format `jdbc` read from them.",
+        default=[],
+        make=lambda items: tuple(typed(ConnectionConfig, item) for item in items),
+    )
+    parallel_streams: int = setting(
+        at_least(1), "How many streams to read at the same time.", default=1
+    )
+    start_date: str | None = setting(
+        ANY_TEXT,
+        "Lower bound of date and timestamp replication keys without a bookmark (inclusive; UTC if "
+        "it has no offset).",
+        format="date-time",
+        examples=["2026-01-01T00:00:00Z"],
+    )
+    spark: SparkSettings = group(
+        SparkSettings, "How to start or reach Spark.", app_name="tap-spark"
+    )
+    state_interval_seconds: float = setting(
+        POSITIVE,
+        "Seconds between STATE messages inside a stream, if its order allows them.",
+        default=10,
+    )
+    spool: SpoolSettings = group(
+        SpoolSettings, "Disk space for lines on their way from Spark to standard output."
+    )
     batch: BatchConfig | None = None
     transforms: TransformSettings = field(default_factory=TransformSettings)
 
@@ -79,43 +95,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "streams": {
-            "type": "array",
-            "items": STREAM_SCHEMA,
-            "default": [],
-            "description": "Streams to read.",
-        },
-        "connections": {
-            "type": "array",
-            "items": CONNECTION_SCHEMA,
-            "default": [],
-            "description": "Databases, Spark catalogs and folders of tables: discovery lists "
-            "their tables, and streams of the format `jdbc` read from them.",
-        },
-        "parallel_streams": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 1,
-            "description": "How many streams to read at the same time.",
-        },
-        "start_date": {
-            "type": "string",
-            "format": "date-time",
-            "description": "Lower bound of date and timestamp replication keys without a bookmark "
-            "(inclusive; UTC if it has no offset).",
-            "examples": ["2026-01-01T00:00:00Z"],
-        },
-        "spark": spark_schema("tap-spark"),
-        "state_interval_seconds": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "default": 10,
-            "description": "Seconds between STATE messages inside a stream, if its order allows "
-            "them.",
-        },
-        "spool": schema_of(
-            SpoolSettings, "Disk space for lines on their way from Spark to standard output."
-        ),
+        **schema_of(TapConfig)["properties"],
         **TRANSFORMS,
         **settings_properties("tap"),
     },
@@ -137,21 +117,17 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     batch = validate(given, "tap").check()
     for text in batch.warnings:
         _logger.warning(text)
-    connections = tuple(map(connection_config, complete["connections"]))
-    streams = tuple(stream_config(stream, connections) for stream in complete["streams"])
+    config = typed(TapConfig, complete)
+    streams = tuple(stream_config(stream, config.connections) for stream in complete["streams"])
     spark = with_needs(
-        spark_settings(complete["spark"]),
-        _needs(streams, connections),
-        [(item.url, item.package) for item in connections if item.url is not None],
+        config.spark,
+        _needs(streams, config.connections),
+        [(item.url, item.package) for item in config.connections if item.url is not None],
     )
-    return TapConfig(
+    return replace(
+        config,
         streams=streams,
-        connections=connections,
-        parallel_streams=int(complete["parallel_streams"]),
-        start_date=complete.get("start_date"),
         spark=spark,
-        state_interval_seconds=float(complete["state_interval_seconds"]),
-        spool=SpoolSettings(**read(schema_of(SpoolSettings), complete["spool"])),
         batch=batch.batch_config,
         transforms=transform_settings(complete),
     )

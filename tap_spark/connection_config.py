@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.settings.checking import Problem, read
+from shared.settings.checking import Problem
 from shared.settings.kinds import (
     ANY_TEXT,
     NAMES,
@@ -14,7 +14,6 @@ from shared.settings.kinds import (
     SWITCH,
     TEXT,
     at_least,
-    schema_of,
     setting,
 )
 from tap_spark.driver_properties import property_problems
@@ -110,14 +109,6 @@ class ConnectionConfig:
         "How often to retry after a temporary failure, such as a lost connection.",
         default=3,
     )
-
-
-CONNECTION_SCHEMA = schema_of(ConnectionConfig)
-
-
-def connection_config(connection: Mapping[str, Any]) -> ConnectionConfig:
-    """Turn a validated item of `connections` into its typed form."""
-    return ConnectionConfig(**read(CONNECTION_SCHEMA, connection))
 
 
 def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.settings.kinds import NAMES, SECRET_VALUES, SWITCH, TEXT, one_of, setting
 from tap_spark.connection_config import ConnectionConfig
 
 PYTHON_SOURCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -16,38 +17,74 @@ PYTHON_SOURCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 class StreamConfig:
     """One item of `streams`.
 
-    Attributes:
-        name: Name of the stream.
-        format: A key of the registry of sources, or an importable Spark DataSource class.
-        path: File, folder or glob, or several; None if the format has none.
-        table: Table name, with parts quoted if they need it; see `tap_spark.sources.table_names`.
-        query: One statement that only reads.
-        connection: Name of an item of `connections`.
-        database: That item.
-        options: Options of Spark's reader.
-        schema: Spark DDL of the source's columns; None to infer.
-        key_properties: Primary key.
-        replication_key: Column of the bookmark.
-        replication_method: The user's choice; None lets planning decide.
-        sort_by_replication_key: Sort the source, so that STATE can be written inside the stream.
-        read_unterminated_line: INCREMENTAL reads a last line without line end at once.
-        own: Settings that the format itself declares, in its typed form.
+    `database` is the item of `connections` that it names; `own` holds the settings that the format
+    itself declares, in its typed form.
     """
 
-    name: str
-    format: str
-    path: str | tuple[str, ...] | None = None
-    table: str | None = None
-    query: str | None = None
-    connection: str | None = None
+    name: str = setting(TEXT, "Name of the stream.", required=True, examples=["orders"])
+    format: str = setting(
+        TEXT,
+        "What is read.",
+        required=True,
+        examples=["csv", "jdbc", "my_sources.weather.WeatherSource"],
+    )
+    path: str | tuple[str, ...] | None = setting(
+        {"type": ["string", "array"], "items": TEXT, "minLength": 1, "minItems": 1},
+        "File, folder or glob, or a list of them. For files, and for `delta` and `iceberg` tables "
+        "outside a catalog.",
+        examples=["data/*.csv", ["2025/", "2026/"]],
+    )
+    table: str | None = setting(
+        TEXT,
+        "Table or view: of the connection (`jdbc`), or of a Spark catalog (`table`, `delta`, "
+        "`iceberg`). Quote parts with dots or upper case.",
+        examples=["public.orders", 'sales."Order Lines"', "lake.db.events"],
+    )
+    query: str | None = setting(
+        TEXT,
+        "One statement that only reads, in the database's SQL (`jdbc`) or in Spark's (`sql`).",
+        examples=["SELECT id, total FROM orders WHERE total > 0"],
+    )
+    connection: str | None = setting(
+        TEXT,
+        "Name of the item of `connections` to read from. Only for `jdbc`; by default the only "
+        "connection with a url.",
+    )
     database: ConnectionConfig | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    schema: str | None = None
-    key_properties: tuple[str, ...] = ()
-    replication_key: str | None = None
-    replication_method: str | None = None
-    sort_by_replication_key: bool = False
-    read_unterminated_line: bool = False
+    options: Mapping[str, str] = setting(
+        SECRET_VALUES,
+        "Options of Spark's reader for the format, or of a Spark DataSource class. Names that the "
+        "reader does not know are rejected, except those with a dot (`fs.s3a.endpoint`).",
+        default={},
+        examples=[{"header": True, "sep": ";"}],
+    )
+    schema: str | None = setting(
+        TEXT,
+        "Columns and types in Spark DDL; inferred from the data if not set.",
+        examples=["id BIGINT, name STRING"],
+    )
+    key_properties: tuple[str, ...] = setting(NAMES, "Columns of the primary key.", default=[])
+    replication_key: str | None = setting(
+        TEXT, "Column whose greatest value is the bookmark.", examples=["updated_at"]
+    )
+    replication_method: str | None = setting(
+        one_of(("FULL_TABLE", "INCREMENTAL", "LOG_BASED")),
+        "`INCREMENTAL` if `replication_key` is set, else `FULL_TABLE`. `INCREMENTAL` without a "
+        "replication key resumes files by file and line. `LOG_BASED` reads the changes of `delta` "
+        "and `iceberg` tables, deletes included.",
+    )
+    sort_by_replication_key: bool = setting(
+        SWITCH,
+        "Sort by the replication key, so that an interrupted run can resume inside the stream.",
+        default=False,
+    )
+    read_unterminated_line: bool = setting(
+        SWITCH,
+        "`INCREMENTAL` reads a last line without line end at once, instead of waiting for its line "
+        "end. For files that never get one. Only for `csv`, `text` and `fixed_width`: a last line "
+        "of `json` is read as soon as it is complete.",
+        default=False,
+    )
     own: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -102,7 +102,8 @@ def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "replication_key", f"is not used by {method}; remove one of the two"
     if method == "LOG_BASED" and form and not form.has_log and not is_python_source(kind):
         yield "replication_method", f"the format {kind!r} has no log of changes"
-    if method == "INCREMENTAL" and not has_key and not (form and form.resumes):
+    resumes = form is not None and form.resumes
+    if method == "INCREMENTAL" and not has_key and isinstance(kind, str) and not resumes:
         yield "replication_key", f"is required for INCREMENTAL with the format {kind!r}"
     if stream.get("sort_by_replication_key") is True and not has_key:
         yield "sort_by_replication_key", "needs a 'replication_key'"

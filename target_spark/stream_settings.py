@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, Where
-from shared.settings.checking import text_values
 from target_spark.core.load_plans import Layout, StreamSchema, TableName, TableRequest
+from target_spark.table_settings import LoadSettings, StreamSettings
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,29 +19,33 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"\{(stream|schema|table)\}")
 
 
+def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
+    """Return the settings of a stream: the general ones, overridden by those of its patterns."""
+    values = {field.name: getattr(config, field.name) for field in fields(LoadSettings)}
+    for pattern, given in config.streams.items():
+        if fnmatchcase(stream, pattern):
+            values |= given
+    return StreamSettings(**values)
+
+
 def load_method(config: TargetConfig, stream: str) -> str:
     """Return the load method of a stream: `append-only`, `upsert` or `overwrite`."""
-    return str(_rules(config, stream).get("load_method", config.load_method))
-
-
-def hard_delete(config: TargetConfig, stream: str) -> bool:
-    """Return whether rows of a stream are removed instead of being marked."""
-    return bool(_rules(config, stream).get("hard_delete", config.hard_delete))
+    return stream_settings(config, stream).load_method
 
 
 def table_name(config: TargetConfig, stream: str) -> TableName:
     """Return the table of a stream: with prefix, schema and the names of its patterns."""
-    rules = _rules(config, stream)
-    schema, table = rules.get("schema"), rules.get("table", "{stream}")
+    own = stream_settings(config, stream)
     return TableName(
-        table=config.table_prefix + _filled(table, stream),
-        schema=config.default_target_schema if schema is None else _filled(schema, stream),
+        table=config.table_prefix + _filled(own.table, stream),
+        schema=config.default_target_schema if own.schema is None else _filled(own.schema, stream),
     )
 
 
 def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
     """Return the key properties of a stream: those of the settings, else of its SCHEMA."""
-    return tuple(_rules(config, schema.stream).get("key_properties", schema.key_properties))
+    given = stream_settings(config, schema.stream).key_properties
+    return schema.key_properties if given is None else given
 
 
 def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:
@@ -55,27 +60,25 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         MessageError: The load method is `upsert`, and the key is missing or is not a property.
     """
     stream = schema.stream
-    rules = _rules(config, stream)
+    own = stream_settings(config, stream)
     keys = key_properties(config, schema)
-    method = load_method(config, stream)
-    _check_keys(stream, keys, struct, method)
-    properties = rules.get("table_properties")
+    _check_keys(stream, keys, struct, own.load_method)
     layout = Layout(
-        partition_by=tuple(rules.get("partition_by", config.partition_by)),
-        cluster_by=tuple(rules.get("cluster_by", config.cluster_by)),
-        target_file_bytes=rules.get("target_file_bytes", config.target_file_bytes),
-        properties=config.table_properties if properties is None else text_values(properties),
-        compact=bool(rules.get("compact", config.compact)),
+        partition_by=own.partition_by,
+        cluster_by=own.cluster_by,
+        target_file_bytes=own.target_file_bytes,
+        properties=own.table_properties,
+        compact=own.compact,
     )
     return TableRequest(
         stream=stream,
         struct=struct,
         name=table_name(config, stream),
         keys=tuple(key for key in keys if key in struct.names),
-        method=method,
+        method=own.load_method,
         schema=schema.schema,
         layout=layout,
-        hard_delete=hard_delete(config, stream),
+        hard_delete=own.hard_delete,
     )
 
 
@@ -94,14 +97,6 @@ def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: 
                 f"the key property '{key}' is not a property of the SCHEMA",
                 where=Where(stream=stream),
             )
-
-
-def _rules(config: TargetConfig, stream: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
-    for rule in config.streams:
-        if rule.applies(stream):
-            found |= rule.values
-    return found
 
 
 def _filled(template: str, stream: str) -> str:

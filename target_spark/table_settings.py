@@ -1,206 +1,181 @@
-"""Settings of tables (location, load method, layout): schema, rules and typed form."""
+"""Settings of tables (location, load method, layout), and the rules between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
 from shared.settings.checking import Problem, Rule
+from shared.settings.kinds import (
+    ANY_TEXT,
+    SWITCH,
+    TEXT,
+    TEXTS,
+    VALUES,
+    Schema,
+    at_least,
+    fields_of,
+    one_of,
+    schema_of,
+    setting,
+)
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration
 from target_spark.destinations.destination_registry import Registry
 
-LOAD_METHODS = ("append-only", "upsert", "overwrite")
 TYPE_CONFLICTS = ("fail", "suffix", "cast")
 NAME_STYLES = ("keep", "clean", "lower", "upper", "snake")
 
-NAME = {"type": "string", "minLength": 1}
-FOLDER_NAME = {
+FOLDER_NAME: Schema = {
     "type": "string",
     "pattern": r"^(?!\.+$)[^/\\]*$",
     "x-pattern-meaning": "a name without slashes",
 }
-_NAMES = {"type": "array", "items": NAME}
 
 
 @dataclass(frozen=True)
-class StreamRule:
-    """Settings for the streams of a pattern, which override the general ones.
+class LoadSettings:
+    """Settings of tables that `streams` can override for some streams."""
 
-    Attributes:
-        pattern: Stream names, with `*`, `?` and `[...]`.
-        values: Names and values of the settings.
-    """
+    load_method: str = setting(
+        one_of(("append-only", "upsert", "overwrite")),
+        "`append-only` adds rows; `upsert` replaces rows of the same key properties (Delta, "
+        "Iceberg and databases); `overwrite` replaces the tables of the received streams at the "
+        "end of the run.",
+        default="append-only",
+    )
+    hard_delete: bool = setting(
+        SWITCH,
+        "Remove rows instead of marking them in `_sdc_deleted_at`: those of older versions on "
+        "ACTIVATE_VERSION and, with `upsert`, those whose record is marked.",
+        default=False,
+    )
+    partition_by: tuple[str, ...] = setting(
+        TEXTS,
+        "Columns by which new Delta and Iceberg tables are partitioned; Iceberg also accepts "
+        "transforms.",
+        default=[],
+        examples=[["country"], ["days(created_at)", "bucket(16, id)"]],
+    )
+    cluster_by: tuple[str, ...] = setting(
+        TEXTS,
+        "Columns by which rows are clustered: clustering in new Delta tables, the sort order of "
+        "Iceberg tables, an index in databases.",
+        default=[],
+    )
+    target_file_bytes: int | None = setting(
+        at_least(1), "Target size of the data files of Delta and Iceberg tables, in bytes."
+    )
+    compact: bool = setting(
+        SWITCH,
+        "Rewrite small files of Delta and Iceberg tables after the run.",
+        default=False,
+    )
+    table_properties: Mapping[str, str] = setting(
+        VALUES, "Properties of new Delta and Iceberg tables.", default={}
+    )
 
-    pattern: str
-    values: Mapping[str, Any]
 
-    def applies(self, stream: str) -> bool:
-        """Return whether the pattern matches a stream."""
-        return fnmatchcase(stream, self.pattern)
+@dataclass(frozen=True)
+class _TableNames:
+    """Settings that only `streams` has."""
+
+    table: str = setting(
+        FOLDER_NAME,
+        "Name of the table; `{stream}` stands for the stream's name, `{schema}` and `{table}` for "
+        "its parts before and after the last `-`.",
+        unset="{stream}",
+        minLength=1,
+    )
+    schema: str | None = setting(
+        FOLDER_NAME, "Schema of the table, with the same placeholders as `table`.", minLength=1
+    )
+    key_properties: tuple[str, ...] | None = setting(
+        TEXTS, "Key properties instead of those of the SCHEMA."
+    )
 
 
-_PER_STREAM: dict[str, Any] = {
-    "load_method": {
-        "type": "string",
-        "enum": list(LOAD_METHODS),
-        "default": "append-only",
-        "description": "`append-only` adds rows; `upsert` replaces rows of the same key "
-        "properties (Delta, Iceberg and databases); `overwrite` replaces the tables of the "
-        "received streams at the end of the run.",
-    },
-    "hard_delete": {
-        "type": "boolean",
-        "default": False,
-        "description": "Remove rows instead of marking them in `_sdc_deleted_at`: those of older "
-        "versions on ACTIVATE_VERSION and, with `upsert`, those whose record is marked.",
-    },
-    "partition_by": {
-        **_NAMES,
-        "default": [],
-        "description": "Columns by which new Delta and Iceberg tables are partitioned; Iceberg "
-        "also accepts transforms.",
-        "examples": [["country"], ["days(created_at)", "bucket(16, id)"]],
-    },
-    "cluster_by": {
-        **_NAMES,
-        "default": [],
-        "description": "Columns by which rows are clustered: clustering in new Delta tables, the "
-        "sort order of Iceberg tables, an index in databases.",
-    },
-    "target_file_bytes": {
-        "type": "integer",
-        "minimum": 1,
-        "description": "Target size of the data files of Delta and Iceberg tables, in bytes.",
-    },
-    "compact": {
-        "type": "boolean",
-        "default": False,
-        "description": "Rewrite small files of Delta and Iceberg tables after the run.",
-    },
-    "table_properties": {
-        "type": "object",
-        "additionalProperties": {"type": ["string", "number", "boolean"]},
-        "default": {},
-        "description": "Properties of new Delta and Iceberg tables.",
-    },
-}
+@dataclass(frozen=True)
+class StreamSettings(LoadSettings, _TableNames):
+    """Settings for the streams of a pattern."""
 
-_PLACES: dict[str, Any] = {
-    "path": {
-        **NAME,
-        "description": "Folder or URL of the tables, each in a folder "
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the tables are."""
+
+    path: str = setting(
+        TEXT,
+        "Folder or URL of the tables, each in a folder "
         "`<path>/[<default_target_schema>/]<table_prefix><stream>/`. Required for files; for Delta "
         "and Iceberg set this or `catalog`.",
-        "examples": ["output/"],
-    },
-    "format": {
-        "type": "string",
-        "default": "parquet",
-        "description": "Format of the files or tables; `jdbc` for a database.",
-    },
-    "catalog": {
-        **NAME,
-        "description": "Spark catalog of the Delta or Iceberg tables, configured in `spark.conf`; "
-        "set it instead of `path`.",
-        "examples": ["lake"],
-    },
-}
-_TABLES: dict[str, Any] = {
-    "default_target_schema": {
-        **FOLDER_NAME,
-        "minLength": 1,
-        "description": "Schema (namespace, database) of the tables; for tables by `path` a folder.",
-    },
-    "table_prefix": {
-        **FOLDER_NAME,
-        "default": "",
-        "description": "Prefix for the name of every table.",
-    },
-    "streams": {
-        "type": "object",
-        "default": {},
-        "description": "Settings for streams by name or pattern; if several patterns match, the "
-        "last one with a setting wins.",
-        "examples": [{"orders*": {"load_method": "upsert", "partition_by": ["country"]}}],
-        "additionalProperties": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "table": {
-                    **FOLDER_NAME,
-                    "minLength": 1,
-                    "description": "Name of the table; `{stream}` stands for the stream's name, "
-                    "`{schema}` and `{table}` for its parts before and after the last `-`.",
-                },
-                "schema": {
-                    **FOLDER_NAME,
-                    "minLength": 1,
-                    "description": "Schema of the table, with the same placeholders as `table`.",
-                },
-                "key_properties": {
-                    **_NAMES,
-                    "description": "Key properties instead of those of the SCHEMA.",
-                },
-                **_PER_STREAM,
-            },
-        },
-    },
-    **_PER_STREAM,
-    "type_conflicts": {
-        "type": "string",
-        "enum": list(TYPE_CONFLICTS),
-        "default": "fail",
-        "description": "What to do if a column's type changes and cannot be widened: `fail`, add "
-        "a column whose name ends in the type (`suffix`), or change to text (`cast`). For Delta, "
-        "Iceberg and databases.",
-    },
-    "column_names": {
-        "type": "string",
-        "enum": list(NAME_STYLES),
-        "default": "keep",
-        "description": "How column names are changed in Delta, Iceberg and databases: `keep` "
-        "changes only what the format does not allow; `clean` keeps letters, digits and `_`; "
-        "`lower`, `upper` and `snake` change the case, too.",
-    },
-    "denormalized": {
-        "type": "boolean",
-        "default": True,
-        "description": "`true`: a column for each property. `false`: the whole record in one "
-        "column `data` (VARIANT or JSON), plus the key properties. For Delta, Iceberg and "
+        unset="",
+        examples=["output/"],
+    )
+    format: str = setting(
+        ANY_TEXT, "Format of the files or tables; `jdbc` for a database.", default="parquet"
+    )
+    catalog: str | None = setting(
+        TEXT,
+        "Spark catalog of the Delta or Iceberg tables, configured in `spark.conf`; set it instead "
+        "of `path`.",
+        examples=["lake"],
+    )
+    default_target_schema: str | None = setting(
+        FOLDER_NAME,
+        "Schema (namespace, database) of the tables; for tables by `path` a folder.",
+        minLength=1,
+    )
+    table_prefix: str = setting(FOLDER_NAME, "Prefix for the name of every table.", default="")
+    streams: Mapping[str, Mapping[str, Any]] = setting(
+        {"type": "object", "additionalProperties": schema_of(StreamSettings)},
+        "Settings for streams by name or pattern; if several patterns match, the last one with a "
+        "setting wins.",
+        default={},
+        examples=[{"orders*": {"load_method": "upsert", "partition_by": ["country"]}}],
+    )
+
+
+@dataclass(frozen=True)
+class TableSettings(LoadSettings, _Places):
+    """Settings that concern tables; dataclasses have the fields of the last base first."""
+
+    type_conflicts: str = setting(
+        one_of(TYPE_CONFLICTS),
+        "What to do if a column's type changes and cannot be widened: `fail`, add a column whose "
+        "name ends in the type (`suffix`), or change to text (`cast`). For Delta, Iceberg and "
         "databases.",
-    },
-    "generate_view": {
-        "type": "boolean",
-        "default": False,
-        "description": "With `denormalized: false`: create a view `<table>_view` with a typed "
-        "column for each property.",
-    },
-    "adopt_files": {
-        "type": "boolean",
-        "default": True,
-        "description": "Use Parquet files of BATCH messages as table files if nothing in them "
-        "needs to change: see docs/zero-copy.md.",
-    },
-}
+        default="fail",
+    )
+    column_names: str = setting(
+        one_of(NAME_STYLES),
+        "How column names are changed in Delta, Iceberg and databases: `keep` changes only what "
+        "the format does not allow; `clean` keeps letters, digits and `_`; `lower`, `upper` and "
+        "`snake` change the case, too.",
+        default="keep",
+    )
+    denormalized: bool = setting(
+        SWITCH,
+        "`true`: a column for each property. `false`: the whole record in one column `data` "
+        "(VARIANT or JSON), plus the key properties. For Delta, Iceberg and databases.",
+        default=True,
+    )
+    generate_view: bool = setting(
+        SWITCH,
+        "With `denormalized: false`: create a view `<table>_view` with a typed column for each "
+        "property.",
+        default=False,
+    )
+    adopt_files: bool = setting(
+        SWITCH,
+        "Use Parquet files of BATCH messages as table files if nothing in them needs to change: "
+        "see docs/zero-copy.md.",
+        default=True,
+    )
 
 
-def table_properties(registry: Registry) -> dict[str, Any]:
-    """Return the properties of the settings' JSON Schema that concern tables.
-
-    Args:
-        registry: The destinations, whose formats and blocks of settings are among them.
-    """
-    blocks = {name: dict(registry.known[name].block or {}) for name in registry.blocks}
-    places = {**_PLACES, "format": {**_PLACES["format"], "enum": list(registry.formats)}}
-    return {**places, **blocks, **_TABLES}
-
-
-def stream_rules(values: Mapping[str, Mapping[str, Any]]) -> tuple[StreamRule, ...]:
-    """Return the typed form of the setting `streams`."""
-    return tuple(StreamRule(pattern, dict(rule)) for pattern, rule in values.items())
+_PER_STREAM = frozenset(field.key for field in fields_of(LoadSettings))
 
 
 def table_rules(registry: Registry) -> tuple[Rule, ...]:
@@ -219,7 +194,7 @@ def table_rules(registry: Registry) -> tuple[Rule, ...]:
 
 def format_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Check that the destination of the format can be used."""
-    reason = registry.broken.get(settings.get("format", "parquet"))
+    reason = registry.broken.get(settings.get("format", TableSettings.format))
     if reason is not None:
         yield Problem(("format",), reason)
 
@@ -263,7 +238,7 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
             if key in _PER_STREAM and block.get(key):
                 yield Problem((*path, key), _useless(registry, declared, key))
     for key in refused:
-        default = _TABLES[key].get("default")
+        default = getattr(TableSettings, key, None)
         if key not in _PER_STREAM and settings.get(key, default) != default:
             yield Problem((key,), _useless(registry, declared, key))
     is_viewed = settings.get("generate_view") is True and "denormalized" not in refused
@@ -276,7 +251,7 @@ _WHY = {"upsert": "{} cannot replace rows", "overwrite": "{} cannot be replaced"
 
 def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
     """Return the destination of the format; None if it cannot be used."""
-    name = settings.get("format", "parquet")
+    name = settings.get("format", TableSettings.format)
     return None if name in registry.broken else registry.known.get(name)
 
 

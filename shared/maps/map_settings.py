@@ -3,112 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared.maps.map_rules import MapRules, map_rules
 from shared.settings.checking import Problem
+from shared.settings.kinds import (
+    ANY_TEXT,
+    FREE,
+    SWITCH,
+    Schema,
+    at_least,
+    object_of,
+    schema_of,
+    setting,
+    typed,
+)
 from shared.settings.loading import KEEP
-
-PROPERTIES: dict[str, Any] = {
-    "stream_maps": {
-        "type": "object",
-        # Not a schema: keys hold dots and patterns, and null means something.
-        "additionalProperties": True,
-        KEEP: True,
-        "default": {},
-        "description": "Changes to streams and their properties, by stream name or pattern: "
-        "expressions for new and changed properties, null to drop, and the options "
-        "`__filter__`, `__alias__`, `__source__`, `__else__` and `__key_properties__`; see "
-        "docs/stream-maps.md.",
-        "examples": [{"orders": {"total": "price * quantity", "note": None}}],
-    },
-    "stream_map_config": {
-        "type": "object",
-        "secret": True,
-        "additionalProperties": True,
-        KEEP: True,
-        "default": {},
-        "description": "Values that expressions read as `config['name']`, such as `hash_salt`.",
-    },
-    "faker_config": {
-        "type": "object",
-        "additionalProperties": False,
-        "description": "Settings of `fake` in expressions (needs the extra `faker`).",
-        "properties": {
-            "seed": {
-                "type": ["number", "string", "boolean"],
-                "description": "Seed that makes results the same in every run.",
-            },
-            "locale": {
-                "type": ["string", "array"],
-                "items": {"type": "string"},
-                "description": "One or more locales, such as `de_DE`.",
-            },
-        },
-    },
-    "flattening_enabled": {
-        "type": "boolean",
-        "default": False,
-        "description": "Turn the fields of nested objects into columns, and arrays and objects "
-        "with arbitrary keys into JSON text; see docs/flattening.md.",
-    },
-    "flattening_max_depth": {
-        "type": "integer",
-        "minimum": 0,
-        "description": "Levels of nested objects to flatten; deeper ones become JSON text. "
-        "Required with `flattening_enabled`.",
-    },
-    "flattening_max_key_length": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 255,
-        "description": "Shorten names that have at least this many characters.",
-    },
-    "flattening_separator": {
-        "type": "string",
-        "default": "__",
-        "description": "Separator between the parts of a flattened name.",
-    },
-}
-"""For the settings schema of a program."""
 
 
 @dataclass(frozen=True)
 class Flattening:
-    """How nested objects are flattened.
+    """How nested objects are flattened."""
 
-    Attributes:
-        max_depth: Levels; at least 1.
-        separator: Between names.
-        max_key_length: Names this long or longer are shortened.
-    """
+    enabled: bool = setting(
+        SWITCH,
+        "Turn the fields of nested objects into columns, and arrays and objects with arbitrary "
+        "keys into JSON text; see docs/flattening.md.",
+        default=False,
+        key="flattening_enabled",
+    )
+    max_depth: int = setting(
+        at_least(0),
+        "Levels of nested objects to flatten; deeper ones become JSON text. Required with "
+        "`flattening_enabled`.",
+        unset=0,
+        key="flattening_max_depth",
+    )
+    max_key_length: int = setting(
+        at_least(1),
+        "Shorten names that have at least this many characters.",
+        default=255,
+        key="flattening_max_key_length",
+    )
+    separator: str = setting(
+        ANY_TEXT,
+        "Separator between the parts of a flattened name.",
+        default="__",
+        key="flattening_separator",
+    )
 
-    max_depth: int
-    separator: str = "__"
-    max_key_length: int = 255
+    @property
+    def active(self) -> bool:
+        """Whether records are flattened."""
+        return self.enabled and self.max_depth > 0
 
 
 @dataclass(frozen=True)
 class TransformSettings:
-    """The transforms of records between reading and writing.
+    """The transforms of records between reading and writing."""
 
-    Attributes:
-        maps: `stream_maps`.
-        config: `stream_map_config`; may hold secrets.
-        faker: `faker_config`.
-        flattening: None if records are not flattened.
-    """
-
-    maps: MapRules = field(default_factory=MapRules)
-    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    faker: Mapping[str, Any] = field(default_factory=dict)
-    flattening: Flattening | None = None
+    maps: MapRules = setting(
+        {**FREE, KEEP: True},
+        "Changes to streams and their properties, by stream name or pattern: expressions for new "
+        "and changed properties, null to drop, and the options `__filter__`, `__alias__`, "
+        "`__source__`, `__else__` and `__key_properties__`; see docs/stream-maps.md.",
+        default={},
+        key="stream_maps",
+        make=lambda maps: map_rules(maps, []),
+        examples=[{"orders": {"total": "price * quantity", "note": None}}],
+    )
+    config: Mapping[str, Any] = setting(
+        {**FREE, KEEP: True},
+        "Values that expressions read as `config['name']`, such as `hash_salt`.",
+        default={},
+        key="stream_map_config",
+        repr=False,
+        secret=True,
+    )
+    faker: Mapping[str, Any] = setting(
+        object_of(
+            {
+                ("seed",): {
+                    "type": ["number", "string", "boolean"],
+                    "description": "Seed that makes results the same in every run.",
+                },
+                ("locale",): {
+                    "type": ["string", "array"],
+                    "items": ANY_TEXT,
+                    "description": "One or more locales, such as `de_DE`.",
+                },
+            }
+        ),
+        "Settings of `fake` in expressions (needs the extra `faker`).",
+        unset={},
+        key="faker_config",
+        make=dict,
+    )
+    flattening: Flattening = field(default_factory=Flattening)
 
     @property
     def active(self) -> bool:
         """Whether any stream is changed."""
-        return self.maps != MapRules() or self.flattening is not None
+        return self.maps != MapRules() or self.flattening.active
+
+
+PROPERTIES: Schema = {
+    **schema_of(TransformSettings)["properties"],
+    **schema_of(Flattening)["properties"],
+}
+"""For the settings schema of a program."""
 
 
 def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -124,15 +128,4 @@ def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 def transform_settings(values: Mapping[str, Any]) -> TransformSettings:
     """Return the settings of this module from validated settings with their defaults."""
-    depth = int(values.get("flattening_max_depth") or 0)
-    flattening = None
-    if values.get("flattening_enabled") and depth > 0:
-        flattening = Flattening(
-            depth, values["flattening_separator"], int(values["flattening_max_key_length"])
-        )
-    return TransformSettings(
-        maps=map_rules(values.get("stream_maps") or {}, []),
-        config=values.get("stream_map_config") or {},
-        faker=values.get("faker_config") or {},
-        flattening=flattening,
-    )
+    return replace(typed(TransformSettings, values), flattening=typed(Flattening, values))

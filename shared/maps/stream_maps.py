@@ -173,7 +173,7 @@ class _Output:
         touched = any(leaf.cell.made is not None for leaf in leaves)
         rules = source.settings.flattening
         keys = {name: name for name in self.keys}
-        if rules is not None:
+        if rules.active:
             try:
                 parts = flattened(leaves, source.schema, rules)
             except ValueError as error:

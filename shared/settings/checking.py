@@ -1,7 +1,7 @@
 """The settings engine: checks values by their JSON Schema, reads them, and fills in defaults.
 
 The same functions serve the settings of both programs and the batch settings. They report every
-problem at once. `settings_kinds` holds the kinds of value and the way to declare a setting.
+problem at once. `kinds` holds the kinds of value and the way to declare a setting.
 """
 
 from __future__ import annotations
@@ -152,13 +152,14 @@ def read(schema: Schema, value: Json) -> Json:
         return tuple(read(schema["items"], item) for item in value)
     if not isinstance(value, Mapping):
         return value
-    if is_text_block(schema):
-        return text_values(value)
-    known = schema.get("properties", {})
-    return {key: read(known.get(key, {}), item) for key, item in value.items()}
+    if _is_text_block(schema):
+        return {key: _as_text(item) for key, item in value.items()}
+    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    others = others if isinstance(others, Mapping) else {}
+    return {key: read(known.get(key, others), item) for key, item in value.items()}
 
 
-def is_text_block(schema: Schema) -> bool:
+def _is_text_block(schema: Schema) -> bool:
     """Tell whether an object takes any key with a plain value (`options`, `spark.conf`)."""
     inner = schema.get("additionalProperties")
     return isinstance(inner, Mapping) and set(inner.get("type", ())) == {
@@ -168,11 +169,8 @@ def is_text_block(schema: Schema) -> bool:
     }
 
 
-def text_values(block: Mapping[str, Any]) -> dict[str, str]:
-    """Write the values of an object as text, as Spark reads them (`true`, `8`)."""
-    return {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in block.items()
-    }
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def schema_problems(

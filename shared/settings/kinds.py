@@ -4,15 +4,16 @@
     class SpoolSettings:
         bytes: int = setting(at_least(MIB), "How many bytes may wait there.", default=256 * MIB)
 
-`schema_of` builds the JSON Schema of such a class. `settings_check` checks values by it and reads
-them into the types of the class. `docs` writes the tables.
+`schema_of` builds the JSON Schema of such a class, by which `checking` checks values. `typed` makes
+the dataclass of them. `docs` writes the tables.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from shared.settings.checking import (
     ALLOWED,
@@ -24,6 +25,7 @@ from shared.settings.checking import (
     WRONG,
     Json,
     read,
+    with_defaults,
 )
 from shared.settings.units import (
     DURATION_PATTERN,
@@ -35,6 +37,7 @@ from shared.settings.units import (
 
 Schema = dict[str, Any]
 Side = Literal["tap", "target"]
+T = TypeVar("T")
 
 LARGEST_COUNT = 2**63 - 1
 LONGEST_MS = 365 * DURATION_UNITS["d"]
@@ -47,11 +50,13 @@ ANY_TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 NAMES: Schema = {**TEXTS, "uniqueItems": True}
 SWITCH: Schema = {"type": "boolean"}
-SECRET_VALUES: Schema = {
-    "type": "object",
-    "additionalProperties": {"type": ["string", "number", "boolean"], "secret": True},
-}
+POSITIVE: Schema = {"type": "number", "exclusiveMinimum": 0}
+_PLAIN = {"type": ["string", "number", "boolean"]}
+VALUES: Schema = {"type": "object", "additionalProperties": _PLAIN}
 """Any keys, with values that are read as text."""
+SECRET_VALUES: Schema = {"type": "object", "additionalProperties": {**_PLAIN, "secret": True}}
+FREE: Schema = {"type": "object", "additionalProperties": True}
+"""Any keys, with values of any depth that stay as they are."""
 
 
 def at_least(minimum: int) -> Schema:
@@ -65,10 +70,15 @@ def count(largest: int = LARGEST_COUNT) -> Schema:
     return {"type": "integer", "minimum": 1, "maximum": largest, ALLOWED: allowed}
 
 
-def choice(values: Iterable[str]) -> Schema:
+def one_of(words: Iterable[str]) -> Schema:
     """Return the kind that is one of some words."""
-    words = list(values)
-    return {"type": "string", "enum": words, ALLOWED: ", ".join(map(repr, words))}
+    return {"type": "string", "enum": list(words)}
+
+
+def choice(words: Iterable[str]) -> Schema:
+    """Return the same kind for the batch settings, whose errors say what is allowed."""
+    kind = one_of(words)
+    return {**kind, ALLOWED: ", ".join(map(repr, kind["enum"]))}
 
 
 def listing(items: Schema, allowed: str, shortest: int = 0) -> Schema:
@@ -145,6 +155,7 @@ class Field:
     Attributes:
         path: Its keys from the top of its block.
         schema: Its JSON Schema, with description and default.
+        make: Turns a checked value into the one that the dataclass holds.
         attribute: Its name in the dataclass.
         owner: The strategy or policy that has it; None if all have it.
         dotted: Its dotted spelling, if that is not the path.
@@ -154,6 +165,7 @@ class Field:
 
     path: tuple[str, ...]
     schema: Schema
+    make: Callable[[Json], Any]
     attribute: str = ""
     owner: str | None = None
     dotted: str | None = None
@@ -189,6 +201,7 @@ def setting(
     owner: str | None = None,
     dotted: str | None = None,
     side: Side | None = None,
+    make: Callable[[Json], Any] | None = None,
     **keywords: Json,
 ) -> Any:
     """Declare a setting, as the default of a dataclass field.
@@ -204,20 +217,41 @@ def setting(
         owner: The strategy or policy that has it.
         dotted: Its dotted spelling, if that is not the path.
         side: The only program that has it.
+        make: Turns a checked value into the one that the field holds; `read` if None.
         keywords: More keywords of JSON Schema, such as `examples` and `secret`.
     """
     schema = {**kind, **keywords, "description": description}
     if default is not None:
         schema["default"] = default
     path = tuple(key.split(".")) if key else ()
-    found = Field(path, schema, "", owner, dotted, side, required)
+    make = make or partial(read, schema)
+    found = Field(path, schema, make, "", owner, dotted, side, required)
     more: dict[str, Any] = {"repr": repr, "metadata": {"setting": found}}
     if required:
         return dataclasses.field(**more)
-    value = read(schema, default) if unset is None and default is not None else unset
+    value = make(default) if unset is None and default is not None else unset
     if isinstance(value, dict):
         return dataclasses.field(default_factory=lambda: dict(value), **more)
     return dataclasses.field(default=value, **more)
+
+
+def group(owner: type, description: str, **defaults: Json) -> Any:
+    """Declare a block of settings, as the default of a field that holds a dataclass.
+
+    Args:
+        owner: The dataclass.
+        description: Of the block.
+        defaults: Defaults that differ from those of its fields.
+    """
+    schema = schema_of(owner, description, **defaults)
+    make = partial(typed, owner)
+    return setting(schema, description, unset=make(with_defaults(schema, {})), make=make)
+
+
+def typed(owner: type[T], values: Mapping[str, Json]) -> T:
+    """Make a dataclass, whose keys are not dotted, of checked values; ignore other values."""
+    given = (field for field in fields_of(owner) if field.key in values)
+    return owner(**{field.attribute: field.make(values[field.key]) for field in given})
 
 
 def fields_of(owner: type) -> tuple[Field, ...]:

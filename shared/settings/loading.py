@@ -32,7 +32,7 @@ def load_settings(
     environ: Mapping[str, str],
     dotenv: Path = DOTENV,
 ) -> dict[str, Any]:
-    """Read and merge settings; `settings_check.complete_settings` checks them.
+    """Read and merge settings; `checking.complete_settings` checks them.
 
     Args:
         schema: JSON Schema of the program.

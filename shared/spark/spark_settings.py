@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.settings.checking import Problem, read
-from shared.settings.kinds import SECRET_VALUES, TEXT, TEXTS, Schema, schema_of, setting
+from shared.settings.checking import Problem
+from shared.settings.kinds import SECRET_VALUES, TEXT, TEXTS, setting
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,6 @@ class SparkSettings:
         default={},
         examples=[{"spark.driver.memory": "4g"}],
     )
-
-
-def spark_schema(app_name: str) -> Schema:
-    """Build the JSON Schema of the `spark` block.
-
-    Args:
-        app_name: Default of `spark.app_name`.
-    """
-    return schema_of(SparkSettings, "How to start or reach Spark.", app_name=app_name)
-
-
-def spark_settings(block: Mapping[str, Any]) -> SparkSettings:
-    """Build the plan of a session from a validated `spark` block with its defaults."""
-    return SparkSettings(**read(schema_of(SparkSettings), block))
 
 
 def spark_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from shared.errors import MessageError
 from target_spark.config import TargetConfig, target_config
 from target_spark.core.load_plans import Layout, StreamSchema, TableName
-from target_spark.stream_settings import hard_delete, load_method, table_name, table_request
+from target_spark.stream_settings import load_method, stream_settings, table_name, table_request
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
 
@@ -21,7 +21,7 @@ def config(**settings: Any) -> TargetConfig:
 
 def test_without_patterns_the_general_settings_count() -> None:
     found = config(load_method="overwrite", hard_delete=True)
-    assert (load_method(found, "s"), hard_delete(found, "s")) == ("overwrite", True)
+    assert (load_method(found, "s"), stream_settings(found, "s").hard_delete) == ("overwrite", True)
 
 
 def test_the_last_pattern_that_gives_a_setting_wins() -> None:
@@ -37,7 +37,7 @@ def test_the_last_pattern_that_gives_a_setting_wins() -> None:
         "append-only",
         "upsert",
     ]
-    assert hard_delete(found, "log_a")
+    assert stream_settings(found, "log_a").hard_delete
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_request() -> None:
     found = config(
         partition_by=["name"],
         table_properties={"a": 1},
-        streams={"s": {"load_method": "upsert", "target_file_bytes": 10, "cluster_by": ["id"]}},
+        streams={"s": {"load_method": "upsert", "target_file_bytes": 10.0, "cluster_by": ["id"]}},
     )
     schema = StreamSchema("s", {"properties": {}}, ("id", "gone"), 2)
     with pytest.raises(MessageError, match="the key property 'gone' is not a property"):
@@ -68,6 +68,7 @@ def test_a_request() -> None:
     request = table_request(found, StreamSchema("s", {}, ("id",)), STRUCT)
     assert (request.keys, request.method, request.struct) == (("id",), "upsert", STRUCT)
     assert request.layout == Layout(("name",), ("id",), 10, {"a": "1"}, False)
+    assert isinstance(request.layout.target_file_bytes, int)
 
 
 def test_keys_of_the_settings_replace_those_of_the_schema() -> None:

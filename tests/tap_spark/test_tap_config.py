@@ -201,7 +201,16 @@ class TestRules:
         [line] = problems(CSV, spark={"master": "x", "remote": "sc://h"})
         assert line.startswith("config['spark']: 'master' and 'remote' exclude each other")
 
-    @pytest.mark.parametrize("fields", [{"format": []}, {"format": 3}, {"path": 3}, {"name": []}])
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"format": []},
+            {"format": 3},
+            {"format": 3, "replication_method": "INCREMENTAL"},
+            {"path": 3},
+            {"name": []},
+        ],
+    )
     def test_wrong_types_do_not_start_follow_up_problems(self, fields: dict[str, Any]) -> None:
         assert len(problems({**CSV, **fields})) == 1
 
@@ -241,7 +250,7 @@ class TestRules:
             }
         )
         assert config.transforms.active
-        assert config.transforms.flattening is not None
+        assert config.transforms.flattening.active
         assert config.transforms.flattening.max_depth == 2
         assert not tap_config({"streams": [CSV]}).transforms.active
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from shared.settings.kinds import ANY_TEXT, SECRET_VALUES, TEXT, setting
 
 
 @dataclass(frozen=True)
 class JdbcSettings:
-    """A database to load into.
+    """A database to load into."""
 
-    Attributes:
-        url: JDBC URL.
-        user: User of the database.
-        password: Password of the user.
-        options: Properties of the connection.
-    """
-
-    url: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    url: str = setting(
+        TEXT,
+        "JDBC URL of a PostgreSQL, MySQL or MariaDB database.",
+        required=True,
+        secret=True,
+        examples=["jdbc:postgresql://localhost:5432/warehouse"],
+    )
+    user: str | None = setting(TEXT, "User of the database.")
+    password: str | None = setting(ANY_TEXT, "Password of the user.", secret=True, repr=False)
+    options: Mapping[str, str] = setting(
+        SECRET_VALUES,
+        "Properties of the connection.",
+        unset={},
+        repr=False,
+        examples=[{"sslmode": "verify-full"}],
+    )

@@ -28,7 +28,7 @@ class TestNames:
         longest=st.integers(1, 40),
     )
     def test_as_the_sdk_names(self, path: list[str], separator: str, longest: int) -> None:
-        ours = flattened_name(path, Flattening(9, separator, longest))
+        ours = flattened_name(path, Flattening(True, 9, longest, separator))
         assert ours == flatten_key(path[-1], path[:-1], separator, max_key_length=longest)
 
     @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ class TestNames:
         ],
     )
     def test_shortened_from_the_front(self, path: list[str], longest: int, name: str) -> None:
-        assert flattened_name(path, Flattening(1, "__", longest)) == name
+        assert flattened_name(path, Flattening(True, 1, longest)) == name
 
 
 def nodes(depth: int) -> st.SearchStrategy[dict[str, Any]]:

@@ -117,7 +117,7 @@ def test_types_that_only_a_tap_has(spark: SparkSession) -> None:
         e, array(named_struct('t', timestamp '2026-01-01 00:00:00Z')) l"""
     )
     schema = spark_to_json_schema(frame.schema)
-    rules = TransformSettings(flattening=Flattening(2))
+    rules = TransformSettings(flattening=Flattening(True, 2))
     [output] = outputs(rules, "s", schema, frame.schema, [])
     assert output.transform is not None
     result = output.transform.apply(frame)

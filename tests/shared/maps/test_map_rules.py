@@ -211,7 +211,7 @@ class TestSettings:
             assert found.transforms.active
             assert found.transforms.config == {"hash_salt": "s"}
             assert found.transforms.faker == {"seed": 4, "locale": ["de_DE"]}
-            assert found.transforms.flattening == Flattening(2, ".", 30)
+            assert found.transforms.flattening == Flattening(True, 2, 30, ".")
             assert "hash_salt" not in repr(found)
 
     def test_capabilities(self) -> None:
@@ -279,7 +279,7 @@ class TestSources:
             "TARGET_SPARK_FLATTENING_MAX_DEPTH": "3",
         }
         found = load({"path": "x"}, tmp_path=tmp_path, **environ)
-        assert target_config(found).transforms.flattening == Flattening(3)
+        assert target_config(found).transforms.flattening == Flattening(True, 3)
 
 
 def test_checking_the_settings_does_not_load_spark() -> None:

@@ -25,7 +25,16 @@ from shared.settings.checking import (
     schema_problems,
     with_defaults,
 )
-from shared.settings.kinds import SECRET_VALUES, TEXT, at_least, schema_of, setting
+from shared.settings.kinds import (
+    SECRET_VALUES,
+    TEXT,
+    TEXTS,
+    at_least,
+    group,
+    schema_of,
+    setting,
+    typed,
+)
 
 ITEM: dict[str, Any] = {
     "type": "object",
@@ -352,6 +361,7 @@ def test_values_are_read_into_one_type_each() -> None:
             "names": {"type": "array", "items": {"type": "string"}},
             "conf": SECRET_VALUES,
             "any": {"type": "object", "additionalProperties": True},
+            "each": {"type": "object", "additionalProperties": {"properties": {"n": TEXTS}}},
         },
     }
     given_values = {
@@ -360,6 +370,7 @@ def test_values_are_read_into_one_type_each() -> None:
         "names": ["a"],
         "conf": {"a": True, "b": 8, "c": "x"},
         "any": {"a": [1]},
+        "each": {"a*": {"n": ["b"]}},
     }
     found = read(schema, given_values)
     assert found == {
@@ -368,6 +379,7 @@ def test_values_are_read_into_one_type_each() -> None:
         "names": ("a",),
         "conf": {"a": "true", "b": "8", "c": "x"},
         "any": {"a": [1]},
+        "each": {"a*": {"n": ("b",)}},
     }
     assert (type(found["rows"]), type(found["seconds"])) == (int, float)
 
@@ -398,6 +410,25 @@ def test_a_dataclass_declares_its_settings() -> None:
         },
     }
     assert (Place("x").rows, Place("x").conf, Place("x").root) == (5, {"a": "1"}, None)
+
+
+def test_a_dataclass_may_hold_another_one() -> None:
+    @dataclass(frozen=True)
+    class Place:
+        root: str = setting(TEXT, "Folder.", default="/tmp")
+        rows: int = setting(at_least(1), "Rows.", default=5, key="row_count")
+
+    @dataclass(frozen=True)
+    class Run:
+        place: Place = group(Place, "A place.", root="/x")
+        words: tuple[str, ...] = setting(TEXT, "Words.", default="ab", make=tuple)
+        found: str = "nothing"
+
+    assert schema_of(Run)["properties"]["place"] == schema_of(Place, "A place.", root="/x")
+    assert typed(Run, with_defaults(schema_of(Run), {})) == Run()
+    assert (Run().place, Run().words) == (Place("/x"), ("a", "b"))
+    given_values = {"place": {"row_count": 3.0}, "words": "c", "found": "unknown to Run"}
+    assert typed(Run, given_values) == Run(Place(rows=3), ("c",))
 
 
 def test_error_is_a_settings_error_and_lists_all_in_its_text() -> None:
