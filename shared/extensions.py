@@ -26,7 +26,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """The name under which users know it; that of its entry point."""
+        """Return the name under which users know it, which is that of its entry point."""
         ...
 
 
@@ -54,7 +54,7 @@ class Declared(Generic[Item]):
         return tuple(line for lines in self.unusable.values() for line in lines)
 
     def check(self) -> None:
-        """Refuse to go on while an entry point cannot be used.
+        """Raise an error if an entry point cannot be used.
 
         Raises:
             InvalidSettingsError: With every problem.

@@ -109,7 +109,7 @@ def _span_texts(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_lines() -> pa.Table:
-    """The rows as the tap's SQL would write them: nested values and variants as JSON."""
+    """Return the rows as the tap's SQL would write them: nested values and variants as JSON."""
     lines = []
     for row in plain_rows(TABLE):
         text = row_text({**_span_texts(row), "1 odd-näme": None}).decode()

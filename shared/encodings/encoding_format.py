@@ -89,12 +89,12 @@ class EncodingFormat:
 
     @property
     def text(self) -> bool:
-        """Whether rows are lines of text."""
+        """Return whether rows are lines of text."""
         return self.rows == "lines"
 
     @property
     def flat(self) -> bool:
-        """Whether all columns are text in the files, nested ones as JSON."""
+        """Return whether all columns are text in the files, nested ones as JSON."""
         return self.rows == "texts"
 
     def extension(self, compression: str) -> str:

@@ -49,7 +49,7 @@ def batch_formats() -> dict[str, EncodingFormat]:
 
 
 def added_text() -> str:
-    """Name the encodings of installed packages in a sentence; empty if there are none."""
+    """Return a sentence with the encodings of installed packages; empty if there are none."""
     packages = _declared().packages
     names = (f"`{name}` ({packages[name]})" for name in batch_formats() if name in packages)
     text = ", ".join(names)
@@ -57,7 +57,7 @@ def added_text() -> str:
 
 
 def check_encodings() -> None:
-    """Refuse to go on while an installed encoding cannot be used.
+    """Raise an error if an installed encoding cannot be used.
 
     Raises:
         InvalidSettingsError: With every problem.

@@ -77,7 +77,7 @@ class RefusedRow:
 def read_csv(
     url: str, options: StorageOptions | None = None
 ) -> Iterator[tuple[pa.Table, list[RefusedRow]]]:
-    """The rows of a CSV file in bounded tables, all columns as text.
+    """Yield the rows of a CSV file in bounded tables, all columns as text.
 
     Yields:
         A table, and the rows before and between its rows that are none: with too few or too many
@@ -128,7 +128,7 @@ def read_csv(
 
 
 def _names(url: str, options: StorageOptions | None) -> list[str]:
-    """The columns, by as small a part of the file as tells them."""
+    """Return the column names, read from as small a part of the file as possible."""
     from pyarrow import csv  # noqa: PLC0415
 
     parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
@@ -144,7 +144,7 @@ def _names(url: str, options: StorageOptions | None) -> list[str]:
 
 
 def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
-    """What tells the number in the file of a row of a table, from 1, by its place from 0.
+    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
 
     Args:
         before: Rows of the file, refused ones too, before those that came with the table.
@@ -157,7 +157,7 @@ def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], i
 def _as_text(
     table: pa.Table, ragged: deque[RefusedRow], before: int
 ) -> tuple[pa.Table, list[RefusedRow]]:
-    """The table with its bytes as text, and what has been refused up to its last row."""
+    """Return the table with its bytes as text, and the rows rejected up to its last row."""
     refused: list[RefusedRow] = []
     while ragged and ragged[0].number <= before + table.num_rows + len(refused) + 1:
         refused.append(ragged.popleft())
@@ -180,7 +180,7 @@ def _as_text(
 
 
 def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
-    """The last row of a file, where it may be one that was cut within quotation marks.
+    """Return the last row of a file if it may have been cut within quotation marks.
 
     Such a row takes in all that follows, so its last value has line breaks.
     """
@@ -193,7 +193,7 @@ def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
 
 
 def _has_open_quotes(url: str, options: StorageOptions | None) -> bool:
-    """Whether the number of quotation marks in a file is odd."""
+    """Return whether the number of quotation marks in a file is odd."""
     count = 0
     with open_input(url, options) as source:
         while chunk := source.read(BLOCK_BYTES):
@@ -219,7 +219,7 @@ def _quoted(value: bytes | None) -> bytes:
 
 @contextmanager
 def _named_problems() -> Iterator[None]:
-    """Says in terms of the file what Arrow says in terms of its blocks."""
+    """Rewrite Arrow's errors, which are about its blocks, in terms of the file."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -240,7 +240,7 @@ def _check(url: str, options: StorageOptions | None) -> None:
 
 
 def _csv_columns(table: pa.Table) -> pa.Table:
-    """The table with the columns that the CSV writer lacks or writes otherwise made text."""
+    """Convert to text the columns that the CSV writer lacks or writes otherwise."""
     for position, field in enumerate(table.schema):
         column = table.column(position)
         if pa.types.is_floating(field.type):

@@ -64,7 +64,7 @@ class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
 
 
 def looks_like(url: str, options: StorageOptions | None = None) -> str:
-    """What a file is by its first bytes, in words; compression is looked through.
+    """Describe a file by its first bytes, also if it is compressed.
 
     Raises:
         OSError: The file cannot be opened.
@@ -76,7 +76,7 @@ def looks_like(url: str, options: StorageOptions | None = None) -> str:
 
 
 def content_of(head: bytes) -> str:
-    """What plain bytes are the beginning of, in words."""
+    """Describe the file that begins with these uncompressed bytes."""
     if not head:
         return "an empty file"
     name = _binary_name(head)
@@ -88,12 +88,12 @@ def content_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes, *, nulls: bool = True) -> bool:
-    """Whether bytes begin a file of a known format that is no text, or (`nulls`) hold a NUL."""
+    """Return whether bytes begin a file of a known binary format, or (`nulls`) hold a NUL."""
     return _binary_name(head) is not None or (nulls and b"\0" in head)
 
 
 def _binary_name(head: bytes) -> str | None:
-    """The format of a file that is no text, in words; None where none is known.
+    """Describe the binary format of a file; None if it is not known.
 
     Words may begin as a mark does (`PARENT_ID,...` in a CSV file), but hold no control characters.
     """
@@ -109,7 +109,7 @@ def _binary_name(head: bytes) -> str | None:
 def check_mark(
     url: str, mark: bytes, label: str, options: StorageOptions | None, *, packed: bool = False
 ) -> None:
-    """Refuses a file that does not begin with the bytes that begin all files of its format.
+    """Raise an error if a file does not begin with the first bytes of its format.
 
     Raises:
         ContentError: It does not.
@@ -124,7 +124,7 @@ def check_mark(
 
 
 def grouped(tables: Iterable[pa.Table], size: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
-    """Joins tables until each (but the last) holds at least `size` bytes."""
+    """Yield tables joined so that each (but the last) holds at least `size` bytes."""
     held: list[pa.Table] = []
     held_bytes = 0
     for table in tables:

@@ -38,7 +38,7 @@ class Property:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the name may stand for several properties."""
+        """Return whether the name may match several properties."""
         return any(character in self.name for character in "*?[")
 
 
@@ -73,7 +73,7 @@ class MapRule:
 
     @property
     def only_adds(self) -> bool:
-        """Whether it has only patterns of properties, which accumulate over all rules."""
+        """Return whether it only has patterns of properties, which accumulate over all rules."""
         plain = self.alias is None and self.filter is None and self.keys is None
         patterns = bool(self.properties) and all(line.is_pattern for line in self.properties)
         return patterns and plain and self.source is None and not self.only_named

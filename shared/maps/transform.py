@@ -43,7 +43,7 @@ class Made:
 
     @cached_property
     def columns(self) -> tuple[Column, Column | None]:
-        """Its columns, made once: a load maps many batches, and each part is a call into Spark."""
+        """Return its columns, made once: each part of them is a call into Spark."""
         return self.value(), self.error()
 
 
@@ -82,7 +82,7 @@ class Cell:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Source columns it needs."""
+        """Return the source columns it needs."""
         return frozenset(self.path[:1]) if self.made is None else self.made.reads
 
 
@@ -104,7 +104,7 @@ class Transform:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Source columns that are needed."""
+        """Return the source columns it needs."""
         filtered = frozenset[str]() if self.filter is None else self.filter.made.reads
         made = (item.reads for item in self.made)
         return filtered.union(*made, *(cell.reads for cell in self.cells))

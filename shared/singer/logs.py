@@ -42,12 +42,12 @@ class Console:
 
     @property
     def stream(self) -> TextIO:
-        """The stream written to."""
+        """Return the stream written to."""
         return self._given if self._given is not None else sys.stderr
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Return whether the stream is a terminal."""
         with contextlib.suppress(ValueError, AttributeError):
             return self.stream.isatty()
         return False

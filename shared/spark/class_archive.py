@@ -54,7 +54,7 @@ def archive_path(java: Java, jars: Sequence[str], environ: Mapping[str, str]) ->
 
 
 def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Options that make Java use its archive, or make it while `build` runs.
+    """Return options that make Java use its archive, or create it while `build` runs.
 
     Args:
         java: The runtime about to be started.

@@ -128,7 +128,7 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Return whether the process still runs."""
         return self._process.poll() is None
 
     def wait_ready(self, connection_file: Path) -> None:

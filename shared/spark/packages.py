@@ -82,7 +82,7 @@ def with_needs(
 
 
 def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:
-    """The lakes that are wanted or that the user's configuration names, then the rest, once."""
+    """Return the lakes that are wanted or that the user's settings name, then the rest, once."""
     values = list(conf.values())
 
     def is_named(lake: Need) -> bool:
@@ -102,7 +102,7 @@ def _is_there(package: str, packages: Iterable[str], jars: Iterable[str]) -> boo
 
 
 def _artifact(package: str) -> str:
-    """The artifact's name without versions of Spark and Scala: `delta-spark`."""
+    """Return the artifact's name without versions of Spark and Scala: `delta-spark`."""
     name = package.split(":")[1] if package.count(":") > 1 else package
     parts = name.split("_")
     while len(parts) > 1 and parts[-1][:1].isdigit():

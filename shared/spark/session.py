@@ -51,7 +51,7 @@ class SessionStarter:
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
     def start(self) -> None:
-        """Begin to start Spark, unless it has begun; return at once."""
+        """Start Spark in the background, unless it has been started."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -320,7 +320,7 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
 
 
 def _use_s3a(context: Any) -> None:
-    """Let Spark read `s3://` if S3A is on its classpath; keep what the user has set."""
+    """Allow `s3://` in Spark if S3A is on its classpath; keep what the user has set."""
     hadoop = context._jsc.hadoopConfiguration()
     if hadoop.getClassByNameOrNull(s3a.CLASS) is None:
         return

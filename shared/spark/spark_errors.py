@@ -127,7 +127,7 @@ def explain(
     where: Where | None = None,
     default: type[SingerSparkError] = SourceError,
 ) -> SingerSparkError:
-    """Turn any exception from Spark into one clear error.
+    """Convert any exception from Spark to one clear error.
 
     Args:
         error: What PySpark, Py4J or Spark Connect raised.

@@ -85,7 +85,7 @@ class _SchemaReader:
         self.text = text
 
     def resolve(self, node: Node, seen: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
-        """Follow `$ref` and fold `allOf` in; a circle or a foreign reference becomes `{}`."""
+        """Follow `$ref` and merge `allOf`; a circle or a foreign reference becomes `{}`."""
         while isinstance(node.get("$ref"), str):
             reference = node["$ref"]
             target = self._lookup(reference)
@@ -299,7 +299,7 @@ _SCALARS: Mapping[str, Callable[[Node], T.DataType | None]] = {
 
 
 def resolved_node(document: Node, node: Node) -> Node:
-    """Follow the references of a node and fold in what it is made of (`allOf`)."""
+    """Follow the references of a node and merge the parts of its `allOf`."""
     return _SchemaReader(document, T.StringType()).resolve(node, ())[0]
 
 
@@ -324,7 +324,7 @@ def node_types(node: Node) -> frozenset[str] | None:
 
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:
-    """Tell whether the schema has no properties, so that records are kept as JSON text."""
+    """Return whether the schema has no properties, so that records are kept as JSON text."""
     root = _SchemaReader(schema, T.StringType()).resolve(schema, ())[0]
     return not root.get("properties") and root.get(HINT) != "struct"
 

@@ -31,7 +31,7 @@ class Shape:
     fields: Mapping[str, Shape] = field(default_factory=dict)
 
     def holds(self, name: str) -> bool:
-        """Whether there is such a value at any depth."""
+        """Return whether it holds such a value at any depth."""
         inner = [*self.fields.values(), *([self.item] if self.item else [])]
         return self.name == name or any(shape.holds(name) for shape in inner)
 
@@ -50,7 +50,7 @@ class Arrival:
 
 
 def reader(arrival: Arrival) -> Callable[[pa.Array], list[Any]]:
-    """Give what turns a column into a list of values."""
+    """Return a function that converts a column to a list of values."""
     if not arrival.text:
         return _plain
     parse = _parser(arrival.shape)
@@ -95,7 +95,7 @@ def _fast_loads() -> Callable[[str], Any]:
 
 
 def restored(value: Any, shape: Shape) -> Any:
-    """Turn parsed JSON into what it stands for: decimals, floats that JSON has no number for."""
+    """Convert parsed JSON to the values it represents: decimals, and floats that JSON lacks."""
     if value is None or shape.name == "plain":
         return value
     if shape.name == "struct":
@@ -126,7 +126,7 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {"float": _float, "decimal": Decimal
 def records(
     names: Sequence[str], readers: Sequence[Callable[[pa.Array], list[Any]]], arrays: Any, rows: int
 ) -> list[dict[str, Any]]:
-    """Give the records of a batch, with these columns of theirs."""
+    """Return the records of a batch, with these of their columns."""
     columns = [read(array) for read, array in zip(readers, arrays, strict=True)]
     if not columns:
         return [{} for _ in range(rows)]

@@ -49,13 +49,13 @@ class Form:
     fields: tuple[tuple[str, Form], ...] = ()
 
     def is_json(self) -> bool:
-        """Whether it goes back as JSON text, as something in it is only known from the record."""
+        """Return whether it returns as JSON text, as only the record tells the kind of a part."""
         inner = [form for _, form in self.fields] + ([self.item] if self.item else [])
         return self.name == "any" or any(form.is_json() for form in inner)
 
 
 def storage(form: Form) -> pa.DataType:
-    """Give the Arrow type of a column of results."""
+    """Return the Arrow type of a column of results."""
     if form.is_json():
         return pa.string()
     if form.name == "list" and form.item:
@@ -82,7 +82,7 @@ _STORAGE: dict[str, pa.DataType] = {
 
 
 def taken(form: Form) -> Callable[[Any], Any]:
-    """Give what turns a result into what Arrow stores; it raises where the kind is another."""
+    """Return a function that converts a result for Arrow; it raises if the kind is another."""
     if form.is_json():
         return lambda value: None if value is None else json_text(value, form)
     return _turn(form)
@@ -111,7 +111,7 @@ def _of_class(name: str, kind: type) -> Callable[[Any], Any]:
 
 
 def other_kind(value: Any, name: str) -> TypeError:
-    """Say that a result is not of the kind that the expression was taken to have."""
+    """Return the error for a result of another kind than the expression has."""
     return TypeError(f"the result is of type {type(value).__name__}, not {name}")
 
 
@@ -119,7 +119,7 @@ _PLAIN: dict[str, type] = {"bool": bool, "str": str, "date": datetime.date}
 
 
 def _float(value: Any) -> Any:
-    """Take a float, or an integer that is one exactly (`x or 0`)."""
+    """Convert a float, or an integer that is one exactly (`x or 0`)."""
     if value is None or type(value) is float:
         return value
     if type(value) is not int:
@@ -351,7 +351,7 @@ def _stored(values: Sequence[Any], kind: pa.DataType, errors: list[str | None]) 
 
 
 def _alone(value: Any, kind: pa.DataType, errors: list[str | None], at: int) -> Any:
-    """Give a value if Arrow takes it; else note why not."""
+    """Return a value if Arrow accepts it; else record why not."""
     try:
         pa.array([value], kind)
     except Exception as error:

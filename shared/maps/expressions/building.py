@@ -64,7 +64,7 @@ class Fails(Exception):  # noqa: N818
 
 
 def failing(text: str) -> Value:
-    """Give a value that is an error for every record."""
+    """Return a value that is an error for every record."""
 
     def none() -> Column:
         return F.lit(None)
@@ -76,7 +76,7 @@ def failing(text: str) -> Value:
 
 
 def uncompiled(kind: Kind, why: str, *operands: Value) -> Value:
-    """Give a value that only the evaluator can compute.
+    """Return a value that only the evaluator can compute.
 
     Args:
         kind: What it will be.
@@ -87,17 +87,17 @@ def uncompiled(kind: Kind, why: str, *operands: Value) -> Value:
 
 
 def why_of(*operands: Value) -> str:
-    """Say why the first of these that has no column has none; empty where all have one."""
+    """Return why the first operand without a column has none; empty if all have one."""
     return next((value.why or "not compiled" for value in operands if value.column is None), "")
 
 
 def settled(value: Value) -> Value:
-    """Give a value for a use that tells ints from floats: of unknown kind where it may be both."""
+    """Return a value for a use that distinguishes ints from floats: of unknown kind if `mixed`."""
     return uncompiled(ANY, "a value that is an int or a float", value) if value.mixed else value
 
 
 def computed(kind: Kind, make: Make, *operands: Value, checks: Sequence[Check] = ()) -> Value:
-    """Give a value made of the columns of its operands, which are all evaluated before.
+    """Return a value made of the columns of its operands, which are all evaluated before.
 
     Args:
         kind: What it is.
@@ -130,7 +130,7 @@ def _check(check: Check, operands: Sequence[Thunk]) -> Thunk:
 
 
 def first_error(*errors: Thunk | None) -> Thunk | None:
-    """Give the first of these errors that a record has; None where none can happen."""
+    """Return the first of these errors that a record has; None if none can happen."""
     able = [error for error in errors if error is not None]
     if len(able) <= 1:
         return able[0] if able else None
@@ -151,7 +151,7 @@ def lifted(
     why: str = "",
     always: tuple[type[Exception], ...] = (),
 ) -> Value:
-    """Give the result of a function of Python.
+    """Return the result of a function of Python.
 
     What the function does with examples of its operands tells what it raises for all values of
     such kinds, what it raises for None, and the kind of its result.
@@ -199,7 +199,7 @@ def lifted(
 def called(
     python: Callable[..., Any], make: Make | None, call: Call, *owner: Value, **options: Any
 ) -> Value:
-    """Give the result of a call, as `lifted` does; the owner of a method is its first argument."""
+    """Return the result of a call; the owner of a method is its first argument. See `lifted`."""
     names, count = tuple(call.keywords), len(owner) + len(call.args)
 
     def function(*values: Any) -> Any:
@@ -229,7 +229,7 @@ def _check_any(python: Callable[..., Any], examples: list[Any], at: int) -> None
 
 
 def not_none(text: str, operand: Value) -> list[Check]:
-    """Give the check of an operation that raises this where its first operand is None."""
+    """Return the check of an operation that raises this error if its first operand is None."""
     return [(lambda *columns: columns[0].isNull(), text)] if operand.kind.nullable else []
 
 
@@ -250,7 +250,7 @@ def folded(python: Callable[..., Any], *operands: Value) -> Value:
 
 
 def _small(known: object) -> bool:
-    """Whether results of this stay small whatever is done with it."""
+    """Return whether the result of any operation on this value stays small."""
     if isinstance(known, str):
         return len(known) <= 1000  # noqa: PLR2004
     if isinstance(known, int):
@@ -265,7 +265,7 @@ def _said(error: Exception) -> str:
 def _with_none(
     python: Callable[..., Any], examples: Sequence[Any], operands: Sequence[Value]
 ) -> list[tuple[Sequence[int], str]]:
-    """Say what a function raises if some of its operands are None, the most of them first.
+    """Return what a function raises if some of its operands are None, the most of them first.
 
     Returns:
         Their places, and the error; it is empty where None does.
@@ -309,12 +309,12 @@ _EXAMPLES: dict[str, Any] = {
 
 
 def type_name(kind: Kind) -> str:
-    """Give the name that Python's errors have for a kind that is not None."""
+    """Return the name that Python's errors use for a kind that is not None."""
     return _TYPE_NAMES.get(kind.name, kind.name)
 
 
 def constant_kind(value: object) -> Kind:
-    """Give the kind of a Python value."""
+    """Return the kind of a Python value."""
     if value is None:
         return NONE
     if isinstance(value, (list, tuple)):
@@ -337,7 +337,7 @@ def _merged(kinds: Sequence[Kind]) -> Kind | None:
 
 
 def joined(one: Kind, other: Kind) -> Kind:
-    """Give the kind of what is one or the other; `any` where no one column holds both."""
+    """Return the kind of a value of either kind; `any` if one column cannot hold both."""
     nullable = one.nullable or other.nullable
     if "none" in {one.name, other.name}:
         return (other if one.name == "none" else one).or_none()
@@ -368,7 +368,7 @@ def _loose(kind: Kind | None) -> bool:
 
 
 def constant(value: Any) -> Value:
-    """Give the value of a literal, of a part of `config`, or of what is computed of those."""
+    """Return the value of a literal, of a part of `config`, or of an operation on those."""
     kind = constant_kind(value)
     if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         return Value(kind, why="an integer of more than 64 bits", known=value)
@@ -394,7 +394,7 @@ def _array(items: Sequence[Any]) -> Column:
 
 
 def literal(value: bool | int | float | str | None) -> Column:
-    """Give the column of a plain value, of the type that its kind has."""
+    """Return the column of a plain value, of the type that its kind has."""
     if isinstance(value, int) and not isinstance(value, bool):
         return F.lit(value).cast("bigint")
     return F.lit(value)

@@ -46,7 +46,7 @@ def compiled(expression: Expression, names: Names, where: Where) -> Value:
 
 
 def condition(expression: Expression, names: Names, where: Where) -> Value:
-    """Compile the truth of an expression, as a filter asks for it: a bool that is never None.
+    """Return the truth of a node, whose parts may be of any kinds.
 
     Raises:
         SettingsError: As of `compiled`.
@@ -87,7 +87,7 @@ class _Compiler:
         self._scope = Scope(names)
 
     def value(self, node: ast.AST) -> Value:
-        """Give what a node evaluates to."""
+        """Return the value of a node."""
         try:
             value: Value = getattr(self, f"_{type(node).__name__.lower()}")(node)
         except Fails as fails:
@@ -105,7 +105,7 @@ class _Compiler:
         return 1 + below * _USES.get(type(node), 1)
 
     def condition(self, node: ast.expr) -> Value:
-        """Give the truth of a node; parts of any kinds may make it up."""
+        """Return the truth of a node, whose parts may be of any kinds."""
         if isinstance(node, ast.BoolOp):
             return self._all_or_any(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -125,7 +125,7 @@ class _Compiler:
 
     @staticmethod
     def _both(one: Value, other: Value, *, stops: bool) -> Value:
-        """Give `one or other` of two truths where `stops`, else `one and other`."""
+        """Return `one or other` of two truths if `stops`, else `one and other`."""
         if one.is_known or other.error is not None or other.kind.name != "bool":
             other = truth(other)
             pair = (constant(True), other) if stops else (other, constant(False))
@@ -133,7 +133,7 @@ class _Compiler:
         return computed(BOOL, lambda a, b: a | b if stops else a & b, one, other)
 
     def _branch(self, node: ast.expr, compile_: Callable[[ast.expr], Value]) -> Value:
-        """Give what is not evaluated for every record, so that it may fail for those."""
+        """Return a value that is not evaluated for every record, so that it may fail for those."""
         try:
             return compile_(node)
         except Fails as fails:
@@ -182,7 +182,7 @@ class _Compiler:
         return result
 
     def _compared(self, op: ast.cmpop, left: Value, node: ast.expr) -> tuple[Value, Value]:
-        """Give a comparison, and its right side for the next one."""
+        """Return a comparison, and its right side for the next one."""
         if isinstance(op, (ast.In, ast.NotIn)):
             found, right = self._contained(left, node)
             return (negated(found) if isinstance(op, ast.NotIn) else found), right
@@ -246,7 +246,7 @@ class _Compiler:
         return functions.method(owner, func.attr, self._arguments(node))
 
     def _get(self, call: Call) -> Value:
-        """Give `record.get(key, default)`; what a record lacks is None here."""
+        """Return `record.get(key, default)`; a column that a record lacks is None here."""
         key = functions.key_of(call)
         if key is None:
             return uncompiled(ANY, "a key that is not known", *call.args)

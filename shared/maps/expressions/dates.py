@@ -28,7 +28,7 @@ _WEEK_DATE = r"\A\d{4}(-W\d\d(-\d)?|W\d\d(\d)?)\z"
 
 
 def iso_date(text: Column) -> Column:
-    """Give `date.fromisoformat(text)`; null where Python raises."""
+    """Return `date.fromisoformat(text)`; null if Python raises."""
     found = F.when(F.rlike(text, F.lit(r"\A\d{4}-\d\d-\d\d\z")), _date(text))
     if _ONLY_ISO_DATES:
         return found
@@ -38,7 +38,7 @@ def iso_date(text: Column) -> Column:
 
 
 def _week_date(text: Column) -> Column:
-    """Give the date of an ISO week and day (Monday where none is given)."""
+    """Return the date of an ISO week and day (Monday by default)."""
     plain = F.translate(text, "-W", "")
     year = F.substring(plain, 1, 4).try_cast("int")
     week = F.substring(plain, 5, 2).try_cast("int")
@@ -54,7 +54,7 @@ def _week_date(text: Column) -> Column:
 
 
 def _date(text: Column) -> Column:
-    """Give the date of `YYYY-MM-DD`; null where there is none, as in year 0."""
+    """Return the date of `YYYY-MM-DD`; null if it is not a date, as in year 0."""
     return F.when(~F.startswith(text, F.lit("0000")), text.try_cast("date"))
 
 
@@ -67,13 +67,13 @@ def _from_iso(call: Call) -> Value:
 
 
 def _made(name: str, kind: Kind) -> Function:
-    """Give a constructor: computed beforehand where all is known, else left to the evaluator."""
+    """Return a constructor: computed at once if all arguments are known, else by the evaluator."""
     function = getattr(datetime, name)
     return lambda call: called(function, None, call, kind=kind, why=f"datetime.{name}()")
 
 
 def left(name: str, kind: Kind) -> Function:
-    """Give a function that only the evaluator has."""
+    """Return a function that only the evaluator has."""
     return lambda call: uncompiled(kind, f"{name}()", *call.args, *call.keywords.values())
 
 
@@ -109,7 +109,7 @@ ATTRIBUTES = frozenset(
 
 
 def attribute(value: Value, name: str) -> Value:
-    """Give an attribute that is an integer."""
+    """Return an attribute that is an integer."""
 
     def make(column: Column) -> Column:
         part: Column = getattr(F, name)(column)
@@ -127,7 +127,7 @@ _METHODS: Mapping[str, Kind] = {
 
 
 def method(owner: Value, name: str, call: Call) -> Value:
-    """Give the result of a method of a date or date-time, or of one that only the evaluator has.
+    """Return the result of a method; only the evaluator has those of other kinds than dates.
 
     Raises:
         Fails: It raises for all arguments of these kinds.
@@ -146,7 +146,7 @@ def method(owner: Value, name: str, call: Call) -> Value:
 
 
 def binary(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Give `left symbol right` where one of them is a date, date-time or timedelta.
+    """Return `left symbol right` if one of them is a date, date-time or timedelta.
 
     Raises:
         Fails: Python has no such operation.

@@ -187,7 +187,7 @@ def _constant(node: ast.Constant) -> Any:
 
 
 def error_text(error: BaseException) -> str:
-    """Say what Python has raised, in one line: `TypeError: ...`."""
+    """Return the error of Python in one line: `TypeError: ...`."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "…"
 

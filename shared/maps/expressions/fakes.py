@@ -86,7 +86,7 @@ class Fakes:
             factory.random = random.Random()  # noqa: S311 - not one that other fakes share
 
     def begin(self, record: int) -> None:
-        """Begin with a record.
+        """Start a record.
 
         Args:
             record: A number made of its content.
@@ -99,7 +99,7 @@ class Fakes:
             random.seed(seed)
 
     def attribute(self, name: str) -> Callable[..., Any]:
-        """Give a function that invents something.
+        """Return a function that invents values.
 
         Raises:
             FeatureNotAvailable: There is none of this name, or not here.
@@ -117,20 +117,20 @@ class Fakes:
 
     @property
     def seeded(self) -> bool:
-        """Whether a seed decides what is invented."""
+        """Return whether a seed decides which values are invented."""
         return self._settings.seed is not None
 
     @property
     def names(self) -> frozenset[str]:
-        """What can be called."""
+        """Return the names of the functions that can be called."""
         return self._names
 
     def has(self, name: str) -> bool:
-        """Whether there is a function of this name."""
+        """Return whether a function has this name."""
         return name in self._names or name == "seed_instance"
 
     def hint(self, name: str) -> Any:
-        """Give the type that a function says to give; raises as `attribute` does."""
+        """Return the annotated type of a function's result; raise as `attribute` does."""
         self.attribute(name)
         return inspect.signature(getattr(self._faker, name)).return_annotation
 
@@ -142,7 +142,7 @@ class Fakes:
 
 
 def offered(faker: Any) -> frozenset[str]:
-    """Name the functions of a Faker that expressions may call."""
+    """Return the names of the Faker functions that expressions may call."""
     names = {
         name
         for factory in faker.factories
@@ -176,7 +176,7 @@ def _check_argument(name: str, parameter: str, value: Any) -> None:
 
 
 def result_kind(name: str, settings: FakeSettings) -> str:
-    """Name the kind of what a function of `fake` gives; `any` where the library does not tell.
+    """Return the kind of the result of a function of `fake`; `any` if the library does not say.
 
     Args:
         name: The function.

@@ -51,7 +51,7 @@ def _int_of_text(text: Column) -> Column:
 
 
 def _unlike(pattern: str, said: str) -> Check:
-    """Give the check of a text that is no number."""
+    """Return the check of a text that is not a number."""
 
     def wrong(text: Column) -> Column:
         return ~F.rlike(texts.number_text(text), F.lit(pattern))
@@ -97,7 +97,7 @@ def _float(call: Call) -> Value:
 
 
 def _alike(call: Call) -> Call:
-    """Take what may be an int for the float that is equal to it."""
+    """Treat arguments that may be ints as the floats that are equal to them."""
     return replace(call, args=tuple(replace(value, mixed=0) for value in call.args))
 
 
@@ -162,7 +162,7 @@ def _digest(call: Call, function: Callable[[Any], str]) -> Value:
 
 
 def _extreme(call: Call) -> Value:
-    """Give `min` or `max`: their kind, for the evaluator to compute."""
+    """Return `min` or `max`: their kind, for the evaluator to compute."""
     call = _settled(call)
     values = (*call.args, *call.keywords.values())
     kind = call.args[0].kind if len(call.args) > 1 and not call.keywords else ANY
@@ -191,7 +191,7 @@ _MODULES = {"datetime": datetime, "json": json}
 
 
 def function(name: str, call: Call) -> Value:
-    """Give the result of a function, which has its module's name before it.
+    """Return the result of a function, whose name begins with its module's.
 
     Raises:
         Fails: There is none, or it raises for all arguments of these kinds.
@@ -209,7 +209,7 @@ def _settled(call: Call) -> Call:
 
 
 def module_attribute(name: str) -> Value:
-    """Give what a module has under a dotted name.
+    """Return the value of a dotted name in a module.
 
     Raises:
         Fails: It has no such thing, or that is a module itself.
@@ -227,14 +227,14 @@ def module_attribute(name: str) -> Value:
 
 
 def fake(name: str, call: Call) -> Value:
-    """Give the result of a method of `fake`, which only the evaluator has."""
+    """Return the result of a method of `fake`, which only the evaluator has."""
     faker = call.names.faker if call.names is not None else None
     settings = FakeSettings((faker or {}).get("locale"))
     return uncompiled(Kind(result_kind(name, settings)), f"fake.{name}()")
 
 
 def method(owner: Value, name: str, call: Call) -> Value:
-    """Give the result of a method.
+    """Return the result of a method.
 
     Raises:
         Fails: Such values have no such method, or it raises for all arguments of these kinds.
@@ -258,7 +258,7 @@ def method(owner: Value, name: str, call: Call) -> Value:
 
 
 def key_of(call: Call) -> str | None:
-    """Give the key that `get` is called with; None where it is not known.
+    """Return the key that `get` is called with; None if it is not known.
 
     Raises:
         Fails: It is called with too few or too many arguments.
@@ -272,7 +272,7 @@ def key_of(call: Call) -> str | None:
 
 
 def _get(owner: Value, call: Call) -> Value:
-    """Give `owner.get(key, default)`; what a struct has under its keys is None, not missing."""
+    """Return `owner.get(key, default)`; a null field of a struct is None, not missing."""
     key = key_of(call)
     default = call.args[1] if len(call.args) > 1 else constant(None)
     fields = dict(owner.kind.fields)

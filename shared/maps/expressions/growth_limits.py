@@ -23,7 +23,7 @@ DIGITS = 4_000
 
 
 def words(text: str) -> frozenset[str]:
-    """Give the words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -40,7 +40,7 @@ _PERCENT = re.compile(
 
 
 def too_long() -> NoReturn:
-    """Refuse to make something long.
+    """Raise the error for a value that would be too long.
 
     Raises:
         IterableTooLong: Always.
@@ -49,7 +49,7 @@ def too_long() -> NoReturn:
 
 
 def too_high() -> NoReturn:
-    """Refuse to compute with a huge number.
+    """Raise the error for a number that would be too large.
 
     Raises:
         NumberTooHigh: Always.
@@ -91,7 +91,7 @@ class Meter:
         self.begin({})
 
     def begin(self, record: Mapping[str, Any]) -> None:
-        """Begin with a record; the longer it is, the more may be made of it."""
+        """Start a record; the longer it is, the longer the values made of it may be."""
         self._record = record
         self._limit = BUDGET
         self.spent = 0
@@ -136,14 +136,14 @@ class Meter:
         return self.made(a * b)
 
     def remainder(self, a: Any, b: Any) -> Any:
-        """Take the remainder of numbers, or fill in a text's `%` places."""
+        """Compute the remainder of numbers, or fill in a text's `%` places."""
         if isinstance(a, (str, bytes)):
             percent_fits(a, b)
             return self.made(a % b)
         return a % b
 
     def text(self, value: Any = "", turn: Callable[[Any], str] = str) -> str:
-        """Do as `str` (or `repr`, `ascii`) does, up to a length."""
+        """Call `str` (or `repr`, `ascii`), up to a length."""
         kind = type(value)
         if kind is not str and kind not in _FLAT and weight(value, LONGEST) > LONGEST:
             too_long()
@@ -152,7 +152,7 @@ class Meter:
         return found
 
     def formatted(self, value: Any, spec: str) -> str:
-        """Do as `format` does, up to a length."""
+        """Call `format`, up to a length."""
         if _SPEC_NUMBER.search(spec):
             too_long()
         kind = type(value)
@@ -162,7 +162,7 @@ class Meter:
         return found
 
     def method(self, text: str, name: str) -> Callable[..., Any]:
-        """Give a method of `str` that could make something long, but does not."""
+        """Return a method of `str` with a limit on the length of its result."""
         guard, meth = _GUARDS[name], getattr(text, name)
 
         def call(*args: Any, **keywords: Any) -> Any:
@@ -239,7 +239,7 @@ GUARDED = frozenset(_GUARDS)
 
 
 def check_encoding(name: str = "utf-8") -> None:
-    """Refuse encodings but a few; looking one up would import a module of that name.
+    """Reject encodings but a few; looking one up would import a module of that name.
 
     Raises:
         LookupError: It is another one.
@@ -256,14 +256,14 @@ def power(a: Any, b: Any) -> Any:
 
 
 def shifted_left(a: Any, b: Any) -> Any:
-    """Shift; integers only up to a length."""
+    """Shift to the left; integers only up to a length."""
     if isinstance(a, int) and isinstance(b, int) and b + a.bit_length() > BITS:
         too_high()
     return simpleeval.safe_lshift(a, b)
 
 
 def integer(*args: Any, **keywords: Any) -> int:
-    """Do as `int` does; not for texts or decimals of thousands of digits."""
+    """Call `int`, but not for texts or decimals of thousands of digits."""
     value = args[0] if args else 0
     if isinstance(value, (str, bytes)) and len(value) > LONGEST:
         too_long()
@@ -272,7 +272,7 @@ def integer(*args: Any, **keywords: Any) -> int:
 
 
 def rounded(number: Any, ndigits: int | None = None) -> Any:
-    """Do as `round` does; not to thousands of digits."""
+    """Call `round`, but not for thousands of digits."""
     _check_digits(number)
     if isinstance(ndigits, int) and abs(ndigits) > DIGITS:
         too_high()

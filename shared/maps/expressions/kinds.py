@@ -27,11 +27,11 @@ class Kind:
     values: Kind | None = None
 
     def or_none(self) -> Kind:
-        """The same, or None."""
+        """Return the same kind, or None."""
         return replace(self, nullable=True)
 
     def not_none(self) -> Kind:
-        """The same, but never None."""
+        """Return the same kind, but never None."""
         return replace(self, nullable=False)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ NUMBERS = frozenset({"bool", "int", "float", "decimal"})
 
 
 def kind_of(data_type: T.DataType, *, nullable: bool = True) -> Kind:
-    """The kind that a column has as part of a JSON record.
+    """Return the kind that a column has as part of a JSON record.
 
     Dates, times, intervals and binary are the text that they are in a RECORD message.
     """
@@ -86,7 +86,7 @@ def _scalar(data_type: T.DataType) -> Kind:
 
 
 def data_type_of(kind: Kind) -> T.DataType:
-    """The type of a column that holds results of a kind.
+    """Return the type of a column that holds results of a kind.
 
     Dates and times are stored as such; what only the record tells is a VARIANT.
     """

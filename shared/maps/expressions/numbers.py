@@ -37,7 +37,7 @@ _GROUPS = 4
 
 
 def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Give `left symbol right` of two numbers.
+    """Return `left symbol right` of two numbers.
 
     Args:
         symbol: The operator.
@@ -81,7 +81,7 @@ def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value)
 
 
 def _size(value: Value) -> int:
-    """Give how large an integer it may be: 0 if it is none, more than `EXACT` if it is any."""
+    """Return how large an integer it may be: 0 if it is none, more than `EXACT` if it is any."""
     if value.mixed:
         return value.mixed if value.mixed > 0 else EXACT + 1
     if value.kind.name == "float":
@@ -106,7 +106,7 @@ def _of_doubles(make: Make) -> Make:
 
 
 def _true_quotient(a: Column, b: Column) -> Column:
-    """Give a / b of two bigint as the nearest double.
+    """Return a / b of two bigint as the nearest double.
 
     Doubles do it where both are exact in one; else the quotient's digits do, by long division.
     """
@@ -117,7 +117,7 @@ def _true_quotient(a: Column, b: Column) -> Column:
 
 
 def _long_division(a: Column, b: Column) -> Column:
-    """Give the quotient by its decimal digits, and one more that tells whether more follow.
+    """Return the quotient by its decimal digits, and one more that is not 0 if digits follow.
 
     A double, and what lies half way between two, has at most 72 of them behind the point here.
     """
@@ -145,7 +145,7 @@ def _remainder(a: Column, b: Column) -> Column:
 
 
 def _floor_quotient(a: Column, b: Column) -> Column:
-    """Give a // b of two bigint; null where it has more bits, or b is 0."""
+    """Return a // b of two bigint; null if it has more bits, or b is 0."""
     lowest = F.lit(INT_MIN).cast("bigint")
     outside = (b == 0) | ((a == lowest) & (b == -1))
     divisor = F.when(outside, None).otherwise(b)
@@ -154,7 +154,7 @@ def _floor_quotient(a: Column, b: Column) -> Column:
 
 
 def _off(rest: Column, b: Column) -> Column:
-    """Whether a remainder has the sign of the dividend where Python's has the divisor's."""
+    """Return whether a remainder has the sign of the dividend where Python's has the divisor's."""
     return (rest != 0) & ((rest < 0) != (b < 0))
 
 
@@ -175,7 +175,7 @@ _FLOATS: Mapping[str, Make] = {
 
 
 def unary(symbol: str, function: Callable[..., Any], value: Value) -> Value:
-    """Give `-value`, `+value` or `~value`.
+    """Return `-value`, `+value` or `~value`.
 
     Raises:
         Fails: It is no number that this can be done with.

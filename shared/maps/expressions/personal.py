@@ -26,7 +26,7 @@ _LONGEST_PATTERN = 1000
 
 
 def text_of(value: Any) -> str | None:
-    """Give the text that a value is hidden as; None for None."""
+    """Return the text that a value is hidden as; None for None."""
     if value is None or type(value) is str:
         return value
     if isinstance(value, bool):
@@ -41,7 +41,7 @@ def text_of(value: Any) -> str | None:
 
 
 def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str | None:
-    """Give the digest of salt and value, in hexadecimal.
+    """Return the digest of salt and value, in hexadecimal.
 
     Args:
         value: What to hide.
@@ -70,7 +70,7 @@ class Salted:
         self._salt = salt
 
     def __call__(self, value: Any, *args: Any, **keywords: Any) -> str | None:
-        """Do as `hash_value` does."""
+        """Return the result of `hash_value`."""
         if not args:
             keywords.setdefault("salt", self._salt)
         return hash_value(value, *args, **keywords)
@@ -169,7 +169,7 @@ def redact(value: Any, pattern: Any = None, replacement: Any = REDACTED) -> str 
 
 
 def redacted(texts: Any, pattern: str, replacement: str) -> Any:
-    """Do as `redact` does, for a column of texts in Arrow."""
+    """Redact a column of texts in Arrow as `redact` does."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     plain = replacement.replace("\\", "\\\\")

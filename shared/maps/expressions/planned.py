@@ -55,7 +55,7 @@ class Planned:
         return self._made.value(self.result)
 
     def error(self) -> Column | None:
-        """Make the column of errors, null where there is none; None where there never is one."""
+        """Return None: a copy never fails."""
         return self._made.error()
 
     def inside(self, values: Column, depth: int) -> Column:
@@ -129,7 +129,7 @@ class Python:
 
     @cached_property
     def both(self) -> Column:
-        """The column of both; one object, so that Spark computes it once for values and errors."""
+        """Return the column of values and errors; one object, so that Spark computes it once."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from shared.maps.expressions import python_columns  # noqa: PLC0415
@@ -275,7 +275,7 @@ def _named(tree: ast.AST) -> set[str]:
 
 
 def _fake(expression: Expression, names: Names, where: Where) -> FakeSettings | None:
-    """Give how `fake` invents, where the expression has it.
+    """Return how `fake` invents values, if the expression uses it.
 
     Raises:
         SettingsError: Faker is not installed, does not know a language, or has no such function.

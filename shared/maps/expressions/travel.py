@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def modules() -> tuple[ModuleType, ...]:
-    """Name the modules that the evaluation of expressions needs, but for pyarrow.
+    """Return the modules that the evaluation of expressions needs, apart from pyarrow.
 
     `orjson` is used where it is there. `faker` has to be there for expressions with `fake`.
     """
@@ -28,7 +28,7 @@ def modules() -> tuple[ModuleType, ...]:
 
 
 def send_by_value() -> None:
-    """Let workers do without these modules."""
+    """Send these modules to workers by value, so that workers need not have them."""
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value

@@ -54,7 +54,7 @@ class Value:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is the same for every record."""
+        """Return whether it is the same for every record."""
         return self.known is not UNKNOWN
 
 
