@@ -49,7 +49,7 @@ def mapped_by_spark(frame: DataFrame) -> DataFrame:
 
 
 def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
-    """The same map, with nothing compiled but copies."""
+    """Map by the evaluator: Spark compiles copies only."""
 
     def left(compile_: Callable[..., Any]) -> Callable[..., Any]:
         def found(*args: Any) -> Any:

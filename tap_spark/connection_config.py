@@ -116,7 +116,7 @@ CONNECTION_SCHEMA = schema_of(ConnectionConfig)
 
 
 def connection_config(connection: Mapping[str, Any]) -> ConnectionConfig:
-    """Turn a validated item of `connections` into its typed form."""
+    """Convert a validated item of `connections` to its typed form."""
     return ConnectionConfig(**read(CONNECTION_SCHEMA, connection))
 
 

@@ -121,7 +121,7 @@ def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:
 
 
 def _flattened(table: pa.Table) -> pa.Table:
-    """Turn nested columns into JSON text."""
+    """Convert nested columns to JSON text."""
     import pyarrow as pa  # noqa: PLC0415
 
     for position, field in enumerate(table.schema):

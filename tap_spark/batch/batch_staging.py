@@ -42,7 +42,7 @@ class BatchStagingFolder:
 
     @property
     def work(self) -> str | None:
-        """The folder, created at first use; None if the disk does not support locks.
+        """Return the folder, created at first use; None if the disk does not support locks.
 
         Raises:
             OSError: It cannot be created.

@@ -171,7 +171,7 @@ def finite(keys: pa.Array) -> pa.Array:
 
 
 def rank_of(key: pa.Scalar) -> Any:
-    """Turn a key into a number or text that JSON holds exactly and that orders as the key does."""
+    """Convert a key to a number or text that JSON holds exactly and that sorts as the key does."""
     kind = key.type
     if pa.types.is_temporal(kind):
         return key.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).as_py()  # noqa: PLR2004

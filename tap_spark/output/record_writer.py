@@ -66,7 +66,7 @@ class RowsWritten:
 
     @property
     def max_key(self) -> Any:
-        """The greatest replication key as a JSON value; None if there is none."""
+        """Return the greatest replication key as a JSON value; None without one."""
         return None if self.key is None else self.key.value
 
     def plus(self, chunk: ChunkInfo) -> RowsWritten:

@@ -238,7 +238,7 @@ def spool_error(error: OSError, task_spool: Path) -> DestinationError:
 
 @contextmanager
 def _explained(task_spool: Path) -> Iterator[None]:
-    """Turn an OSError about a folder into an error for users."""
+    """Convert an OSError about a folder to an error for users."""
     try:
         yield
     except OSError as error:

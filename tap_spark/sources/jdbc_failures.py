@@ -140,7 +140,7 @@ def with_retries(
     where: Where | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Do something with a database; retry temporary failures, at most `retries` times.
+    """Work with a database; retry temporary failures, at most `retries` times.
 
     Args:
         action: What to do; may raise anything.

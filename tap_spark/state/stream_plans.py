@@ -97,5 +97,5 @@ class Slice:
 
     @property
     def helper_columns(self) -> frozenset[str]:
-        """The columns of the frame outside the record."""
+        """Return the columns of the frame outside the record."""
         return frozenset(name for name in (self.key_column, self.left_out_column) if name)

@@ -144,7 +144,7 @@ class SeveralOutputs:
             self.state_writer.flush()
 
     def _advance(self, *, ordered: bool) -> None:
-        """Follow the replication key, of rows that all outputs have by now."""
+        """Advance the bookmark to the replication key of rows that all outputs have written."""
         if ordered and len(self._keys) < len(self.outputs):
             return
         best = min if ordered else max

@@ -259,7 +259,7 @@ def _plain(struct: StructType) -> StructType:
 
 
 def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
-    """Give a new plan the name, schema and keys of the output."""
+    """Return a new plan with the name, schema and keys of the output."""
     return replace(
         plan,
         stream=written.stream,

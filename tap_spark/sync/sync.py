@@ -79,7 +79,7 @@ class Run:
 
     @property
     def spark(self) -> SparkSession:
-        """The session; waits until it is there."""
+        """Return the session; wait until it has started."""
         return self.starter.get()
 
     def batch_of(self, stream: str) -> BatchConfig | None:
@@ -394,7 +394,7 @@ def _prepare(
 
 @contextmanager
 def explained(stream: str) -> Iterator[None]:
-    """Turn what Spark raises into errors that name the stream."""
+    """Convert errors that Spark raises to errors that name the stream."""
     where = Where(stream=stream)
     try:
         yield

@@ -357,7 +357,7 @@ def lines_frame(
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:
-    """Put small ranges together, so that many small files do not make as many tasks."""
+    """Combine small ranges, so that many small files need fewer tasks."""
     tasks: list[list[LineRange]] = []
     room = 0
     for line_range in ranges:

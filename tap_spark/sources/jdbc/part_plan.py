@@ -155,7 +155,7 @@ def spread_evenly(bounds: Sequence[T], ranges: int) -> list[T]:
 
 
 def group_ranges(ranges: Sequence[KeyInterval], count: int) -> tuple[tuple[KeyInterval, ...], ...]:
-    """Put neighbouring ranges together in at most `count` groups."""
+    """Combine neighbouring ranges to at most `count` groups."""
     count = min(count, len(ranges))
     cuts = [len(ranges) * number // count for number in range(count + 1)]
     return tuple(tuple(ranges[a:b]) for a, b in pairwise(cuts))
