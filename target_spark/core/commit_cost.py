@@ -46,7 +46,7 @@ class CommitCost:
     def committed(
         self, size: BatchSize, convert_seconds: float, began_at: float, now: float
     ) -> str | None:
-        """Note a durable flush.
+        """Record a durable flush; return a warning to log, if any.
 
         Args:
             size: Size of the flush.

@@ -63,7 +63,7 @@ class FlushRule(Protocol):
         ...
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Note a durable batch, with the seconds of its last conversion and commit."""
+        """Record a durable batch, with the seconds of its last conversion and commit."""
         ...
 
 

@@ -70,7 +70,7 @@ class Reader:
         self._at_start = True
 
     def feed(self, data: bytes) -> Iterator[ev.InputEvent]:
-        """Take the next bytes; the iterator must be exhausted before the next call.
+        """Process the next bytes; exhaust the iterator before the next call.
 
         Args:
             data: Any number of bytes, cut anywhere.
@@ -93,7 +93,7 @@ class Reader:
         self._keep(rest)
 
     def end(self) -> Iterator[ev.InputEvent]:
-        """Take the end of the input.
+        """Process the end of the input.
 
         Yields:
             The message in the last line, if that lacks a newline.

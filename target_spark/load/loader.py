@@ -69,7 +69,7 @@ class Loader:
         return True
 
     def overwrites(self, stream: str) -> bool:
-        """Tell whether rows of a stream become visible only at the end of the input."""
+        """Return whether rows of a stream become visible only at the end of the input."""
         return load_method(self._config, stream) == "overwrite"
 
     def convert(self, batch: Batch) -> LoadResult:
@@ -142,7 +142,7 @@ class Loader:
         return self._replays.can_detect(stream)
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
-        """Look up an earlier run's note for a stream; called before its first batch.
+        """Adopt an earlier run's note for a stream; called before its first batch.
 
         Args:
             stream: Its schema.
@@ -157,7 +157,7 @@ class Loader:
         return self._replays.recall(stream, source or stream.stream)
 
     def cover(self, position: int, state: bytes) -> None:
-        """Forget the records that a STATE covers; called before it is emitted.
+        """Discard the segments that a STATE covers; called before it is emitted.
 
         Args:
             position: Position of the STATE in the input; see `StateTracker`.
@@ -169,7 +169,7 @@ class Loader:
         self._replays.cover(position, state)
 
     def close(self) -> None:
-        """End the run: later ones may take over what it has left."""
+        """End the run: later ones may adopt its notes."""
         self._destination.close()
 
     def finish(self, stream: str) -> None:

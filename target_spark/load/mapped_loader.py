@@ -113,7 +113,7 @@ class MappedLoader:
         self._loader.cover(position, state)
 
     def convert(self, batch: Batch) -> LoadResult:
-        """Turn the batch's files into hidden parts of each output; see `Loader.convert`."""
+        """Convert the batch's files to hidden parts of each output; see `Loader.convert`."""
         done: list[tuple[Batch, LoadResult]] = []
         try:
             for output in self._of(batch.stream):

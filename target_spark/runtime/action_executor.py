@@ -48,7 +48,7 @@ class Loads(Protocol):
         ...
 
     def overwrites(self, stream: str) -> bool:
-        """Tell whether rows of a stream become visible only at the end of the input."""
+        """Return whether rows of a stream become visible only at the end of the input."""
         ...
 
     def convert(self, batch: Batch) -> LoadResult:
@@ -72,11 +72,11 @@ class Loads(Protocol):
         ...
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
-        """Look up an earlier run's note; return the lines of each segment that may be replayed."""
+        """Adopt an earlier run's note; return the lines of each segment that may be replayed."""
         ...
 
     def cover(self, position: int, state: bytes) -> None:
-        """Forget the records that a STATE covers, before it is emitted."""
+        """Discard the segments that a STATE covers, before it is emitted."""
         ...
 
     def close(self) -> None:

@@ -178,7 +178,7 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
 
 
 def _widen(fd: int) -> None:
-    """Let a pipe hold a whole block, if the system allows it; only speed depends on it."""
+    """Enlarge a pipe to hold a whole block, if the system allows it, for speed."""
     if _F_SETPIPE_SZ is not None:
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)

@@ -74,7 +74,7 @@ class Workers:
         self._closed = False
 
     def start(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
-        """Begin `task`; its result or failure will be in `answers`."""
+        """Start `task`; its result or failure will be in `answers`."""
         name = f"work-{work}"
         threading.Thread(target=self._do, args=(work, task), name=name, daemon=True).start()
 

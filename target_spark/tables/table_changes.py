@@ -91,7 +91,7 @@ class TableChange:
 
     @property
     def alters(self) -> bool:
-        """Whether an existing table must change (apart from its mapping)."""
+        """Return whether an existing table must change (apart from its mapping)."""
         return any((self.add, self.widen, self.add_nested, self.nullable, self.rewrite))
 
     def given(self, names: Collection[str]) -> frozenset[str]:
@@ -106,7 +106,7 @@ class TableChange:
 
     @property
     def renamed(self) -> Mapping[str, str]:
-        """The part of the mapping to store: entries that differ from the default."""
+        """Return the part of the mapping to store: entries that differ from the default."""
         if OURS not in self.mapping:
             return self.mapping
         return {source: name for source, name in self.mapping.items() if source != name}

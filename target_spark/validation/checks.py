@@ -36,7 +36,7 @@ class Unscreened(Exception):  # noqa: N818 - an answer, not an error
 
 
 def suspect_all(array: pa.Array, _: Facts) -> pa.Array:
-    """Suspect every value."""
+    """Mark every value as suspect."""
     return pc.or_kleene(array.is_valid(), array.is_null())
 
 

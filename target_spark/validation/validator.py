@@ -75,7 +75,7 @@ class _Plan:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the library must check every record."""
+        """Return whether the library must check every record."""
         return bool(self.judged or self.beside or self.whole)
 
 

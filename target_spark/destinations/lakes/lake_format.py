@@ -171,7 +171,7 @@ class LakeFormat(ABC):
         change: TableChange,  # noqa: ARG002
         mark: Mark,  # noqa: ARG002
     ) -> bool:
-        """Take the parts of a flush over as files of the table, in one commit with the mark.
+        """Adopt the parts of a flush as files of the table, in one commit with the mark.
 
         Returns:
             Whether it was done; if not, nothing has happened. The parts stay as they are.

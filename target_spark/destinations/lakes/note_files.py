@@ -31,7 +31,7 @@ class NoteFile(Protocol):
     """The note of one stream and table."""
 
     def take(self) -> Note:
-        """Own the file; may be repeated.
+        """Adopt the note for this run; may be repeated.
 
         Returns:
             The note of an ended run. Empty if there is none, if its run is not known to have ended,

@@ -77,7 +77,7 @@ class MySqlSql(LoadSql):
 
     @property
     def _text(self) -> str:
-        """Clause for texts: compare them by their bytes, as elsewhere."""
+        """Return the clause that compares texts by their bytes, as elsewhere."""
         collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
         return f"CHARACTER SET utf8mb4 COLLATE {collation}"
 

@@ -94,7 +94,7 @@ def names_property(change: TableChange) -> dict[str, str]:
 
 
 def needed_properties(change: TableChange) -> dict[str, str]:
-    """Table properties without which the change would be refused."""
+    """Return the table properties that the change needs."""
     types = [column.dtype for column in change.add]
     types += [dtype for _, dtype in change.add_nested]
     types += [new for _, _, new in change.widen]

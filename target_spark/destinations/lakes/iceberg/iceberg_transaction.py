@@ -199,7 +199,7 @@ class IcebergTransaction:
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
-        """Iceberg takes what it is not given from the session of the thread."""
+        """Make the session active in this thread: Iceberg takes its defaults from there."""
         sessions = self._java.org.apache.spark.sql.classic.SparkSession
         before = sessions.getActiveSession()
         sessions.setActiveSession(self._session)
@@ -247,7 +247,7 @@ class IcebergTransaction:
 
 
 def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTransaction | None:
-    """Begin a transaction on the current version of a table.
+    """Start a transaction on the current version of a table.
 
     Args:
         spark: The session.
