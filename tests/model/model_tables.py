@@ -55,7 +55,7 @@ class TableModel:
     held: list[Row] = field(default_factory=list)
 
     def commit(self, columns: Iterable[str], records: Iterable[Row]) -> None:
-        """Rows of a flush, with the columns that the stream had then."""
+        """Commit rows of a flush, with the columns that the stream had then."""
         columns = [*columns, VERSION, DELETED]
         rows = [{name: record.get(name) for name in columns} for record in records]
         if self.is_replaced:
@@ -69,7 +69,7 @@ class TableModel:
             self.seen.add(row[NUMBER])
 
     def finish(self) -> None:
-        """The run has ended well."""
+        """Make the rows of a run that ended well visible."""
         if self.is_replaced:
             newest = {self._key(row): row for row in self.held}
             self.rows = {
@@ -79,7 +79,7 @@ class TableModel:
             }
 
     def forget(self) -> None:
-        """The run is over."""
+        """Forget the rows that an ended run has not made visible."""
         self.held.clear()
 
     def activate(self, version: int) -> None:
@@ -106,7 +106,7 @@ class TableModel:
 def as_texts(
     rows: Iterable[Mapping[str, Any]], *, empty_lists: bool = True, cast: bool = False
 ) -> Counter[str]:
-    """Rows in a form in which every reader's are alike: without nulls and times of the run.
+    """Return rows in a form that is equal for all readers: without nulls and times of the run.
 
     Args:
         rows: As read.

@@ -29,7 +29,7 @@ def record(number: int) -> dict[str, Any]:
 
 
 def messages(folder: Path, first: int, count: int) -> bytes:
-    """Records from a STATE on, a STATE after every 300; every third lot comes as a BATCH."""
+    """Return records from a STATE on, a STATE after every 300; every third lot is a BATCH."""
     schema = {"type": "SCHEMA", "stream": PLAIN, "schema": SCHEMA, "key_properties": []}
     sent: list[dict[str, Any]] = [schema]
     for start in range(first, first + count, STEP):
@@ -49,12 +49,12 @@ def messages(folder: Path, first: int, count: int) -> bytes:
 
 
 def blocks(count: int) -> Counter[int]:
-    """How many of the first records there are of each block."""
+    """Count the first records of each block."""
     return Counter(number // 1_000 for number in range(count))
 
 
 def moment(chance: random.Random, nth: int) -> Moment:
-    """Around a commit or a STATE, mostly; some while Spark still starts. The first is certain."""
+    """Return a moment, mostly around a commit or a STATE; some while Spark still starts."""
     after = chance.choice(["commit", "commit", "commit", "state", "state", "start"])
     if not nth:
         return Moment("commit", 3, 0.0)

@@ -82,7 +82,7 @@ def other() -> Iterator[Server]:
 
 
 def load(url: str, **batch: Any) -> list[Any]:
-    """The rows of a file that a manifest names, as an executor reads them."""
+    """Return the rows of a file that a manifest names, as an executor reads them."""
     config = TargetConfig(path="/tables", batch_config=BatchConfig(**batch))
     (file,) = resolve([InputFile(url, Encoding("jsonl"))], "s", batch.get("allowed_roots"))
     plan = ReadPlan((), SCHEMA, pa.schema([("id", pa.int64())]), options=batch_options(config))

@@ -153,7 +153,7 @@ def test_the_greatest_key_of_each_file(bench: Bench) -> None:
 
 
 def marked(start: int, stop: int, left_out: Container[int]) -> pa.RecordBatch:
-    """Rows as `batch` makes them, some of them marked as left out."""
+    """Return rows as `batch` makes them, some of them marked as filtered."""
     rows = batch(start, stop, keyed=True)
     marks = pa.array([number in left_out for number in range(start, stop)], pa.bool_())
     return pa.record_batch([*rows.columns, marks], names=[*rows.schema.names, LEFT_OUT])

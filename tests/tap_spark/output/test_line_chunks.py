@@ -182,7 +182,7 @@ def test_greater_takes_what_is_there() -> None:
 
 
 def with_left_out(numbers: Sequence[int], left_out: Container[int]) -> pa.RecordBatch:
-    """Rows with these keys, of which some have no line."""
+    """Return rows with these keys, some of which are filtered."""
     lines = [None if number in left_out else record(n=number) for number in numbers]
     owns = [f'{{"k":{number}}}' for number in numbers]
     arrays = [pa.array(lines, pa.string()), pa.array(numbers, pa.int64()), pa.array(owns)]

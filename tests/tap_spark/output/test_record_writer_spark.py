@@ -257,12 +257,12 @@ def test_an_error_in_the_data_ends_the_slice(bench: Bench, transport: str) -> No
 
 
 def slow_frame(spark: SparkSession) -> DataFrame:
-    """More tasks than would ever be done in time, each of which ends soon."""
+    """Return a frame of more tasks than can end in time, each of which is short."""
     return spark.range(0, 10**7, 1, 5000).selectExpr("id", "repeat('x', 2000) as x")
 
 
 def nothing_runs(spark: SparkSession) -> bool:
-    """Whether the two cores are free again."""
+    """Return whether the two cores are free again."""
     started = time.monotonic()
     spark.range(0, 2, 1, 2).collect()
     return time.monotonic() - started < 10

@@ -33,7 +33,7 @@ def read(data: bytes, block: int = 1 << 20, **options) -> list[ev.InputEvent]:
 
 
 def flat(events: list[ev.InputEvent]) -> list[tuple]:
-    """One entry per line, whatever the runs were."""
+    """Return one entry per line, independent of the runs."""
     out = []
     for event in events:
         if not isinstance(event, ev.RecordsSeen):

@@ -103,7 +103,7 @@ ROWS = [FULL, SMALL, {**EMPTY, "id": 0, "other": "B\U0001f600"}, {**FULL, "id": 
 
 
 def json_record(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as its RECORD message has it, with Decimal for decimals."""
+    """Return a row as its RECORD message has it, with Decimal for decimals."""
 
     def item(value: Any) -> Any:
         return None if value is None else dict(zip(ITEM.names, map(text, value), strict=True))

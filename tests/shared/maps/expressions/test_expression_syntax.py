@@ -21,7 +21,7 @@ COLUMNS = ("id", "name", "price", "self", "my col")
 
 
 def message(text: str) -> str:
-    """What parsing says."""
+    """Return the error of parsing."""
     with pytest.raises(SettingsError) as found:
         parse(text, WHERE)
     return str(found.value)

@@ -64,7 +64,7 @@ def planned_as(text: str, frame: DataFrame, kind: Kind | None = None, **options:
 
 
 def results(frame: DataFrame, plans: list[Planned]) -> list[list[tuple[Any, str | None]]]:
-    """Give value and error of all plans, for each row."""
+    """Return value and error of all plans, for each row."""
     columns = [F.col("id")]
     for at, found in enumerate(plans):
         error = found.error()

@@ -42,7 +42,7 @@ def catalog(request: pytest.FixtureRequest, catalog_process: CatalogProcess) -> 
 
 @pytest.fixture
 def catalog_load(lake_spark: SparkSession, catalog: CatalogServer) -> Iterator[Make]:
-    """Makes loads into tables of the catalog."""
+    """Yield a function for loads into tables of the catalog."""
     made: list[IcebergLoad] = []
 
     def make(ddl: str, namespace: str = "loads", **changes: Any) -> IcebergLoad:
@@ -65,7 +65,7 @@ def row(number: int, text: str | None, **more: Any) -> dict[str, Any]:
 
 
 def read_back(catalog: CatalogServer, spark: SparkSession, name: str) -> Any:
-    """The table as pyiceberg sees it: by the REST catalog's own protocol, or by its newest file."""
+    """Return the table as pyiceberg sees it: by the REST catalog, or by its newest file."""
     if catalog.kind == "rest":
         rest = pytest.importorskip("pyiceberg.catalog.rest").RestCatalog("tests", uri=catalog.uri)
         return rest.load_table(name)
