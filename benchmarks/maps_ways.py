@@ -51,7 +51,7 @@ def mapped_by_spark(frame: DataFrame) -> DataFrame:
 def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
     """Map by the evaluator: Spark compiles copies only."""
 
-    def left(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    def by_evaluator(compile_: Callable[..., Any]) -> Callable[..., Any]:
         def found(*args: Any) -> Any:
             value = compile_(*args)
             return value if value.source else uncompiled(value.kind, "a benchmark")
@@ -59,7 +59,7 @@ def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
         return found
 
     names = ("compiled", "condition")
-    with mock.patch.multiple(columns, **{n: left(getattr(columns, n)) for n in names}):
+    with mock.patch.multiple(columns, **{n: by_evaluator(getattr(columns, n)) for n in names}):
         return mapped_by_spark(frame)
 
 

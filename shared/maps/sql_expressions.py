@@ -100,7 +100,7 @@ def sql_expression(text: str, where: Where) -> Sql:
     except TokenError:
         reason = "a quote or comment is not closed"
     except ParseError as error:
-        reason = _told(error)
+        reason = _parser_message(error)
     except RecursionError:
         reason = "it is nested too deeply"
     raise SettingsError(f"the SQL expression is invalid: {reason}", where=where)
@@ -188,7 +188,7 @@ def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
     yield from sorted(((n, places.get(n.lower(), 0)) for n in names), key=lambda name: name[1])
 
 
-def _told(error: Any) -> str:
+def _parser_message(error: Any) -> str:
     """Return the parser's message, with the position in the expression."""
     first = error.errors[0] if error.errors else {}
     description = str(first.get("description") or "syntax error").rstrip(".")

@@ -181,14 +181,14 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
 
 def _first_error(values: _Values, skipped: Column | None) -> Column:
     """Return the first error of a row, that of the filter before all others."""
-    told = [
+    errors = [
         F.concat(F.lit(f"{made.label}: "), error)
         for made, (_, error) in values.items()
         if error is not None
     ]
-    if not told:
+    if not errors:
         return F.lit(None).cast("string")
-    first = told[0] if len(told) == 1 else F.coalesce(*told)
+    first = errors[0] if len(errors) == 1 else F.coalesce(*errors)
     return first if skipped is None else F.when(~skipped, first)
 
 

@@ -66,13 +66,13 @@ def get_batches(
     for number, table in enumerate(tables, start=1):
         writer = FileWriter(encoding, names, table.schema, StorageOptions(config.options))
         url = names.url(0, number)
-        with _as_they_are():
+        with _without_marks():
             writer.write(url, [table])
         yield encoding, [url]
 
 
 @contextmanager
-def _as_they_are() -> Iterator[None]:
+def _without_marks() -> Iterator[None]:
     """Raise failures of the storage without the mark for executors."""
     try:
         yield

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tap_spark.state.date_numbers import DAY, INFINITY, MINUS_INFINITY
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
-LEFT_OUT = "left_out"
+FILTERED = "__filtered"
 """Name of the last column of rows for batch files: true in rows that are not written."""
 
 _JSON_INTEGERS = range(-(2**63), 2**64)
@@ -116,8 +116,8 @@ class KeyTracker:
         for block in found[-1:]:
             self.track_block(lines, block)
         if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
-            left_out = batch.filter(batch.column(0).is_null())
-            self.track(left_out.column(1), left_out.column(2), envelope=False)
+            filtered = batch.filter(batch.column(0).is_null())
+            self.track(filtered.column(1), filtered.column(2), envelope=False)
         yield from found[-1:]
 
     def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:

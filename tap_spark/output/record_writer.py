@@ -137,8 +137,8 @@ def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) 
         record_json(record_of(slice_)),
         f.lit(record_tail(started, plan.version)),
     )
-    if slice_.left_out_column is not None:
-        line = f.when(f.col(slice_.left_out_column).isNull(), line)
+    if slice_.filtered_column is not None:
+        line = f.when(f.col(slice_.filtered_column).isNull(), line)
     line = line.alias("line")
     if key is None:
         return slice_.frame.select(line)

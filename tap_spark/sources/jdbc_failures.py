@@ -162,7 +162,7 @@ def with_retries(
         found = explained(error)
         return found is not None and found.retryable
 
-    def tell(error: Exception, seconds: float, left: int) -> None:
+    def report(error: Exception, seconds: float, left: int) -> None:
         found = explained(error)
         _log.warning("%s; retrying in %g s (%d retries left after that)", found, seconds, left)
 
@@ -172,7 +172,7 @@ def with_retries(
             may_pass,
             attempts=connection.retries + 1,
             pauses=Pauses(LONGEST_WAIT, first=FIRST_WAIT, least=1.0),
-            tell=tell,
+            report=report,
             sleep=sleep,
         )
     except Exception as error:

@@ -85,7 +85,7 @@ class Slice:
             written row; with LOG_BASED the order of the changes.
         key_column: A column outside the record: the replication key as it was read, if rows are
             mapped. None if the record has it.
-        left_out_column: A column outside the record: true in rows that a map filters; they are not
+        filtered_column: A column outside the record: true in rows that a map filters; they are not
             written, but their key counts. Only with a `key_column`; None if all are written.
     """
 
@@ -93,9 +93,9 @@ class Slice:
     bookmark: Mapping[str, Any] | None = None
     ordered: bool = False
     key_column: str | None = None
-    left_out_column: str | None = None
+    filtered_column: str | None = None
 
     @property
     def helper_columns(self) -> frozenset[str]:
         """Return the columns of the frame outside the record."""
-        return frozenset(name for name in (self.key_column, self.left_out_column) if name)
+        return frozenset(name for name in (self.key_column, self.filtered_column) if name)

@@ -98,7 +98,7 @@ class Planner:
         """Plan every selected stream."""
         return plan_streams(self.config, self.catalog, state, time.time_ns() // 1_000_000)
 
-    def again(self, plan: StreamPlan, state: State) -> StreamPlan:
+    def replan(self, plan: StreamPlan, state: State) -> StreamPlan:
         """Plan a stream again, with the current state."""
         wanted = plan.tap_stream_id
         return next(new for new in self.plans(state) if new.tap_stream_id == wanted)
@@ -132,7 +132,7 @@ def run_sync(
                 sync_stream(run, plan, state_writer)
 
         def replan(plan: StreamPlan) -> StreamPlan:
-            return planner.again(plan, state_writer.state)
+            return planner.replan(plan, state_writer.state)
 
         def stop(reason: BaseException) -> None:
             _stop_streams(run, state_writer, reason)
@@ -344,7 +344,7 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
         for slice_ in _slices(run, plan) if wants_record else ():
-            mapped = output.mapped_slice(slice_, left_out=False)
+            mapped = output.mapped_slice(slice_, keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
                 run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None

@@ -106,7 +106,7 @@ class Batches:
         """
         flush = self.opened(stream, version, now)
         rows, size = self._rule.room(flush.stream, flush.size)
-        left = self._left_of_segment(stream, now)
+        left = self._lines_to_segment_end(stream, now)
         if left is not None:
             # A piece that may be a replay holds just one segment, whatever the rule says.
             rows, size = left, None
@@ -346,7 +346,7 @@ class Batches:
         self._act(ev.CloseFile(piece.file))
         self._schedule.add_piece(stream, flush, piece)
 
-    def _left_of_segment(self, stream: Stream, now: float) -> int | None:
+    def _lines_to_segment_end(self, stream: Stream, now: float) -> int | None:
         """Return the lines up to the end of the expected segment; None if there is none."""
         expected = stream.expected
         if expected is None or not expected.lines[0]:

@@ -153,7 +153,7 @@ class Pipeline:
             What to do, in this order. An error of the input or of work is returned in `CleanUp`.
         """
         self._now = now
-        if self._hears(event):
+        if self._accepts(event):
             try:
                 self._handlers[type(event)](event)
             except (MessageError, SettingsError) as error:
@@ -193,7 +193,7 @@ class Pipeline:
             return math.inf
         return min(self._batches.deadline, self._schedule.deadline)
 
-    def _hears(self, event: ev.Event) -> bool:
+    def _accepts(self, event: ev.Event) -> bool:
         if isinstance(event, _ALWAYS):
             return True
         return not self._stopping and (not self._ended or isinstance(event, ev.Tick))

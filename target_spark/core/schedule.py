@@ -197,7 +197,7 @@ class Schedule:
             return job
         job.due = now + pause
         self._later.append(job)
-        what = _what(job)
+        what = _kind_of_work(job)
         return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
 
     def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
@@ -301,7 +301,7 @@ def _may_begin(job: Conversion) -> bool:
     return job.piece.replay is None or not job.stream.comparing or job.failures > 0
 
 
-def _what(job: Conversion | Turn) -> str:
+def _kind_of_work(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
         return "conversion"
     return "lookup of replays" if isinstance(job.step, Recollection) else "commit"

@@ -142,8 +142,8 @@ def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
         if footer.schema.column(place).max_definition_level == 0:
             continue  # declared so
         for group in range(footer.num_row_groups):
-            told = footer.row_group(group).column(place).statistics
-            if told is None or not told.has_null_count or told.null_count:
+            statistics = footer.row_group(group).column(place).statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
                 return False
     return True
 

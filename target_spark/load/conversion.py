@@ -112,7 +112,7 @@ class Converter:
         )
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
-            self._slow.tell(batch.source, read.schema, files=not FORMATS[form].text)
+            self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         numbers = _numbers(self._spark(), len(tasks))
         if making is not None:
             return mapped_frames.job(numbers, read, write, making)

@@ -47,7 +47,7 @@ class Loader:
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
-        self._told_of_versions = False
+        self._has_warned_of_versions = False
         declared = REGISTRY.get(config.format)
         self._supports = declared.supports
         self._destination: Destination = declared.open(config, Tools(spark, Rewriter(spark)))
@@ -190,8 +190,8 @@ class Loader:
             return
         if not config.add_record_metadata or not self._supports.versions:
             with self._lock:
-                told, self._told_of_versions = self._told_of_versions, True
-            if not told:
+                has_warned, self._has_warned_of_versions = self._has_warned_of_versions, True
+            if not has_warned:
                 why = f"not supported by format '{config.format}'"
                 if not config.add_record_metadata:
                     why = "'add_record_metadata' is false"

@@ -83,7 +83,7 @@ class MappedLoader:
         self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
         self._found: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, set[str]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
@@ -213,7 +213,7 @@ class MappedLoader:
             self._check(stream.stream, output)
             self._loader.plan(planned)
         self._found[stream.stream] = found
-        self._tell(stream.stream, found)
+        self._log_notes(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
         return tuple(
@@ -244,13 +244,13 @@ class MappedLoader:
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
-    def _tell(self, stream: str, found: Sequence[StreamOutput]) -> None:
+    def _log_notes(self, stream: str, found: Sequence[StreamOutput]) -> None:
         lines = [] if found else [f"stream '{stream}' is not loaded: removed by stream_maps"]
         for output in found:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:
-            if line not in self._told:
-                self._told.add(line)
+            if line not in self._logged:
+                self._logged.add(line)
                 _log.info("%s", line)
 
 

@@ -123,8 +123,8 @@ def _check(check: Check, operands: Sequence[Thunk]) -> Thunk:
     @cache
     def error() -> Column:
         columns = [operand() for operand in operands]
-        said = F.lit(text) if isinstance(text, str) else text(*columns)
-        return F.when(condition(*columns), said)
+        message = F.lit(text) if isinstance(text, str) else text(*columns)
+        return F.when(condition(*columns), message)
 
     return error
 
@@ -184,15 +184,15 @@ def lifted(
     try:
         found = constant_kind(python(*examples))
     except raised as error:
-        if all(said for _, said in _with_none(python, examples, operands)):
-            raise Fails(_said(error)) from None
+        if all(message for _, message in _with_none(python, examples, operands)):
+            raise Fails(_error_text(error)) from None
         make = None
     except Exception:  # noqa: S110 - other values may do
         pass
     if make is None:
         return uncompiled(kind or found, why, *operands)
     nones = _with_none(python, examples, operands)
-    of_none: list[Check] = [(_all_null(places), said) for places, said in nones if said]
+    of_none: list[Check] = [(_all_null(places), message) for places, message in nones if message]
     return computed(kind or found, make, *operands, checks=[*of_none, *checks])
 
 
@@ -215,17 +215,17 @@ def _check_any(python: Callable[..., Any], examples: list[Any], at: int) -> None
     Raises:
         Fails: It does not.
     """
-    said = ""
+    message = ""
     for guess in (None, (), b"", frozenset[Any](), *_EXAMPLES.values()):
         try:
             python(*examples[:at], guess, *examples[at + 1 :])
         except _OF_TYPES as error:
-            said = _said(error)
+            message = _error_text(error)
         except Exception:
             return
         else:
             return
-    raise Fails(said)
+    raise Fails(message)
 
 
 def not_none(text: str, operand: Value) -> list[Check]:
@@ -246,7 +246,7 @@ def folded(python: Callable[..., Any], *operands: Value) -> Value:
     try:
         return constant(python(*(operand.known for operand in operands)))
     except Exception as error:
-        raise Fails(_said(error)) from None
+        raise Fails(_error_text(error)) from None
 
 
 def _small(known: object) -> bool:
@@ -258,7 +258,7 @@ def _small(known: object) -> bool:
     return known is None or isinstance(known, (float, datetime.date, datetime.timedelta))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -274,14 +274,14 @@ def _with_none(
     found: list[tuple[Sequence[int], str]] = []
     for count in range(len(able), 0, -1):
         for chosen in combinations(able, count):
-            said = ""
+            message = ""
             try:
                 python(*(None if at in chosen else one for at, one in enumerate(examples)))
             except _OF_TYPES as error:
-                said = _said(error)
+                message = _error_text(error)
             except Exception:  # noqa: S110 - no error of types
                 pass
-            found.append((chosen, said))
+            found.append((chosen, message))
     return found
 
 

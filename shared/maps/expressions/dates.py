@@ -59,10 +59,10 @@ def _date(text: Column) -> Column:
 
 
 def _from_iso(call: Call) -> Value:
-    def said(column: Column) -> Column:
+    def message(column: Column) -> Column:
         return F.concat(F.lit("ValueError: Invalid isoformat string: '"), column, F.lit("'"))
 
-    checks: list[Check] = [(lambda text: iso_date(text).isNull(), said)]
+    checks: list[Check] = [(lambda text: iso_date(text).isNull(), message)]
     return called(datetime.date.fromisoformat, iso_date, call, kind=DATE, checks=checks)
 
 
@@ -72,7 +72,7 @@ def _made(name: str, kind: Kind) -> Function:
     return lambda call: called(function, None, call, kind=kind, why=f"datetime.{name}()")
 
 
-def left(name: str, kind: Kind) -> Function:
+def uncompiled_call(name: str, kind: Kind) -> Function:
     """Return a function that only the evaluator has."""
     return lambda call: uncompiled(kind, f"{name}()", *call.args, *call.keywords.values())
 
@@ -86,13 +86,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "datetime.date": _made("date", DATE),
     "datetime.datetime": _made("datetime", DATETIME),
     "datetime.timedelta": _made("timedelta", TIMEDELTA),
-    "datetime.time": left("datetime.time", ANY),
+    "datetime.time": uncompiled_call("datetime.time", ANY),
     "datetime.date.fromisoformat": _from_iso,
     "datetime.datetime.strptime": lambda call: called(
         datetime.datetime.strptime, None, call, kind=DATETIME, why="strptime()"
     ),
     **{
-        f"datetime.{kind.name}.{name}": left(f"datetime.{kind.name}.{name}", kind)
+        f"datetime.{kind.name}.{name}": uncompiled_call(f"datetime.{kind.name}.{name}", kind)
         for kind, names in _CONSTRUCTORS.items()
         for name in names.split()
     },

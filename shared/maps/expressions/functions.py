@@ -50,14 +50,14 @@ def _int_of_text(text: Column) -> Column:
     return _without_underscores(texts.number_text(text)).try_cast("bigint")
 
 
-def _unlike(pattern: str, said: str) -> Check:
+def _unlike(pattern: str, message: str) -> Check:
     """Return the check of a text that is not a number."""
 
     def wrong(text: Column) -> Column:
         return ~F.rlike(texts.number_text(text), F.lit(pattern))
 
     def error(text: Column) -> Column:
-        return F.concat(F.lit(f"ValueError: {said}: '"), text, F.lit("'"))
+        return F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
 
     return wrong, error
 
@@ -171,7 +171,7 @@ def _extreme(call: Call) -> Value:
     return uncompiled(kind, "min() or max()", *values)
 
 
-_LEFT: Mapping[str, Kind] = {
+_UNCOMPILED: Mapping[str, Kind] = {
     **{"list": Kind("list"), "tuple": Kind("list"), "dict": Kind("dict"), "set": ANY, "sum": ANY},
     **{"rand": FLOAT, "randint": INT, "json.dumps": STR, "json.loads": ANY},
 }
@@ -181,7 +181,7 @@ FUNCTIONS: Mapping[str, Function] = {
     **{"min": _extreme, "max": _extreme},
     "md5": lambda call: _digest(call, md5),
     "sha256": lambda call: _digest(call, sha256),
-    **{name: dates.left(name, kind) for name, kind in _LEFT.items()},
+    **{name: dates.uncompiled_call(name, kind) for name, kind in _UNCOMPILED.items()},
     **dates.FUNCTIONS,
     **PERSONAL,
 }
@@ -280,9 +280,9 @@ def _get(owner: Value, call: Call) -> Value:
         return constant(owner.known[key]) if key in owner.known else default
     if key is None or owner.is_known or (not fields and owner.kind.values is None):
         return uncompiled(ANY, "a key that is not known", owner, *call.args)
-    said = "AttributeError: 'NoneType' object has no attribute 'get'"
+    message = "AttributeError: 'NoneType' object has no attribute 'get'"
     kind = owner.kind.not_none()
-    error = computed(kind, lambda whole: whole, owner, checks=not_none(said, owner)).error
+    error = computed(kind, lambda whole: whole, owner, checks=not_none(message, owner)).error
     present = replace(owner, kind=kind, error=error)
     if key in fields:
         return operators.entry(present, key)

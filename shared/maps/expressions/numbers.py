@@ -76,8 +76,8 @@ def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value)
         plain = [replace(value, mixed=0) for value in (left, right)]
         whole = symbol != "/" and all(sizes)
         return replace(arithmetic(symbol, function, *plain), mixed=max(bound, 1) if whole else 0)
-    left_out = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
-    return replace(left_out, mixed=-1)
+    by_evaluator = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
+    return replace(by_evaluator, mixed=-1)
 
 
 def _size(value: Value) -> int:

@@ -114,8 +114,8 @@ def _tree(text: str, where: Where) -> ast.expr:
     except SyntaxError as error:
         raise SettingsError(f"at {_ends(text, error)}: {error.msg}", where=where) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        said = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
-        raise SettingsError(f"at column 1: {said}", where=where) from None
+        reason = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
+        raise SettingsError(f"at column 1: {reason}", where=where) from None
 
 
 def _ends(text: str, error: SyntaxError) -> str:

@@ -210,9 +210,9 @@ class JdbcDestination(Destination):
                 work.key(request, plan)
                 work.insert(request, plan, flush.parts)
                 if flush.parts:  # Parts have rows; a flush without any is in no note either.
-                    self._tell(work, flush)
+                    self._add_token(work, flush)
             work.connection.commit()
-            self._tidy(work, staging_tables_of([flush]))
+            self._drop_staging(work, staging_tables_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
@@ -228,9 +228,9 @@ class JdbcDestination(Destination):
                 if last.request.view is not None:
                     filled.view(last.request, plan)
                 swap_in(work, filled)
-                self._tell(work, last)
+                self._add_token(work, last)
             work.connection.commit()
-            self._tidy(work, [*staging_tables_of(held), *swap_names(work)])
+            self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
 
     def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""
@@ -238,12 +238,12 @@ class JdbcDestination(Destination):
             work.view(request, plan)
             self._views[work.place] = request.view
 
-    def _tell(self, work: TableWork, flush: Flush) -> None:
+    def _add_token(self, work: TableWork, flush: Flush) -> None:
         rows = sum(part.rows for part in flush.parts)
         proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
-    def _tidy(self, work: TableWork, parts: Sequence[str]) -> None:
+    def _drop_staging(self, work: TableWork, parts: Sequence[str]) -> None:
         """Remove staging tables; those that remain are removed at the end of the run."""
         try:
             with explain_errors(self._database, self._target.place):

@@ -147,7 +147,7 @@ class RemoteNoteFile:
             except (ValueError, TypeError):
                 owner, text = {}, None
         self._exists = owner is not None
-        state = _life(owner or {})
+        state = _owner_status(owner or {})
         self._is_owned = state != "living"
         if state != "ended":
             return Note()
@@ -226,7 +226,7 @@ def _owner() -> dict[str, Any]:
     return {"place": _place(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
-def _life(owner: dict[str, Any]) -> str:
+def _owner_status(owner: dict[str, Any]) -> str:
     """Return whether the process that wrote a file is `living`, has `ended`, or is unknown."""
     if owner.get("ended"):
         return "ended"

@@ -180,7 +180,7 @@ class MySql:
         if code == _UNREACHED:
             timed_out = "timed out" in message
             other = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
-            number, hint = next((told for word, told in _TLS.items() if word in message), other)
+            number, hint = next((known for word, known in _TLS.items() if word in message), other)
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server closed the connection"
         return Failure(message or type(error).__name__, str(code or ""), number, hint)
