@@ -1,6 +1,6 @@
 """Checks batch settings: `batch_config`, the `batch` strategy and the `failure` policy.
 
-Both programs and `--validate-config` use `validate`; by itself it runs as
+Both programs and `--validate-config` use `validate`; it also runs alone as
 `python -m shared.batch_config FILE`. Nothing here needs Spark. `docs/batch-config.md` holds the
 rules for users.
 """

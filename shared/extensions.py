@@ -1,4 +1,4 @@
-"""What packages of other people add: declarations found by their entry points."""
+"""Extensions by other packages: declarations found by their entry points."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWITCH = "SINGER_SPARK_EXTENSIONS"
 
 
 class Named(Protocol):
-    """A declaration: what an entry point leads to."""
+    """A declaration that an entry point names."""
 
     @property
     def name(self) -> str:

@@ -41,9 +41,9 @@ Turn = Callable[[Any], Any]
 
 
 class AvroFormat:
-    """Avro with nullable fields; names Avro does not allow are kept beside the ones it does.
+    """Avro with nullable fields; names that Avro does not allow are kept beside allowed ones.
 
-    Non-finite numbers, decimals and instants are exact. Maps whose keys are no texts are arrays
+    Non-finite numbers, decimals and instants are exact. Maps whose keys are not texts are arrays
     of key and value, as in Arrow.
     """
 
@@ -92,7 +92,7 @@ def _fastavro() -> Any:
 
 
 class _BoundedFile:
-    """A file that gives no more at once than a block may hold, whatever length the file tells."""
+    """A file that limits each read to the size of a block, even if the file claims more."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file

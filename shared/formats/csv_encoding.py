@@ -28,14 +28,14 @@ class CsvFormat:
     """RFC 4180 with a header; a null is empty, an empty text is `""`; texts are always quoted.
 
     Binary is base64, non-finite numbers are `NaN`, `Infinity` and `-Infinity`, instants are UTC
-    with a `Z`. Nested columns must be JSON text before they come here.
+    with a `Z`. Nested columns must be JSON text already.
     """
 
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Codec`: every column as the text that stands in the file.
+        """See `Codec`: every column as its text in the file.
 
         Raises:
-            ContentError: Also for a row that is none; says which one and why.
+            ContentError: Also for a malformed row; says which one and why.
         """
         for table, refused in read_csv(url, options):
             if refused:
@@ -80,13 +80,13 @@ def read_csv(
     """Yield the rows of a CSV file in bounded tables, all columns as text.
 
     Yields:
-        A table, and the rows before and between its rows that are none: with too few or too many
-        fields, with bytes that are no UTF-8 text, or cut within quotation marks at the end of the
-        file. In order; numbers go on from table to table.
+        A table, and the malformed rows before and between its rows: with too few or too many
+        fields, with bytes that are not UTF-8 text, or cut within quotation marks at the end of
+        the file. In order; numbers continue from table to table.
 
     Raises:
         OSError: The file cannot be opened.
-        pyarrow.ArrowInvalid: It is no CSV file, or a quoted value does not end within 8 MiB.
+        pyarrow.ArrowInvalid: It is not a CSV file, or a quoted value does not end within 8 MiB.
     """
     from pyarrow import csv  # noqa: PLC0415
 
@@ -110,7 +110,7 @@ def read_csv(
         quoted_strings_can_be_null=False,
     )
     before = 0
-    # The last table is held back: only the end of the file tells whether its last row has one.
+    # The last table is held back: its last row may turn out to be cut at the end of the file.
     last = pa.table({name: pa.array([], pa.string()) for name in names}), list[RefusedRow]()
     with open_input(url, options) as source, _named_problems():
         for batch in csv.open_csv(source, reading, parsing, converting):
@@ -147,8 +147,8 @@ def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], i
     """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
 
     Args:
-        before: Rows of the file, refused ones too, before those that came with the table.
-        refused: The rows that `read_csv` gave with it.
+        before: Rows of the file, also malformed ones, before those of the table.
+        refused: The malformed rows that `read_csv` yielded with it.
     """
     places = [row.number - 1 - before - count for count, row in enumerate(refused)]
     return lambda place: before + place + 1 + bisect_right(places, place)
@@ -182,7 +182,7 @@ def _as_text(
 def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
     """Return the last row of a file if it may have been cut within quotation marks.
 
-    Such a row takes in all that follows, so its last value has line breaks.
+    Such a row includes all text after it, so its last value has line breaks.
     """
     last = table.slice(max(0, table.num_rows - 1)).to_pylist()
     values = list(last[0].values()) if last else [None]

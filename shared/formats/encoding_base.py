@@ -1,4 +1,4 @@
-"""What every file format offers, and how files tell what they are."""
+"""What file formats share, and how to detect the format of a file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes that are collected into one row group or stripe."""
 
 LOOKED_AT = 512
-"""Bytes at the beginning of a file that tell what it is."""
+"""Bytes at the beginning of a file from which its format is detected."""
 
 BLANKS = b"\xef\xbb\xbf \t\r\n"
-"""What may stand before the first value of a text."""
+"""Bytes that may precede the first value of a text."""
 
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _TAR_MARK = slice(257, 262)
@@ -60,7 +60,7 @@ class Encoding:
 
 
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
-    """A file is not what it is labelled as; says what it looks like."""
+    """A file does not have the format of its label; says what it looks like."""
 
 
 def looks_like(url: str, options: StorageOptions | None = None) -> str:
@@ -95,7 +95,7 @@ def is_binary(head: bytes, *, nulls: bool = True) -> bool:
 def _binary_name(head: bytes) -> str | None:
     """Describe the binary format of a file; None if it is not known.
 
-    Words may begin as a mark does (`PARENT_ID,...` in a CSV file), but hold no control characters.
+    Text may begin like a mark (`PARENT_ID,...` in a CSV file), but lacks control characters.
     """
     if head.startswith(_BYTE_ORDERS):
         return "UTF-16 text"

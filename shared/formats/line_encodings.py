@@ -74,11 +74,11 @@ def read_lines(
     """Yield the lines of a file in blocks that end at a line's end (the last one may lack it).
 
     Args:
-        url: The file; its compression is told from its content.
+        url: The file; its compression is detected by its content.
         start: Byte a range begins at; a line that begins before it belongs to the range before.
         length: Bytes of the range, or None for all up to the end; the range's last line is read
             to its end. Ranges need a file that is not compressed.
-        block_bytes: Size of the blocks; longer only where a single line is.
+        block_bytes: Size of the blocks; longer only for a longer line.
         options: Of the storage.
 
     Raises:
@@ -102,7 +102,7 @@ def bare_lines(
     """Yield lines as `read_lines` does, of a file that is labelled as JSON lines.
 
     Raises:
-        ContentError: Its beginning is that of something else, or as `read_lines`.
+        ContentError: It begins like a file of another format, or as `read_lines`.
         OSError: As `read_lines`.
     """
     first = start == 0
@@ -122,12 +122,12 @@ def packed_lines(
 ) -> Iterator[tuple[bytes, int]]:
     """Yield a share of the lines of a compressed file, so that several tasks can parse one.
 
-    Every share undoes the compression from the beginning to its end, which costs far less than
-    parsing. Shares whose ranges cover all bytes give every line once and in order.
+    Every share decompresses from the beginning of the file to its end, which costs far less than
+    parsing. Shares whose ranges cover all bytes yield every line once and in order.
 
     Args:
         url: The file.
-        start: First byte of the range, in the file as it lies there.
+        start: First byte of the range, in the compressed file.
         length: Bytes of the range.
         block_bytes: As for `read_lines`; the same for all shares.
         options: Of the storage.

@@ -36,7 +36,7 @@ _NAMED = (pa.field("type", pa.string()), pa.field("stream", pa.string()))
 
 
 class BlockRefused(Exception):  # noqa: N818 - an answer, not an error
-    """The block has to be read in the exact way."""
+    """The block must be read by the exact reader."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class FastReader:
         """Read a block.
 
         Raises:
-            BlockRefused: Where the exact reader has to decide.
+            BlockRefused: The exact reader must decide.
         """
         lines = _framed_lines(data)
         if not data.isascii():

@@ -13,13 +13,13 @@ from shared.maps.sql_expressions import Sql, sql_expression
 from shared.settings.checking import INVALID, Json, Location, Problem, nearest
 
 NULL = "__NULL__"
-"""Stands for null where a configuration cannot hold one."""
+"""Means null in configurations that cannot hold one."""
 
 SETTING = "stream_maps"
 OPTIONS = ("__filter__", "__alias__", "__source__", "__else__", "__key_properties__")
 
 Definition = Expression | Sql | None
-"""How a property is made; None drops it."""
+"""How a property is computed; None drops it."""
 
 Report = Callable[[Location, str], None]
 
@@ -30,7 +30,7 @@ class Property:
 
     Attributes:
         name: The property, or a pattern of names.
-        definition: How the property is made; None drops it.
+        definition: How the property is computed; None drops it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MapRule:
 
     Attributes:
         key: The key: a pattern of stream names, or the name of a copy.
-        source: Pattern of the streams that a copy is made of (`__source__`).
+        source: Pattern of the streams that are copied (`__source__`).
         alias: Expression for the name of the output stream (`__alias__`).
         removed: The stream is dropped.
         only_named: Properties without an entry of their own are dropped (`__else__`).

@@ -34,7 +34,7 @@ _REJECTED_FUNCTIONS = frozenset(
      "call_function", "call_udf", "udf", "udtf", "pandas_udf", "arrow_udf", "arrow_udtf",
      "broadcast", "expr", "col", "column"}
 )  # fmt: skip
-# Whatever quotes Spark may see around it.
+# For any quotes that Spark may see around it.
 _REJECTED_ANYWHERE = re.compile(
     r"\b(java_method|reflect|try_reflect|input_file_\w+)\b[`\s]*\(", re.IGNORECASE
 )
@@ -49,7 +49,7 @@ _GRAMMAR = frozenset(
      "boolean", "date", "timestamp", "timestamp_ntz", "timestamp_ltz", "binary", "both", "leading",
      "trailing", "xor", "void", "variant", "named_struct"}
 )  # fmt: skip
-# The parser's names of what has no place in an expression over one record.
+# The parser's names of syntax that is not allowed in an expression over one record.
 _REJECTED_NODES = {
     "Query": "it reads a table",
     "Subquery": "it reads a table",
@@ -300,7 +300,7 @@ def _type_of(
     session = SparkSession.active() if spark is None else spark()
     one = F.struct(F.expr(text).alias("value")).alias("one")
     try:
-        # Beside a column that differs in every row, what counts over rows is refused too.
+        # Beside a column that differs in every row, Spark also rejects aggregates.
         frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
         kind: Any = frame.schema["one"].dataType
     except PySparkException as error:

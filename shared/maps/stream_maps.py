@@ -163,7 +163,7 @@ class _Output:
         self.failed: set[str] = set()
 
     def plan(self) -> StreamOutput:
-        """Plan the output; add whatever is wrong to the problems."""
+        """Plan the output; add all problems to `problems`."""
         source, rule = self.source, self.rule
         lines = self._lines()
         if is_free_form(source.schema):
@@ -234,7 +234,7 @@ class _Output:
 
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
         """Yield the properties that match a pattern, without those that the own rule drops."""
-        # A property may be called as a pattern is written; it then stands for itself alone.
+        # The name of a property may look like a pattern; it then matches only itself.
         candidates = (pattern,) if pattern in self.properties else self.properties
         for name in candidates:
             is_dropped = self.rule.only_named and not own and name not in self.keys
@@ -393,7 +393,7 @@ def _transform(
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _SourceStream) -> bool:
-    """Return whether flattening has changed nothing."""
+    """Return whether flattening has not changed anything."""
     plain = all(leaf.cell.path == (leaf.cell.name,) for leaf in leaves if leaf.cell.path)
     same = [leaf.node for leaf in leaves] == list(source.root.get("properties", {}).values())
     return plain and same and not any(leaf.cell.finish for leaf in leaves)

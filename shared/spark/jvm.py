@@ -86,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tracebacks:
-    """Tells lines of Python tracebacks, which Spark's workers print beside raising the error."""
+    """Detects lines of Python tracebacks, which Spark's workers print beside raising the error."""
 
     def __init__(self) -> None:
         self._inside = False
@@ -199,8 +199,8 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         The process, and the file its gateway's address will appear in.
 
     Raises:
-        SparkStartError: Java was not found or cannot be executed, or there is no
-            temporary folder.
+        SparkStartError: Java was not found or cannot be executed, or the
+            temporary folder is missing.
     """
     try:
         owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)

@@ -20,7 +20,7 @@ class Need:
         package: Maven coordinates.
         extensions: Class of the SQL extensions; empty for none.
         conf: Spark configuration.
-        signs: Texts in the user's `spark.conf` that tell that it is wanted.
+        signs: Texts in the user's `spark.conf` that show that it is wanted.
     """
 
     package: str
@@ -47,7 +47,7 @@ LAKES: Mapping[str, Need] = {
         ("org.apache.iceberg.",),
     ),
 }
-"""What either program needs for tables of these formats."""
+"""The packages that either program needs for tables of these formats."""
 
 
 def with_needs(
@@ -55,14 +55,14 @@ def with_needs(
     wanted: Iterable[Need],
     databases: Iterable[tuple[str, str | None]] = (),
 ) -> SparkSettings:
-    """Add what formats and databases need, where the user has not brought it along.
+    """Add the packages that formats and databases need and the user does not name.
 
-    A package is left out where the user names another version of it, or a jar of it. A Spark
-    Connect server brings its own packages: settings with `remote` of a server stay as they are.
+    A package is omitted if the user names another version of it, or a jar of it. A Spark Connect
+    server has its own packages: settings with `remote` of a server stay unchanged.
 
     Args:
         settings: The user's.
-        wanted: What the formats need that are read or written.
+        wanted: The needs of the formats that are read or written.
         databases: For each its JDBC URL, and the user's own choice of the driver's package.
     """
     if settings.remote is not None and not settings.remote.startswith("local"):

@@ -170,13 +170,13 @@ def start_session(settings: SparkSettings) -> SparkSession:
 def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """Run a frame and yield its Arrow record batches while later tasks still run.
 
-    Batches come as tasks finish, in no fixed order; nothing is held back.
+    Batches arrive as tasks finish, in any order; none is held back.
 
     Args:
         frame: A DataFrame, classic or of Spark Connect.
 
     Returns:
-        An iterator of `pyarrow.RecordBatch`. Leaving it early cancels nothing.
+        An iterator of `pyarrow.RecordBatch`. Leaving it early does not cancel the job.
 
     Raises:
         PySparkException: The job failed.
@@ -299,7 +299,7 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
-    # py4j would tell a lost connection with a traceback; it also raises, and that is reported.
+    # py4j would log a lost connection with a traceback; it also raises, and that is reported.
     logging.getLogger().addFilter(_is_no_lost_connection)
     # pyspark would print the error of a query, which is raised as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

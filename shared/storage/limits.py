@@ -1,4 +1,4 @@
-"""How much memory and disk a line or a file may take, whoever wrote it."""
+"""How much memory and disk a line or a file of any writer may take."""
 
 from __future__ import annotations
 

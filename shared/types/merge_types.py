@@ -24,11 +24,11 @@ def merge_structs(old: T.StructType, new: T.StructType) -> T.StructType:
     """Return a struct that rows of both fit: old order, added fields last, nullable wins.
 
     Args:
-        old: The columns there are.
-        new: The columns that come.
+        old: The present columns.
+        new: The new columns.
 
     Raises:
-        DestinationError: Where a column's types have no common one; names the column and both.
+        DestinationError: A column's types lack a common one; names the column and both.
     """
     return _struct(old, new, "")
 
@@ -74,14 +74,14 @@ def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T
     """Return the narrowest type that holds the values of both, `old` if it does.
 
     Args:
-        old: The type there is.
-        new: The type that comes.
+        old: The present type.
+        new: The new type.
         lossy: A long or a decimal may become a double, which rounds, as files are widened. Columns
-            keep no narrower type than the one that comes then: texts lose their length, and
-            decimals stay decimals.
+            then become at least as wide as the new type: texts lose their length, and decimals
+            stay decimals.
 
     Returns:
-        None if there is no such type, or if one of them is a struct, an array or a map.
+        None if such a type does not exist, or if one of them is a struct, an array or a map.
     """
     if old == new or isinstance(new, T.NullType):
         return old

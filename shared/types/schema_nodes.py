@@ -48,7 +48,7 @@ _PYTHON_TYPES: dict[type, str] = {
 
 
 class JsonText(T.StringType):
-    """A string column that takes any JSON value: strings as they are, all else as JSON text."""
+    """A string column for any JSON value: strings unchanged, all others as JSON text."""
 
     @classmethod
     def typeName(cls) -> str:  # noqa: N802
@@ -61,7 +61,7 @@ def json_schema_to_spark(schema: Mapping[str, Any]) -> T.StructType:
 
     Args:
         schema: A stream's JSON Schema, of this tap or any other. A schema without properties
-            gives the single column `FREE_FORM_COLUMN`.
+            has the single column `FREE_FORM_COLUMN`.
     """
     return schema_columns(schema, T.StringType())
 
@@ -204,7 +204,7 @@ def _fold(node: Node, part: Node) -> Node:
 
 
 def _types(node: Node) -> list[str]:
-    """Return the words of `type`, inferred from other keywords if there are none."""
+    """Return the words of `type`, inferred from other keywords if it is missing."""
     declared = node.get("type")
     if isinstance(declared, str):
         return [declared]

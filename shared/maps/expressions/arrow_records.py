@@ -18,10 +18,10 @@ _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-in
 
 @dataclass(frozen=True)
 class Shape:
-    """What has to be done to a value after its JSON text has been parsed.
+    """How to convert a value after its JSON text has been parsed.
 
     Attributes:
-        name: `plain` (nothing), `float`, `decimal`, `list`, `map`, `struct`, `any`.
+        name: `plain` (unchanged), `float`, `decimal`, `list`, `map`, `struct`, `any`.
         item: Of the elements of a list, or the values of a map.
         fields: Of a struct.
     """
@@ -38,7 +38,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Arrival:
-    """How a column comes: as it is, or as JSON text.
+    """How a column arrives: unchanged, or as JSON text.
 
     Attributes:
         text: Whether it is JSON text.
@@ -61,7 +61,7 @@ def _plain(array: pa.Array) -> list[Any]:
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError:
-        # Spark does not check what is said to be text.
+        # Spark does not check that text is UTF-8.
         data = array.cast(pa.large_binary()).to_pylist()
         return [None if item is None else item.decode("utf-8", "replace") for item in data]
     return values
@@ -73,7 +73,7 @@ def _parser(shape: Shape) -> Callable[[str], Any]:
     if shape.holds("decimal"):
         return lambda text: restored(json.loads(text, parse_float=Decimal), shape)
     if shape.holds("any"):
-        # The other parser takes integers of more than 64 bits for floats.
+        # The other parser converts integers of more than 64 bits to floats.
         return lambda text: restored(json.loads(text), shape)
     loads = _fast_loads()
     if not shape.holds("float"):

@@ -18,7 +18,7 @@ import pyarrow as pa
 DEPTH = 200
 """Levels of lists and dicts in a result."""
 LONGEST_RESULT = 8 * 1024 * 1024
-"""Bytes of a result made of lists and dicts, as JSON."""
+"""Bytes of a result that holds lists and dicts, as JSON."""
 LONGEST_BATCH = 1024 * 1024 * 1024
 """Characters of all the results of a batch."""
 
@@ -33,7 +33,7 @@ _MICRO = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Form:
-    """What a result has to be.
+    """The required form of a result.
 
     Attributes:
         name: `bool`, `int`, `float`, `decimal`, `str`, `date`, `datetime`, `timedelta`, `none`,
@@ -49,7 +49,7 @@ class Form:
     fields: tuple[tuple[str, Form], ...] = ()
 
     def is_json(self) -> bool:
-        """Return whether it returns as JSON text, as only the record tells the kind of a part."""
+        """Return whether results are JSON text, as the kind of a part depends on the record."""
         inner = [form for _, form in self.fields] + ([self.item] if self.item else [])
         return self.name == "any" or any(form.is_json() for form in inner)
 
@@ -221,10 +221,10 @@ def _struct(form: Form) -> Callable[[Any], Any]:
 
 
 def json_text(value: Any, form: Form) -> str:
-    """Write a result of which only the record tells the kind as JSON.
+    """Write a result as JSON whose kind depends on the record.
 
     Raises:
-        TypeError: It is nothing that JSON has, or another kind than promised.
+        TypeError: It cannot be written as JSON, or is of another kind than the form.
         ValueError: It is nested too deeply.
         OverflowError: It is too long, or holds a number of too many digits.
     """
@@ -248,7 +248,7 @@ def _write(value: Any, form: Form, depth: int, out: Callable[[str], None]) -> No
     elif form.name in ("list", "map", "struct"):
         raise other_kind(value, form.name)
     else:
-        # The same checks as where it is a column of its own.
+        # The same checks as for a column of its own.
         found = _turn(form)(value)
         out(_scalar(_aware(value) if form.name == "datetime" else found))
 
@@ -324,12 +324,12 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def results(form: Form, values: Sequence[Any], errors: list[str | None]) -> pa.StructArray:
-    """Put values and errors of a batch into one column.
+    """Combine values and errors of a batch to one column.
 
     Args:
-        form: What the values are.
-        values: What `taken` gave for them.
-        errors: Why there is no value, for each; more are added.
+        form: The form of the values.
+        values: The values as `taken` converts them.
+        errors: Why a value is missing, for each; this function adds errors.
 
     Returns:
         Structs of `value` and `error`.

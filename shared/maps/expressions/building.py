@@ -1,6 +1,6 @@
-"""Parts that every compiled operation is made of: nulls, errors and their order.
+"""Parts of every compiled operation: nulls, errors and their order.
 
-A value's column may hold anything where its error is not null, but must never make Spark raise.
+A value's column may hold anything if its error is not null, but must never make Spark raise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shared.maps.expressions.values import Call, Thunk, Value
 
 Make: TypeAlias = Callable[..., Column]
 Check: TypeAlias = tuple[Make, str | Make]
-"""When an operation raises: a condition over its operands' columns, and what Python says."""
+"""When an operation raises: a condition over its operands' columns, and Python's error."""
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
@@ -49,11 +49,11 @@ _TYPE_NAMES = {
 class Fails(Exception):  # noqa: N818
     """A part of an expression raises for every record that comes to it.
 
-    Branches that are not always taken turn it into their error (`failing`); where nothing does,
-    the expression is refused.
+    Branches that are not always taken convert it to their error (`failing`); otherwise the
+    expression is rejected.
 
     Args:
-        text: What Python says: `TypeError: ...`.
+        text: Python's error: `TypeError: ...`.
         node: Where, if not at the node that is being compiled.
     """
 
@@ -79,9 +79,9 @@ def uncompiled(kind: Kind, why: str, *operands: Value) -> Value:
     """Return a value that only the evaluator can compute.
 
     Args:
-        kind: What it will be.
+        kind: The kind of the value.
         why: The reason; that of the first operand which has no column itself comes before it.
-        operands: What it is made of.
+        operands: Its operands.
     """
     return Value(kind, why=why_of(*operands) or why)
 
@@ -97,23 +97,23 @@ def settled(value: Value) -> Value:
 
 
 def computed(kind: Kind, make: Make, *operands: Value, checks: Sequence[Check] = ()) -> Value:
-    """Return a value made of the columns of its operands, which are all evaluated before.
+    """Return a value computed from the columns of its operands, which are all evaluated before.
 
     Args:
-        kind: What it is.
-        make: Makes its column of the operands' columns.
+        kind: The kind of the value.
+        make: Makes its column from the operands' columns.
         operands: In the order in which Python evaluates them: their errors come first.
-        checks: When the operation itself raises, first one first; null counts as no.
+        checks: When the operation itself raises, first one first; null counts as false.
 
     Returns:
-        The value; without a column where an operand has none.
+        The value; without a column if an operand lacks one.
     """
     if why_of(*operands):
         return uncompiled(kind, "", *operands)
     thunks = [value.column for value in operands if value.column is not None]
     raises = [_check(check, thunks) for check in checks]
     error = first_error(*(value.error for value in operands), *raises)
-    # Made once: others ask for it several times, and every part is a call into Spark.
+    # Made once: callers use it several times, and every part is a call into Spark.
     return Value(kind, cache(lambda: make(*(thunk() for thunk in thunks))), error)
 
 
@@ -151,20 +151,20 @@ def lifted(
     why: str = "",
     always: tuple[type[Exception], ...] = (),
 ) -> Value:
-    """Return the result of a function of Python.
+    """Return the result of a Python function.
 
-    What the function does with examples of its operands tells what it raises for all values of
-    such kinds, what it raises for None, and the kind of its result.
+    A call with examples of its operands shows what it raises for all values of such kinds, what
+    it raises for None, and the kind of its result.
 
     Args:
         python: The function.
-        make: Makes the column of the operands' columns, where none of them is None and no check
-            holds; None if only the evaluator computes it.
+        make: Makes the column from the operands' columns, if none is null and all checks pass; None
+            if only the evaluator computes it.
         operands: In the order in which Python evaluates them.
         kind: The kind of the result, if it is known beforehand.
-        checks: When else it raises.
+        checks: Other conditions for an error.
         why: Why the evaluator computes it.
-        always: What else than errors of types it raises for all values if it does for examples.
+        always: Errors other than those of types that are raised for all values if for examples.
 
     Raises:
         Fails: It raises for every record.
@@ -210,7 +210,7 @@ def called(
 
 
 def _check_any(python: Callable[..., Any], examples: list[Any], at: int) -> None:
-    """Check that a function takes a value of some kind at a place.
+    """Check that a function accepts a value of some kind at a place.
 
     Raises:
         Fails: It does not.
@@ -238,7 +238,7 @@ LARGEST_FOLDED = 100_000
 
 
 def folded(python: Callable[..., Any], *operands: Value) -> Value:
-    """Compute at once what is the same for every record.
+    """Compute at once a value that is the same for every record.
 
     Raises:
         Fails: Python raises for these operands.
@@ -268,7 +268,7 @@ def _with_none(
     """Return what a function raises if some of its operands are None, the most of them first.
 
     Returns:
-        Their places, and the error; it is empty where None does.
+        Their places, and the error; it is empty if None is accepted.
     """
     able = [at for at, one in enumerate(operands) if one.kind.nullable and not one.is_known]
     found: list[tuple[Sequence[int], str]] = []
@@ -290,7 +290,7 @@ def _all_null(places: Sequence[int]) -> Make:
 
 
 def _example(value: Value) -> Any:
-    # Nothing that lists and dicts hold makes an example raise.
+    # The content of lists and dicts does not make an example raise.
     return value.known if value.is_known else _EXAMPLES.get(value.kind.name)
 
 

@@ -33,20 +33,20 @@ def compiled(expression: Expression, names: Names, where: Where) -> Value:
 
     Args:
         expression: The expression.
-        names: What it can name.
+        names: The names that it can use.
         where: Its place in the settings.
 
     Returns:
-        Its value: without a column where only the evaluator gives what Python would.
+        Its value: without a column if only the evaluator computes the same as Python.
 
     Raises:
-        SettingsError: It names what is not there, or raises for every record; with the position.
+        SettingsError: A name is unknown, or it raises for every record; with the position.
     """
     return _guarded(expression, where, _Compiler(names), _Compiler.value)
 
 
 def condition(expression: Expression, names: Names, where: Where) -> Value:
-    """Return the truth of a node, whose parts may be of any kinds.
+    """Compile the truth of an expression, as a filter needs it: a bool that is never None.
 
     Raises:
         SettingsError: As of `compiled`.
@@ -80,7 +80,7 @@ def _depth(node: ast.AST) -> int:
 
 
 class _Compiler:
-    """Walks a syntax tree. Every method gives a value, or raises `Fails` or `Unknown`."""
+    """Walks a syntax tree. Every method returns a value, or raises `Fails` or `Unknown`."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -267,7 +267,7 @@ class _Compiler:
                 continue
             if part.format_spec is not None:
                 self.value(part.format_spec)
-            # As in the SDK, `!r` and the like change nothing.
+            # As in the SDK, `!r` and the like are ignored.
             parts.append((settled(self.value(part.value)), part.format_spec is not None))
         return texts.formatted(parts)
 

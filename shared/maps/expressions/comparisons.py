@@ -112,7 +112,7 @@ def ordered(symbol: str, left: Value, right: Value) -> Value:
     """Return `left symbol right` for `<`, `<=`, `>` and `>=`.
 
     Raises:
-        Fails: Python has no order between such values.
+        Fails: Python cannot order such values.
     """
     left, right = replace(left, mixed=0), replace(right, mixed=0)
     make: Make | None = None
@@ -123,7 +123,7 @@ def ordered(symbol: str, left: Value, right: Value) -> Value:
 
 
 def _compared(symbol: str, left: Value, right: Value, a: Column, b: Column) -> Column:
-    """Compare two columns; null where one of them is."""
+    """Compare two columns; null if one of them is."""
     kinds = (left.kind.name in _LONGS, right.kind.name in _LONGS)
     if "decimal" in {left.kind.name, right.kind.name}:
         return _plain(symbol, _decimal(left, a), _decimal(right, b))
@@ -150,7 +150,7 @@ def _decimal(value: Value, column: Column) -> Column:
 
 
 def _without_nan(symbol: str, a: Column, b: Column) -> Column:
-    """Compare two double. For Spark NaN is equal to itself and above all else."""
+    """Compare two doubles. For Spark NaN is equal to itself and greater than all others."""
     found = _plain(symbol, a, b)
     large = {"<": [b], "<=": [a, b], ">": [a], ">=": [a, b], "==": [a]}[symbol]
     for column in large:
@@ -165,7 +165,7 @@ def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
         guarded = symbol in {">", ">="}
         return _plain(symbol, a, number) & ~F.isnan(a) if guarded else _plain(symbol, a, number)
     rounded = b.cast("double")
-    # Where both are the same double, that is an integer. 2**63 alone is no bigint, though Spark
+    # If both are the same double, that is an integer. 2**63 alone is not a bigint, though Spark
     # casts it to the largest one.
     whole = F.when(a < 2.0**63, a.try_cast("bigint"))
     exact = F.coalesce(_plain(symbol, whole, b), F.lit(symbol in {">", ">="}))
@@ -214,12 +214,12 @@ def among(value: Value, parts: Sequence[Value], *, hashed: bool) -> Value:
     """Return whether a value is one of several.
 
     Args:
-        value: What is looked for.
+        value: The value to find.
         parts: The elements.
-        hashed: They are those of a set, or the keys of a dict.
+        hashed: Whether they are those of a set, or the keys of a dict.
 
     Raises:
-        Fails: A list or dict is looked for in a set.
+        Fails: The value is a list or dict, and the container a set.
     """
     if hashed:
         _check_hashable(value)
@@ -249,7 +249,7 @@ def _check_hashable(value: Value) -> None:
 def _findable(value: Value, part: Value) -> bool:
     if not comparable(value, part):
         return False
-    # A NaN is in a list that has this very object.
+    # A NaN is in a list only if the list has this very object.
     floats = value.kind.name == part.kind.name == "float"
     return not floats or value.is_known or part.is_known
 
@@ -258,7 +258,7 @@ def contained(value: Value, container: Value) -> Value:
     """Return `value in container`.
 
     Raises:
-        Fails: Nothing is in such a container, or no such value.
+        Fails: Such a container cannot hold values, or not this one.
     """
     known, name = container.known, container.kind.name
     if isinstance(known, (list, tuple, set, frozenset, dict)):

@@ -1,4 +1,4 @@
-"""Dates of the `datetime` module. What has a time of the day is left to the evaluator."""
+"""Dates of the `datetime` module. Values with a time of the day need the evaluator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _week_date(text: Column) -> Column:
     day = F.coalesce(F.substring(plain, 7, 1).try_cast("int"), F.lit(1))
     fourth = _date(F.concat(F.substring(plain, 1, 4), F.lit("-01-04")))
     monday = F.date_sub(fourth, F.weekday(fourth))
-    # The year has a week 53 where its 28th of December is in one.
+    # The year has a week 53 if its 28th of December is in one.
     last = F.weekofyear(_date(F.concat(F.substring(plain, 1, 4), F.lit("-12-28"))))
     found = F.date_add(monday, (week - 1) * 7 + day - 1)
     right = (week >= 1) & (week <= last) & (day >= 1) & (day <= 7)  # noqa: PLR2004
@@ -149,7 +149,7 @@ def binary(symbol: str, function: Callable[..., Any], left: Value, right: Value)
     """Return `left symbol right` if one of them is a date, date-time or timedelta.
 
     Raises:
-        Fails: Python has no such operation.
+        Fails: Python lacks such an operation.
     """
     if left.kind.name == "date" and isinstance(right.known, datetime.timedelta):
         # Only the whole days count.

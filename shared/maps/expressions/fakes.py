@@ -1,7 +1,7 @@
 """The `fake` of expressions: invented names, addresses and the like, by the library Faker.
 
-Only what its providers invent can be called. With a seed, a record gets the same values whenever
-and wherever it is seen. Imports nothing of this project, so that workers can be sent it by value.
+Only the functions of its providers can be called. With a seed, a record always gets the same
+values. Does not import this project, so that it can be sent to workers by value.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _KNOWN = {"boolean": "bool", "seed_instance": "none", "uuid4": "str"}
 
 @dataclass(frozen=True)
 class FakeSettings:
-    """How things are invented.
+    """How values are invented.
 
     Attributes:
         locale: One of Faker's, or several.
-        seed: Decides what is invented; None for chance.
-        label: Tells properties of one record apart.
+        seed: Seed of the values; None for random ones.
+        label: Distinguishes properties of one record.
     """
 
     locale: Any = None
@@ -65,10 +65,10 @@ class FakeSettings:
 
 
 class Fakes:
-    """What `fake` stands for.
+    """The value of `fake` in expressions.
 
     Args:
-        settings: How things are invented.
+        settings: How values are invented.
 
     Raises:
         ImportError: Faker is not installed here.
@@ -89,7 +89,7 @@ class Fakes:
         """Start a record.
 
         Args:
-            record: A number made of its content.
+            record: A hash of its content.
         """
         text = f"{self._settings.seed}\n{record}\n{self._settings.label}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
@@ -102,7 +102,7 @@ class Fakes:
         """Return a function that invents values.
 
         Raises:
-            FeatureNotAvailable: There is none of this name, or not here.
+            FeatureNotAvailable: A function of this name does not exist, or is not allowed.
         """
         method = self._methods.get(name)
         if method is None:
@@ -180,7 +180,7 @@ def result_kind(name: str, settings: FakeSettings) -> str:
 
     Args:
         name: The function.
-        settings: How things are invented: languages have functions of their own.
+        settings: How values are invented: languages have functions of their own.
     """
     if name in _KNOWN:
         return _KNOWN[name]

@@ -1,4 +1,4 @@
-"""Calls: of functions, of what modules have, of methods."""
+"""Calls of functions, of functions in modules, and of methods."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def function(name: str, call: Call) -> Value:
     """Return the result of a function, whose name begins with its module's.
 
     Raises:
-        Fails: There is none, or it raises for all arguments of these kinds.
+        Fails: It does not exist, or raises for all arguments of these kinds.
     """
     if "." in name:
         module_attribute(name)
@@ -212,7 +212,7 @@ def module_attribute(name: str) -> Value:
     """Return the value of a dotted name in a module.
 
     Raises:
-        Fails: It has no such thing, or that is a module itself.
+        Fails: The name does not exist, or is a module itself.
     """
     first, *parts = name.split(".")
     found: object = _MODULES[first]
@@ -237,7 +237,7 @@ def method(owner: Value, name: str, call: Call) -> Value:
     """Return the result of a method.
 
     Raises:
-        Fails: Such values have no such method, or it raises for all arguments of these kinds.
+        Fails: Such values lack the method, or it raises for all arguments of these kinds.
     """
     owner, call = settled(owner), _settled(call)
     kind = owner.kind

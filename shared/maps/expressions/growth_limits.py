@@ -1,6 +1,6 @@
-"""How large things may grow where Python evaluates expressions.
+"""How large values may grow if Python evaluates expressions.
 
-Imports nothing of this project, so that it can be sent to workers by value.
+Does not import this project, so that it can be sent to workers by value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import simpleeval
 
 LONGEST = simpleeval.MAX_STRING_LENGTH
-"""Characters or elements that one operation may make out of less."""
+"""Characters or elements that one operation may create from fewer."""
 BUDGET = 10_000_000
 """The same for all operations on one record together."""
 BITS = 65_536
@@ -29,9 +29,9 @@ def words(text: str) -> frozenset[str]:
 
 _ENCODINGS = words("ascii utf8 utf16 utf32 latin1 iso88591 cp1252 windows1252")
 _INDENT = 16
-# Python itself refuses texts of long integers.
+# Python itself rejects texts of long integers.
 _FLAT = frozenset({bool, int, float, decimal.Decimal, type(None)})
-# What may be made of a long record, in lengths of it.
+# Length of values from a long record, in lengths of the record.
 _TIMES = 20
 _SPEC_NUMBER = re.compile(r"\d{5,}", re.ASCII)
 _PERCENT = re.compile(
@@ -65,7 +65,7 @@ def weight(value: object, limit: int) -> int:
         limit: Where to stop counting.
 
     Returns:
-        The count; something above `limit` where it is more than that.
+        The count; any number above `limit` if it is more than that.
     """
     total, stack = 0, [value]
     while stack and total <= limit:
@@ -85,7 +85,7 @@ def weight(value: object, limit: int) -> int:
 
 
 class Meter:
-    """Counts what the evaluation of one record has made so far."""
+    """Counts the characters and elements that the evaluation of one record has created so far."""
 
     def __init__(self) -> None:
         self.begin({})
@@ -97,7 +97,7 @@ class Meter:
         self.spent = 0
 
     def made(self, value: Any) -> Any:
-        """Count a string or container that an operation has made.
+        """Count a string or container that an operation has created.
 
         Raises:
             IterableTooLong: The record has used up its budget.
@@ -175,7 +175,7 @@ class Meter:
 
 
 def percent_fits(text: str | bytes, values: Any) -> None:
-    """Check that filling in the `%` places of a text makes nothing long."""
+    """Check that a text does not become long when its `%` places are filled in."""
     plain = text.decode("latin-1") if isinstance(text, bytes) else text
     total, named = len(plain), 0
     for place in _PERCENT.finditer(plain):
@@ -235,14 +235,14 @@ _GUARDS: dict[str, Callable[..., None]] = {
     "encode": _encoding,
 }
 GUARDED = frozenset(_GUARDS)
-"""Methods of `str` that `Meter.method` stands in for."""
+"""Methods of `str` that `Meter.method` replaces."""
 
 
 def check_encoding(name: str = "utf-8") -> None:
     """Reject encodings but a few; looking one up would import a module of that name.
 
     Raises:
-        LookupError: It is another one.
+        LookupError: It is not one of those.
     """
     if re.sub(r"[-_ ]", "", name).lower() not in _ENCODINGS:
         raise LookupError(f"unknown encoding: {name}")

@@ -1,4 +1,4 @@
-"""What a value inside an expression is in Python, known before any record is seen."""
+"""The Python type of a value inside an expression, known before any record is read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Kind:
 
     Attributes:
         name: `none`, `bool`, `int`, `float`, `decimal`, `str`, `list`, `dict`, `date`, `datetime`,
-            `timedelta`, or `any` where only the record tells.
+            `timedelta`, or `any` if it depends on the record.
         nullable: Whether it may be None instead.
-        item: Of the elements of a list, where they are all alike.
+        item: Of the elements of a list, if they are all alike.
         fields: Of a dict that always has the same keys.
-        values: Of the values of a dict with any keys, where they are all alike.
+        values: Of the values of a dict with any keys, if they are all alike.
     """
 
     name: str
@@ -88,7 +88,7 @@ def _scalar(data_type: T.DataType) -> Kind:
 def data_type_of(kind: Kind) -> T.DataType:
     """Return the type of a column that holds results of a kind.
 
-    Dates and times are stored as such; what only the record tells is a VARIANT.
+    Dates and times are stored as such; a kind that depends on the record is a VARIANT.
     """
     plain: dict[str, T.DataType] = {
         "none": T.StringType(),

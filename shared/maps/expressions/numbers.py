@@ -41,12 +41,12 @@ def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Va
 
     Args:
         symbol: The operator.
-        function: What it does in Python.
+        function: The operator in Python.
         left: A number.
         right: A number.
 
     Raises:
-        Fails: No such numbers can be operands of it.
+        Fails: Such numbers cannot be its operands.
     """
     if left.mixed or right.mixed:
         return _mixed(symbol, function, left, right)
@@ -69,7 +69,7 @@ def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Va
 
 
 def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Compute with what may be a small integer instead of a float, where that is exact."""
+    """Compute with values that may be small integers instead of floats, if that is exact."""
     sizes = [_size(value) for value in (left, right)]
     bound = sizes[0] * sizes[1] if symbol == "*" else sizes[0] + sizes[1]
     if symbol in {"+", "-", "*", "/"} and bound <= EXACT:
@@ -81,7 +81,7 @@ def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value)
 
 
 def _size(value: Value) -> int:
-    """Return how large an integer it may be: 0 if it is none, more than `EXACT` if it is any."""
+    """Return the greatest integer it may be: 0 for a float, more than `EXACT` for any integer."""
     if value.mixed:
         return value.mixed if value.mixed > 0 else EXACT + 1
     if value.kind.name == "float":
@@ -108,7 +108,7 @@ def _of_doubles(make: Make) -> Make:
 def _true_quotient(a: Column, b: Column) -> Column:
     """Return a / b of two bigint as the nearest double.
 
-    Doubles do it where both are exact in one; else the quotient's digits do, by long division.
+    It divides doubles if both numbers are exact in one; else it does a long division.
     """
     small = a.between(-EXACT, EXACT) & b.between(-EXACT, EXACT)
     divided = F.try_divide(a.cast("double"), b.cast("double"))
@@ -119,14 +119,14 @@ def _true_quotient(a: Column, b: Column) -> Column:
 def _long_division(a: Column, b: Column) -> Column:
     """Return the quotient by its decimal digits, and one more that is not 0 if digits follow.
 
-    A double, and what lies half way between two, has at most 72 of them behind the point here.
+    A double, and a number half way between two, has at most 72 of them after the point here.
     """
 
     def digits(dividend: Column, by: Column) -> Column:
         return F.call_function("div", dividend, by).cast("string")
 
     wide = "decimal(20,0)"
-    # 1 is no divisor here: the quotient would not always be a bigint.
+    # 1 is not a divisor here: the quotient would not always be a bigint.
     divisor = F.nullif(F.nullif(F.abs(b.cast(wide)), F.lit(0).cast(wide)), F.lit(1).cast(wide))
     dividend = F.abs(a.cast(wide))
     parts = [F.when((a < 0) != (b < 0), "-").otherwise(""), digits(dividend, divisor), F.lit(".")]
@@ -154,7 +154,7 @@ def _floor_quotient(a: Column, b: Column) -> Column:
 
 
 def _off(rest: Column, b: Column) -> Column:
-    """Return whether a remainder has the sign of the dividend where Python's has the divisor's."""
+    """Return whether a remainder has the sign of the dividend, but Python's has the divisor's."""
     return (rest != 0) & ((rest < 0) != (b < 0))
 
 
@@ -178,7 +178,7 @@ def unary(symbol: str, function: Callable[..., Any], value: Value) -> Value:
     """Return `-value`, `+value` or `~value`.
 
     Raises:
-        Fails: It is no number that this can be done with.
+        Fails: The operator does not accept such a number.
     """
     mixed = 0 if symbol == "~" else value.mixed
     plain = settled(value) if symbol == "~" else replace(value, mixed=0)

@@ -101,7 +101,7 @@ def unary(op: ast.unaryop, value: Value) -> Value:
     """Return `-value`, `+value` or `~value`.
 
     Raises:
-        Fails: There is no such operation.
+        Fails: Python lacks such an operation.
     """
     function: Callable[..., Any] = simpleeval.DEFAULT_OPERATORS[type(op)]
     if value.is_known:
@@ -113,7 +113,7 @@ def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
     """Return a comparison, other than `in`.
 
     Raises:
-        Fails: There is no order between such values.
+        Fails: Python cannot order such values.
     """
     if isinstance(op, (ast.Is, ast.IsNot)):
         found = comparisons.identical(left, right)
@@ -202,7 +202,7 @@ def attribute(value: Value, name: str) -> Value:
     """Return `value.name`, which for a dict is also a key.
 
     Raises:
-        Fails: There is no such attribute, or it is a method that is not called.
+        Fails: The attribute does not exist, or is a method that is not called.
     """
     value = settled(value)
     kind = value.kind

@@ -21,9 +21,9 @@ _PRECISION, _SCALE = 38, 10
 
 
 def key(struct: T.StructType) -> Column:
-    """Return a number made of the whole record, as it is in a RECORD message.
+    """Return a hash of the whole record, as it is in a RECORD message.
 
-    Of a value inside an object, that is a number made of the value.
+    For a value inside an object, it is a hash of the value.
     """
     inside = [field for field in struct if PATH in field.metadata]
     return (
@@ -32,7 +32,7 @@ def key(struct: T.StructType) -> Column:
 
 
 def key_of(value: Column, data_type: T.DataType) -> Column:
-    """Return a number made of a value."""
+    """Return a hash of a value."""
     return F.xxhash64(json_text(value, data_type))
 
 
@@ -54,7 +54,7 @@ def view(data_type: T.DataType) -> Callable[[Column], Column]:
         text = isinstance(data_type, _TEXT)
         return lambda column: column.cast("string") if text else column
     if isinstance(data_type, T.FloatType):
-        # By way of its text: 0.1 is not to become 0.10000000149.
+        # Through its text: 0.1 must not become 0.10000000149.
         return lambda column: column.cast("string").cast("double")
     if isinstance(data_type, T.NullType):
         return lambda column: column.cast("string")
@@ -84,7 +84,7 @@ def shape(data_type: T.DataType) -> Shape:
 
 
 def decimal(struct: T.StructType, reads: Iterable[str]) -> T.DecimalType:
-    """Return the type of a decimal made of these columns."""
+    """Return the type of a decimal computed from these columns."""
     types = (struct[name].dataType for name in reads)
     scales = [found.scale for found in types if isinstance(found, T.DecimalType)]
     return T.DecimalType(_PRECISION, max([_SCALE, *scales]))
@@ -94,7 +94,7 @@ def form(kind: Kind, result: T.DataType) -> Form:
     """Return the form that results need for a column of a type.
 
     Args:
-        kind: What the expression gives.
+        kind: The kind of the expression's result.
         result: The type of its column.
     """
     if isinstance(result, T.VariantType):

@@ -21,7 +21,7 @@ from shared.maps.expressions.kinds import NONE, Kind, kind_of
 from shared.maps.expressions.values import Thunk, Value
 
 PATH = "path"
-"""In a column's metadata: the names that lead to it, where it is a field inside another column."""
+"""In a column's metadata: the names that lead to it, if it is a field inside another column."""
 
 _VARIANT = "a variant"
 
@@ -146,7 +146,7 @@ def _scalar(raw: Column, data_type: T.DataType) -> Column:
     if isinstance(data_type, T.IntegralType):
         return raw.cast("bigint")
     if isinstance(data_type, T.FloatType):
-        # By way of its text: the nearest double of 0.1f has more digits than the record has.
+        # Through its text: the nearest double of 0.1f has more digits than the record has.
         return raw.cast("string").cast("double")
     if _is_text(data_type):
         return raw.cast("string")
@@ -181,7 +181,7 @@ def item(container: Value, index: Value) -> Value:
     """Return `container[index]` of a list.
 
     Raises:
-        Fails: The index is no integer.
+        Fails: The index is not an integer.
     """
     kind = (container.kind.item or Kind("any")).or_none()
     make = _at if container.kind.item is not None else None

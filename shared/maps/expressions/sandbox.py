@@ -1,8 +1,8 @@
-"""What an expression may touch where Python evaluates it.
+"""What an expression may use if Python evaluates it.
 
 Nothing here reaches files, the network, modules or the inside of objects: functions and attributes
-are named one by one, and everything not named is refused. Imports nothing of this project but what
-goes to workers by value with it.
+are listed one by one, and everything else is rejected. Imports of this project only modules that
+are sent to workers by value with it.
 """
 
 from __future__ import annotations

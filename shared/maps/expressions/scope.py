@@ -1,4 +1,4 @@
-"""What the names of an expression stand for."""
+"""The values of the names in an expression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shared.maps.expressions.values import Names, Value
 
 
 class Unknown(Exception):  # noqa: N818
-    """There is no such name, whichever record comes."""
+    """A name is unknown for every record."""
 
     def __init__(self, node: ast.AST, message: str) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ class Scope:
         """Return the column that a key of the record names.
 
         Raises:
-            Unknown: There is no such column.
+            Unknown: The column does not exist.
         """
         names = self.names.struct.names
         if name not in names:

@@ -67,7 +67,7 @@ class Expression:
 
     Attributes:
         text: As it was written.
-        tree: Its syntax tree; positions count from the first character that is no space.
+        tree: Its syntax tree; positions count from the first character that is not a space.
     """
 
     text: str
@@ -89,7 +89,7 @@ def parse(text: str, where: Where) -> Expression:
         where: Its place in the settings.
 
     Raises:
-        SettingsError: It is no expression, or has what may not be evaluated; with the position.
+        SettingsError: It is not an expression, or a part is not allowed; with the position.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
         raise SettingsError(f"the expression is longer than {MAX_TEXT} bytes", where=where)
@@ -148,7 +148,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
-    """Walk a tree without recursion, so that none is too deep for it."""
+    """Walk a tree without recursion, so that any depth is possible."""
     waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -232,8 +232,8 @@ def names_read(
 
     Args:
         expression: The expression.
-        columns: The columns that there are.
-        own: The property that it makes, which `self` names.
+        columns: All columns.
+        own: The property that it computes, which `self` names.
     """
     reader = _Reader(frozenset(columns), own)
     reader.visit(expression.tree)

@@ -25,9 +25,9 @@ Part: TypeAlias = "str | tuple[Value, bool]"
 """Text of an f-string, or a value and whether it has a format."""
 
 WHITESPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
-"""What `str.strip` takes away."""
+"""Characters that `str.strip` removes."""
 NUMBER_SPACE = "\t\n\x0b\x0c\r " + "".join(char for char in WHITESPACE if not char.isascii())
-"""What `int` and `float` allow around a number."""
+"""Characters that `int` and `float` allow around a number."""
 
 _ALL = range(0x110000)
 _REGEX_SIGNS = frozenset(r"\^$.|?*+()[]{}-&~#")
@@ -37,7 +37,7 @@ def index(text: Value, position: Value) -> Value:
     """Return `text[position]`.
 
     Raises:
-        Fails: The position is no integer.
+        Fails: The position is not an integer.
     """
     at: Any = position.known
 
@@ -63,7 +63,7 @@ def sliced(text: Value, ends: Sequence[Value]) -> Value:
     """Return `text[lower:upper:step]`; compiled for bounds that are known, without a step.
 
     Raises:
-        Fails: A bound is no integer, or the step is 0.
+        Fails: A bound is not an integer, or the step is 0.
     """
     known = [end.known for end in ends]
     plain = all(end is None or (isinstance(end, int) and abs(end) < _FAR) for end in known)
@@ -219,7 +219,7 @@ _NEWER_LETTERS = (
 )
 """Letters with another case that came after Unicode 13, the version of the oldest Python here."""
 _NEWLY_CASED = (0x19B, 0x264)
-"""Letters that had no capital before Unicode 16."""
+"""Letters without a capital before Unicode 16."""
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 
 

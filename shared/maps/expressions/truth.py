@@ -59,9 +59,9 @@ def chosen(test: Value, body: Value, otherwise: Value) -> Value:
     """Return `body if test else otherwise`; only errors of the branch taken count.
 
     Args:
-        test: Any value, of which the truth decides.
-        body: What is taken where it is true.
-        otherwise: What else.
+        test: Any value; its truth decides.
+        body: The result if it is true.
+        otherwise: The result if not.
     """
     asked = truth(test)
     if asked.is_known:
@@ -116,7 +116,7 @@ def _merged(one: Value, other: Value) -> tuple[Kind, int]:
     """Return the kind that holds either value, and how large an integer in it may be.
 
     A float and small known integers make a float. With other integers the result is a float too,
-    but only the evaluator can tell it: the size is below 0 then.
+    but only the evaluator can compute it: the size is below 0 then.
     """
     kind = joined(one.kind, other.kind)
     names = {one.kind.name, other.kind.name}
