@@ -4,7 +4,7 @@ Run as `python -m benchmarks.maps_ways [--rows N] [--runs N]`. The rows and maps
 `benchmarks.maps_path`. All ways run in one session, in turn, and nothing is written; the first run
 shows what Spark costs until it is warm. The kernels are written by hand for these maps, without
 nulls and errors, so that they show the least that such a way can take. They also run without Spark,
-in one thread, as in a target where nothing goes through the JVM.
+in one thread, as in a target that does not use the JVM.
 """
 
 from __future__ import annotations

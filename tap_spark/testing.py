@@ -91,7 +91,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 class SourceSuite:
-    """The tests; a subclass gives their format and sample."""
+    """The tests; a subclass sets their format and sample."""
 
     form: ClassVar[SourceFormat]
 

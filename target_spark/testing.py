@@ -122,8 +122,8 @@ class DestinationSuite:
 
         Args:
             folder: See `settings`.
-            messages: A text stands for a line as it is.
-            check: Called before each STATE goes out.
+            messages: Objects, or lines as text.
+            check: Called before each STATE is written.
             more: Further settings.
 
         Returns:

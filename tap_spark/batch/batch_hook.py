@@ -34,8 +34,8 @@ def get_batches(
     """Write records to batch files, and yield the content of a BATCH message for each file.
 
     Does what `Stream.get_batches` of the Meltano SDK does: yields an encoding and a manifest per
-    batch. The schema gives the types, never the first records. One file of records is held in
-    memory.
+    batch. The types come from the schema, never from the first records. One file of records is
+    held in memory.
 
     Args:
         records: JSON values, and dates, datetimes, times, `Decimal` and bytes.

@@ -40,7 +40,7 @@ def record_of(slice_: Slice) -> T.StructType:
 
 
 def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
-    """Return the replication key as it is, and as a record of its own.
+    """Return the replication key unchanged, and as a record of its own.
 
     Args:
         slice_: The rows.

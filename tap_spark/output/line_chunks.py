@@ -53,7 +53,7 @@ class LineBlock:
 
 
 def greater(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
-    """Return the greater of two maxima; None means that there is no key."""
+    """Return the greater of two maxima; None means that the key is missing."""
     if one is None or other is None:
         return one or other
     return other if other.rank > one.rank else one

@@ -208,7 +208,7 @@ def check_complete(found: int, expected: int, what: str) -> None:
     Args:
         found: Number found; more than expected if a task was retried.
         expected: Number counted by the job.
-        what: What they are, with placeholders for the numbers lost and expected.
+        what: Their name in the message, with placeholders for the numbers lost and expected.
 
     Raises:
         SourceError: Some are missing.

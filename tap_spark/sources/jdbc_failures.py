@@ -110,7 +110,7 @@ def database_error(
 
     Args:
         error: What Spark or Py4J raised.
-        where: What was read.
+        where: The stream or connection that was read.
         secrets: Texts that the error must not show.
 
     Returns:
@@ -145,7 +145,7 @@ def with_retries(
     Args:
         action: What to do; may raise anything.
         connection: The database.
-        where: What is read; the connection if it is left out.
+        where: The stream that is read; by default the connection.
         sleep: Waits for so many seconds.
 
     Raises:

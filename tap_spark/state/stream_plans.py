@@ -38,7 +38,7 @@ class StreamPlan:
         stream: Name in messages.
         tap_stream_id: Name in the catalog and under `bookmarks` in the state.
         config: The stream's settings.
-        schema: JSON Schema of the selected properties, as it goes into SCHEMA; with LOG_BASED
+        schema: JSON Schema of the selected properties, as written in SCHEMA; with LOG_BASED
             `_sdc_deleted_at` comes last.
         columns: Selected top-level columns, in source order (without `_sdc_deleted_at`).
         key_properties: Primary key columns; may be empty.

@@ -71,7 +71,7 @@ class SeveralOutputs:
         plan: The stream.
         outputs: Its outputs.
         state_writer: The state.
-        meter: Counts what is written.
+        meter: Counts the written chunks.
     """
 
     plan: StreamPlan
@@ -155,7 +155,7 @@ class SeveralOutputs:
             )
 
     def _on_chunk(self, number: int, slice_: Slice, batches: Counter | None = None) -> OnChunk:
-        """Return what is called after each chunk of a slice that an output has written."""
+        """Return the function to call after each chunk of a slice that an output has written."""
 
         def on_chunk(chunk: ChunkInfo) -> None:
             self.meter(chunk)

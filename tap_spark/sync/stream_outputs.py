@@ -144,7 +144,7 @@ def outputs_of(
         The outputs, and the plans of the streams that have one.
 
     Raises:
-        SettingsError: Maps do not fit streams, or give two streams one name; names each of them.
+        SettingsError: Maps do not fit streams, or two streams get one name; lists all problems.
     """
     if not settings.active:
         return Outputs(), tuple(plans)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
-"""After these, standard output may have no reader any more."""
+"""After these, standard output may lack a reader."""
 
 Catalog = Mapping[str, Any]
 State = Mapping[str, Any]
@@ -111,7 +111,7 @@ def run_sync(
 
     Args:
         config: The settings.
-        catalog: What is selected; None for everything, as discovery finds it.
+        catalog: The selection; None for everything, as discovery finds it.
         state: Where the last run ended; None for the start.
         output: The message stream.
 
@@ -146,7 +146,7 @@ def run_sync(
 
 
 def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
-    """Stop the streams that still run: nothing more is written or read."""
+    """Stop the streams that still run: they neither read nor write any more."""
     _flush_state(state_writer, reason)
     run.output.close()
     interrupt_all(run.spark)
@@ -165,7 +165,7 @@ def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: Mess
     Args:
         config: The settings.
         mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
-        catalog: What is selected; None for everything.
+        catalog: The selection; None for everything.
         output: The message stream.
 
     Raises:

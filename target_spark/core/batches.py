@@ -108,7 +108,7 @@ class Batches:
         rows, size = self._rule.room(flush.stream, flush.size)
         left = self._lines_to_segment_end(stream, now)
         if left is not None:
-            # A piece that may be a replay holds just one segment, whatever the rule says.
+            # A piece that may be a replay holds just one segment, under any rule.
             rows, size = left, None
         taken = lines.count if rows is None else min(rows, lines.count)
         if size is not None:
@@ -139,7 +139,7 @@ class Batches:
         version: int | None,
         now: float,
     ) -> int:
-        """Add as many files of a BATCH message as the open batch takes, by what is known of them.
+        """Add as many files of a BATCH message as fit into the open batch, by their known sizes.
 
         The size of a file is known after its conversion, and is the estimate for the next ones.
 
@@ -341,7 +341,7 @@ class Batches:
         if piece is None:
             return
         if piece.replay is None:
-            # It ends within a segment, or none is expected: nobody can compare what follows.
+            # It ends within a segment, or none is expected: the rest cannot be compared.
             stream.expected = None
         self._act(ev.CloseFile(piece.file))
         self._schedule.add_piece(stream, flush, piece)
@@ -350,7 +350,7 @@ class Batches:
         """Return the lines up to the end of the expected segment; None if there is none."""
         expected = stream.expected
         if expected is None or not expected.lines[0]:
-            stream.expected = None  # Lines in the place of a batch file are no replay.
+            stream.expected = None  # Lines in the place of a batch file are not a replay.
             return None
         if not expected.taken:
             expected.begun_at = now

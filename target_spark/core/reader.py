@@ -103,7 +103,7 @@ class Reader:
         """
         line = self._without_bom(b"".join(self._carry))
         self._carry, self._carried = [], 0
-        # Parsed whole even where the head is known: it may have been cut off.
+        # Parsed whole even if the head is known: it may have been cut off.
         event = self._parse_or_reject(line, is_last=True)
         if isinstance(event, ev.RecordsSeen):
             event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)

@@ -87,12 +87,12 @@ class Schedule:
     Files of BATCH messages that wait for the same flush are converted together.
     Pieces of a stream that may be replays are compared one after the other, so that they do not
     wait for each other while they run. Steps have precedence over conversions. Streams do not wait
-    for each other; a step that waits for its retry holds back those behind it.
+    for each other; a step that waits for its retry holds back those after it.
 
     Args:
         parallel: Concurrent pieces of work.
         converts: Concurrent conversions.
-        retries: Decides what is retried.
+        retries: Decides which work is retried.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Schedule:
         self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
 
     def add_step(self, stream: Stream, step: Step) -> None:
-        """Add a step behind the stream's other steps."""
+        """Add a step after the stream's other steps."""
         self._steps += 1
         stream.steps.append(step)
         self.offer(stream)

@@ -90,7 +90,7 @@ class Converter:
     def job(
         self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
     ) -> DataFrame:
-        """Return the frame whose rows are what the tasks report."""
+        """Return the frame with the reports of the tasks."""
         add, making = self._config.add_record_metadata, batch.making
         metadata = RecordMetadata(
             received_at=batch.received_at,

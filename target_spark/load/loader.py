@@ -60,7 +60,7 @@ class Loader:
         """Take a new SCHEMA.
 
         Returns:
-            True: everything of the stream is to be loaded.
+            True: the whole stream is loaded.
 
         Raises:
             SettingsError: The stream would share its table with another one and lose rows.
@@ -118,7 +118,7 @@ class Loader:
         self.delete_rejects(results)
 
     def delete_rejects(self, results: Iterable[LoadResult]) -> None:
-        """Delete the files of rejected records, which nobody needs any more."""
+        """Delete the files of rejected records, which are not needed any more."""
         for result in results:
             for url in result.reject_files:
                 try:
@@ -130,7 +130,7 @@ class Loader:
         """Delete batch files whose rows are durable, if `batch_config.cleanup` says so.
 
         Called when STATE that covers them may be emitted. Never raises: a file that cannot be
-        deleted, or lies outside of the roots in the settings, is only logged: its rows are loaded.
+        deleted, or is outside of the roots in the settings, is only logged: its rows are loaded.
 
         Args:
             files: Files of BATCH messages; staged ones are ignored.

@@ -90,7 +90,7 @@ class MappedLoader:
         """Take a new SCHEMA; return whether the stream is loaded.
 
         Raises:
-            SettingsError: The maps do not fit the stream, or give it the name or the table of
+            SettingsError: The maps do not fit the stream, or its name or table is that of
                 another one.
         """
         return bool(self._of(stream))
@@ -281,7 +281,7 @@ def _pruned(
         rules.discard("additionalProperties")
     if rules and strict:
         return schema
-    # A schema without properties would stand for any record.
+    # A schema without properties would accept any record.
     kept = reads & properties.keys() or {next(iter(properties))}
     return only_properties(schema, kept)
 

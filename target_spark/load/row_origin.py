@@ -37,7 +37,7 @@ def line_origins(piece: int, block: bytes, before: int, found: LinesRead) -> pa.
         piece: Number of the piece.
         block: The lines.
         before: Number of lines read from the file before the block.
-        found: What was read.
+        found: The rows that were read.
     """
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
     gone = [place for place, _ in found.rejects]

@@ -63,7 +63,7 @@ class TableOwners:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Return whether two tables are the same, or one lies in the folder of the other."""
+    """Return whether two tables are the same, or one is in the folder of the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 

@@ -40,7 +40,7 @@ class Loads(Protocol):
         """Take a new SCHEMA, and decide under which names the stream is loaded.
 
         Returns:
-            Whether anything of the stream is to be loaded.
+            Whether any part of the stream is loaded.
 
         Raises:
             SettingsError: The maps do not fit the stream, or its table belongs to another one.
@@ -227,7 +227,7 @@ class ActionExecutor:
         batch, results = self._whole(action.flush, action.header)
 
         def commit() -> None:
-            # Dead letters first: they must be durable when the STATE behind them goes out.
+            # Dead letters first: they must be durable before the STATE after them is written.
             if self._dead_letters is not None:
                 self._dead_letters.write(batch, results)
             self._loader.commit(batch, results)
@@ -299,7 +299,7 @@ class ActionExecutor:
 
     def _clean_up(self, action: ev.CleanUp) -> None:
         if action.flushes:
-            # Jobs that still run would go on writing what is about to be taken back.
+            # Jobs that still run would continue to write parts that are about to be removed.
             self._spark.stop()
         left = [self._whole(number, header) for number, header in action.flushes]
         for batch, results in (*left, *self._given_up):

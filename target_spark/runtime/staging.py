@@ -55,7 +55,7 @@ class Staging:
     """The staging files of one run.
 
     Used as a context manager: entering makes the private folder and removes folders that killed
-    runs have left behind in the same root; leaving removes everything.
+    runs have left in the same root; leaving removes all files.
 
     Args:
         root: Folder (or `file://` URL) for it; None for the system's temporary folder.

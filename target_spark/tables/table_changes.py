@@ -1,6 +1,6 @@
 """Changes of a table, as plain data.
 
-The mapping of a table gives the stream's names of its columns. It is stored in the table. Its keys
+The mapping of a table holds the stream's names of its columns. It is stored in the table. Its keys
 are: the name of a column; for a column with values of a type that another column could not hold
 (`type_conflicts: suffix`) the name, `VARIANT` and the type; for a field inside a column the path,
 joined by `NESTED`; and `OURS` if target-spark has created the table: columns without an entry then

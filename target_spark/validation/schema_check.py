@@ -41,7 +41,7 @@ class SlowKeywords:
         self._logged: dict[str, tuple[str, ...]] = {}
 
     def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Write a line to the log if there is news.
+        """Log the slow keywords of a stream's schema if they are new.
 
         Args:
             stream: Name of the stream.

@@ -22,7 +22,7 @@ _BESIDE_PROPERTIES = frozenset(
     {"minProperties", "maxProperties", "propertyNames", "patternProperties", "dependentRequired",
      "dependentSchemas", "anyOf", "oneOf", "not", "if"}
 )  # fmt: skip
-"""Keywords of the whole record that mean the same where `properties` is taken out."""
+"""Keywords of the whole record that mean the same without `properties`."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),

@@ -1,4 +1,4 @@
-"""Slices of files that grow: what is new since the bookmark, with a bookmark after each slice."""
+"""Slices of growing files: new lines since the bookmark, with a bookmark after each slice."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _changed(
     *,
     lines: bool = True,
 ) -> list[FileRange]:
-    """Find what is to be read; warn of files that start over, renew other positions."""
+    """Find the ranges to read; warn of files that start over, renew other positions."""
     _forget_positions(plan, files, positions)
     file_ranges = []
     for file in files:

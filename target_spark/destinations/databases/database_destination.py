@@ -274,7 +274,7 @@ class JdbcDestination(Destination):
         self._has_note(request, note)
 
     def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
-        """Stop if another run has taken over the note of this run.
+        """Raise an error if another run has adopted the note of this run.
 
         Raises:
             DestinationError: A later run has treated this one as dead and has taken its place.
@@ -298,7 +298,7 @@ class JdbcDestination(Destination):
             there = {column.name for column in found.columns} if found else set()
             if TABLE_VERSION not in there:
                 return
-            # Columns of the record metadata keep their names, whatever the rules are.
+            # Columns of the record metadata keep their names, under any rules.
             sql = self._database.sql
             if edit.hard_delete:
                 work.cursor.execute(sql.delete_versions(work.place, TABLE_VERSION, edit.version))

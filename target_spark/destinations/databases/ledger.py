@@ -23,7 +23,7 @@ class Ledger:
 
     Attributes:
         database: The kind of database.
-        place: The table; the ledger lies in its schema.
+        place: The table; the ledger is in its schema.
         run: This run.
     """
 

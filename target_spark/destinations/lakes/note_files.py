@@ -104,7 +104,7 @@ class LocalNoteFile:
             return
         with writing(str(self._path)):
             new = _written(self._spare, _with_check(note.to_text()) if note.entries else b"")
-            # Whoever opened the old file and waits for its lock finds another file in its place.
+            # A run that opened the old file and waits for its lock finds another file in its place.
             self._spare.replace(self._path)
             old, self._fd = self._fd, new
             os.close(old)

@@ -87,7 +87,7 @@ class MySql:
     """See `Database`."""
 
     null_keys = False
-    keeps_notes = False  # Nothing tells whether others have changed rows.
+    keeps_notes = False  # Changes of rows by others cannot be detected.
     can = Capabilities(widen=holds_all, takes=_takes)
     rules = NameRules(
         style="keep",
@@ -153,7 +153,7 @@ class MySql:
                 hint="a view or another object has this name; rename it or set 'table_prefix'",
             )
         cursor.execute(_COLUMNS, (table.schema, table.table))
-        # MariaDB says NULL where there is none, and puts texts into quotes.
+        # MariaDB shows a missing default as NULL, and encloses texts in quotes.
         none = {None, NULL} if self._sql.mariadb else {None}
         columns = tuple(
             FoundColumn(name, _plain(kind), nullable == "YES", default not in none or bool(extra))

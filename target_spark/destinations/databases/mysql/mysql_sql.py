@@ -114,7 +114,7 @@ class MySqlSql(LoadSql):
         return _SPARK.get(sql_type)
 
     def converted(self, expression: str, staged: str, stored: str) -> str:  # noqa: ARG002
-        """See `LoadSql`: the server converts values by itself, strictly."""
+        """See `LoadSql`: the server itself converts values, strictly."""
         return expression
 
     def as_text(self, expression: str) -> str:

@@ -67,7 +67,7 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
 
 def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
     found = {
-        # A run leaves one identifier in the log, which nobody asks for after its end.
+        # A run leaves one identifier in the log, which is not used after its end.
         "delta.setTransactionRetentionDuration": "interval 30 days",
         **names_property(change),
     }

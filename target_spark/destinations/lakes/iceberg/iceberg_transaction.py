@@ -1,7 +1,7 @@
 """A transaction of Iceberg: changes of columns, layout and rows of a table in one commit.
 
-SQL has no statement for it that fails when others have changed the table meanwhile: Iceberg
-validates the rows of an overwrite, but CREATE OR REPLACE discards what it has not seen.
+SQL lacks a statement for it that fails if others have changed the table meanwhile: Iceberg
+validates the rows of an overwrite, but CREATE OR REPLACE discards changes that it has not seen.
 """
 
 from __future__ import annotations
