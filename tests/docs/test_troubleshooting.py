@@ -22,7 +22,7 @@ OF_LAKES = quoted("lakes.md", "### Errors and remedies\n")
 
 
 def is_written(message: str) -> bool:
-    """Return whether a text of the code holds the message; holes stand for anything."""
+    """Return whether a text of the code holds the message; holes match anything."""
     pattern = ".*".join(map(re.escape, message.strip(HOLE).split(HOLE)))
     return any(re.search(pattern, text, re.DOTALL) for text in code_texts())
 

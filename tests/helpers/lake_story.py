@@ -1,6 +1,6 @@
 """Three runs of the whole target into tables of a lake: one that fails, and two that end well.
 
-Run as a program, it tells the story for each of the settings in a file, in one session of Spark.
+Run as a program, it runs the target by each settings of a file, in one session of Spark.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str,
     return {"streams": methods, "batch_size_rows": 100, **given}
 
 
-def tell(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
+def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
     """Run the target three times.
 
     The first run fails before its STATE, and the second one gets its records again.
@@ -132,7 +132,7 @@ def main() -> None:
     starter.start()
     try:
         for given in listed:
-            tell(given, starter.get, Path(sys.argv[2]))
+            load_story(given, starter.get, Path(sys.argv[2]))
     finally:
         starter.stop()
 

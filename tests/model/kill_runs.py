@@ -163,7 +163,7 @@ class Ended:
     Attributes:
         code: How it ended; None where it was killed.
         states: Every STATE line.
-        log: What it told.
+        log: Its log.
     """
 
     code: int | None

@@ -29,7 +29,7 @@ Task = Callable[[], ev.WorkDone]
 
 
 class _Workers:
-    """Work waits until somebody has it done."""
+    """Work waits until a test does it."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, Task] = {}
@@ -153,7 +153,7 @@ class Run:
         Args:
             work: One of `work`.
             twice: A commit is tried again although it has succeeded.
-            heard: Otherwise the run ends before it knows that it was done.
+            heard: Otherwise the run ends before it learns that the work was done.
         """
         task = self._workers.waiting.pop(work)
         self._repeats = twice

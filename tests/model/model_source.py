@@ -187,7 +187,7 @@ CHANGES: tuple[Change, ...] = (
     require_no_more,
     change_inside,
 )
-"""How a stream's columns may change; each tells whether they have."""
+"""How a stream's columns may change; each returns whether they have."""
 
 
 @dataclass(frozen=True)

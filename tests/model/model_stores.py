@@ -24,7 +24,7 @@ class Store(Protocol):
 
     Attributes:
         name: Of its kind.
-        empty_lists: Whether the reader tells an empty list from null.
+        empty_lists: Whether the reader distinguishes an empty list from null.
     """
 
     name: str

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 class TableModel:
     """One table; rows of a keyed stream by their key, others by their number.
 
-    A record that comes again after a crash changes nothing, whatever the load method.
+    A record that is replayed after a crash does not change anything, by any load method.
 
     Attributes:
         keys: Of the stream.
@@ -110,7 +110,7 @@ def as_texts(
 
     Args:
         rows: As read.
-        empty_lists: Whether an empty list is told from null.
+        empty_lists: Whether an empty list differs from null.
         cast: Whether values of the column that changes its type may have become text.
     """
     return Counter(_text(row, empty_lists, cast) for row in rows)

@@ -155,7 +155,7 @@ class DestinationMachine(RuleBasedStateMachine):
     ) -> None:
         """Send some records, perhaps with other columns than before, perhaps of a new version.
 
-        What is there of older versions goes by and by, or when the new one is activated.
+        Rows of older versions are removed gradually, or when the new one is activated.
         """
         stream = self.stream(chance)
         if chance.random() < NEW_VERSIONS:
@@ -175,7 +175,7 @@ class DestinationMachine(RuleBasedStateMachine):
     def change_type(self, chance: Random, form: Form) -> None:
         """Change the type of a column's values; the setting says what becomes of them.
 
-        Where that is an error, the next run has another setting. Tables that are replaced forget
+        If that is an error, the next run has another setting. Tables that are replaced forget
         the types of earlier runs.
         """
         stream = self.stream(chance)
@@ -293,7 +293,7 @@ class DestinationMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "run"):
-            if self.run.is_broken:  # that failure is to be seen, not one of the end
+            if self.run.is_broken:  # report that failure, not one of the end
                 return
             self.run.finish()
             self.run.leave()

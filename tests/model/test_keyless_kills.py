@@ -1,7 +1,7 @@
 """The target killed (SIGKILL) again and again while it appends records without keys.
 
 One chain of runs over one table: each begins at the last STATE that went out. Records are equal in
-their thousands, so that only their number tells whether one was lost or loaded twice.
+their thousands, so that only their number shows whether one was lost or loaded twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong on S3, without Spark: numbers, texts, hints, and what may pass by itself."""
+"""Failures of S3, without Spark: numbers, texts, hints, and which are temporary."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_slow_down(slow_down: str, way: Any) -> None:
 
 
 def test_table_folder(server: Any) -> None:
-    """Every step of a commit says the same, and retries are told apart."""
+    """Every step of a commit reports the same error, and whether to retry."""
     if server.name == "moto":
         return
     secret = "very-wrong-secret-77"

@@ -1,4 +1,4 @@
-"""Rows of CSV files that are none: each one is refused by itself, the others are read."""
+"""Malformed rows of CSV files: each one is rejected alone, the others are read."""
 
 from __future__ import annotations
 

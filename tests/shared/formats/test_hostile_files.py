@@ -93,7 +93,7 @@ def test_the_limit_of_a_line_is_that_of_stdin() -> None:
 def test_long_lines_in_a_share_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
-    """The share that has it refuses it; others skip it or never come to it."""
+    """The share with the line rejects it; others skip it or do not reach it."""
     monkeypatch.setattr(limits, "MAX_LINE_BYTES", MIB)
     data = b'{"a":1}\n' * 5 + b'{"a":"' + b"x" * (24 * MIB) + b'"}\n' + b'{"a":2}\n'
     packed = data if codec == "none" else gzip.compress(data)

@@ -113,7 +113,7 @@ def fields(struct: T.StructType) -> dict[str, T.DataType]:
 def mapped(
     spark: SparkSession, output: StreamOutput, schema: Mapping[str, Any], records: list[Any]
 ) -> list[dict[str, Any]]:
-    """Return the records of an output, by way of the target's reader and the tap's JSON."""
+    """Return the records of an output, through the target's reader and the tap's JSON."""
     lines = "".join(json.dumps(record) + "\n" for record in records).encode()
     read = LineReader(schema, envelope=False, strict=True).read(lines)
     assert not read.rejects

@@ -1,6 +1,6 @@
 """Whole maps beside the SDK's mapper: which records leave, under which names, with what in them.
 
-What expressions give is compared in tests/shared/maps/expressions.
+Results of expressions are compared in tests/shared/maps/expressions.
 """
 
 from __future__ import annotations

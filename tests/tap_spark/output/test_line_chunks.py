@@ -99,7 +99,7 @@ def test_rows_without_a_line_are_dropped() -> None:
             ),
             3,
         ),
-        # The first and the last day of the years 1 to 9999 stand for the infinities.
+        # The first and the last day of the years 1 to 9999 represent the infinities.
         (pa.array([date(9999, 12, 31), date(1, 1, 1), date(2020, 1, 1), date(1, 1, 2)]), 2),
         (pa.array([-719162, -719163, None, 2932896], pa.int32()).cast(pa.date32()), 1),
         (pa.array([2932896, 2932897, 20000, None], pa.int32()).cast(pa.date32()), 1),

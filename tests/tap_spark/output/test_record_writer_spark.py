@@ -99,10 +99,10 @@ class Bench:
 
 
 def living_sizes(folder: Path) -> Iterator[int]:
-    for parent, _, names in os.walk(folder):  # passes over folders that are removed meanwhile
+    for parent, _, names in os.walk(folder):  # ignores folders that are removed during the walk
         for name in names:
             if name.endswith(".lines"):
-                with suppress(FileNotFoundError):  # copied meanwhile
+                with suppress(FileNotFoundError):  # copied during the walk
                     yield os.stat(os.path.join(parent, name)).st_size
 
 

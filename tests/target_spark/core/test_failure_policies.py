@@ -110,7 +110,7 @@ DAMAGED = (
     'INFO {"type":"RECORD"}{"type":"STATE","value":1}',
     '"type":"ACTIVATE_VERSION","stream":"s","version":1}',
 )
-"""Lines that are no JSON and may have been anything but a RECORD."""
+"""Lines that are not JSON and may have been anything but a RECORD."""
 
 DAMAGED_RECORDS = (
     '{"type":"RECORD", "stream":"s","record":{"type":"SCHEMA","id":}}',

@@ -1,4 +1,4 @@
-"""Columns that a map only copies: told from the others, sent ahead, put beside them again."""
+"""Columns that a map only copies: separated from the others, sent ahead, joined again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of one keyword on columns of every type: nothing the library refuses is cleared."""
+"""Checks of one keyword on columns of every type: they never accept what the library rejects."""
 
 from __future__ import annotations
 

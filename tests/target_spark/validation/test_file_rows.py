@@ -1,4 +1,4 @@
-"""Rows of Parquet, CSV and Avro files are judged as the records that they stand for."""
+"""Rows of Parquet, CSV and Avro files are judged as the records that they represent."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_rows_as_their_records(tmp_path: Path, name: str, place: int) -> None:
         for row, text in enumerate(records):
             record = json.loads(text)
             if form == "csv" and record["v"] == "":
-                continue  # no text is null there
+                continue  # a text is never null there
             taken = stands_for(in_columns(record, struct))
             if not any(map(types.is_valid, taken)) or (is_float and "0999" in text):
                 continue  # texts become decimals, and single precision rounds, before the file

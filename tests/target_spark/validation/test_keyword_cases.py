@@ -65,7 +65,7 @@ def unstorable(schema: dict[str, Any], reason: str) -> bool:
     """Return whether a reason is about what a typed column can hold."""
     if NOT_STORED.search(reason):
         return True
-    # Types that are told by other keywords than `type` are types of columns.
+    # Types that follow from other keywords than `type` are types of columns.
     node = schema.get("properties", {}).get("v", {})
     if isinstance(node, dict) and node.get("format") == "singer.decimal":
         return "is not of type number" in reason

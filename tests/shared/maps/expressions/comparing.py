@@ -66,7 +66,7 @@ def by_sdk(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
 def _sdk_result(stream_map: Any, record: dict[str, Any], own: str) -> Any:
     try:
         made = stream_map.transform(record)
-    except Exception as error:  # whatever an expression raises
+    except Exception as error:  # an expression may raise any error
         return Raised(repr(error))
     return as_json(made[own])
 

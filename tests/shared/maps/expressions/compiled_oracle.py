@@ -68,7 +68,7 @@ def spark_results(
 ) -> dict[str, list[Any]]:
     """Compute expressions in one job, as they are planned: values, or ERROR.
 
-    Those are passed over that the evaluator computes and of which only the record tells the kind.
+    Results of the evaluator whose kind depends on the record are skipped.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
@@ -94,7 +94,7 @@ def spark_results(
 
 
 def _made(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
-    """Return the columns of values and errors: Spark's, or those that the evaluator gives."""
+    """Return the columns of values and errors: Spark's, or those of the evaluator."""
     value = value_of(text, names, truth=truth)
     if value.column is not None:
         return value.column(), value.error() if value.error else None

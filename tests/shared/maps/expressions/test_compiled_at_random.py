@@ -97,7 +97,7 @@ EXPRESSIONS = st.one_of(NUMBERS, NUMBERS, st.recursive(TEXT_LEAVES, _texts, max_
 
 
 def _compiles(text: str, records: list[dict[str, Any]]) -> bool:
-    """Return whether it compiles; what is refused is an error for every record."""
+    """Return whether it compiles; a rejected expression is an error for every record."""
     try:
         value_of(text, NAMES)
     except SettingsError as error:
@@ -124,5 +124,5 @@ def test_random_expressions(spark: Any, texts: list[str], seed: int) -> None:
 @settings(max_examples=400, deadline=None)
 @given(EXPRESSIONS)
 def test_what_is_refused_fails_for_every_record(text: str) -> None:
-    """Nothing that Python can evaluate for some record is refused."""
+    """An expression that Python can evaluate for some record is not rejected."""
     _compiles(text, rows(5, 30))

@@ -308,7 +308,7 @@ def test_what_is_compiled(text: str) -> None:
 
 
 def test_sources_are_columns_as_they_are() -> None:
-    """Only what is a column, or a field of one, tells its path."""
+    """Only a column, or a field of one, has a path."""
     assert value_of("name", NAMES).source == ("name",)
     assert value_of("record['a.b']", NAMES).source == ("a.b",)
     assert value_of("item['day']", NAMES).source == ("item", "day")

@@ -1,4 +1,4 @@
-"""Mistakes that every record would meet, told with their place before any data moves."""
+"""Mistakes that fail for every record are reported with their place before data is read."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""For property tests: a busy machine is no failure."""
+"""For property tests: a busy machine is not a failure."""
 
 STRATEGY_KEYS: dict[str, dict[str, str]] = {
     "fixed_size": {"size": "count", "timeout": "duration"},

@@ -163,7 +163,7 @@ def test_any_history_against_a_model(tmp_path_factory, steps):
     cuts=st.lists(st.integers(0, 60), max_size=6),
 )
 def test_a_waiting_line_is_read_exactly_once(tmp_path_factory, data, tail, encoding, cuts):
-    """Whatever byte a run finds the file cut at: inside a character, or between CR and LF."""
+    """A run may find the file cut at any byte: inside a character, or between CR and LF."""
     text = (data + tail).encode(encoding, errors="replace")
     path = tmp_path_factory.mktemp("p") / "f"
     mark, seen = None, []

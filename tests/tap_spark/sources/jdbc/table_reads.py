@@ -44,7 +44,7 @@ def texts(frame: Any) -> list[dict[str, str | None]]:
 
 
 def csv_rows(text: str) -> list[dict[str, str | None]]:
-    """Return rows of what COPY gives with `force_quote *`, where null alone is not quoted."""
+    """Return the rows of a COPY with `force_quote *`, in which only null is not quoted."""
     names, *lines = _split(text)
     return [dict(zip(map(str, names), values, strict=True)) for values in lines]
 

@@ -1,4 +1,4 @@
-"""What goes wrong with databases, and two runs at a time."""
+"""Failures of databases, and two runs at a time."""
 
 from __future__ import annotations
 

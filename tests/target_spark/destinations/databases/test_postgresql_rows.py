@@ -1,4 +1,4 @@
-"""Rows in the binary form of COPY: what a server reads back, and what stands in the bytes."""
+"""Rows in the binary form of COPY: what a server reads back, and the bytes."""
 
 from __future__ import annotations
 

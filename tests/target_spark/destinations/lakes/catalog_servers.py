@@ -48,7 +48,7 @@ METASTORE = {
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
     "hive.stats.autogather": "false",
-    # Else it refuses an overwrite with other columns.
+    # Else it rejects an overwrite with other columns.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
     "datanucleus.connectionPoolingType": "None",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from catalog_servers import CatalogProcess, CatalogServer
 from lake_loads import IcebergLoad, run_together, struct
-from lake_story import EXPECTED, STREAMS, found, settings, tell
+from lake_story import EXPECTED, STREAMS, found, load_story, settings
 
 from shared.spark.spark_settings import SparkSettings
 from target_spark.config import TargetConfig
@@ -83,7 +83,7 @@ def test_the_target_loads_by_every_method(
         default_target_schema="sales",
         spark={"conf": catalog.conf},
     )
-    tell(given, lambda: lake_spark, tmp_path)
+    load_story(given, lambda: lake_spark, tmp_path)
     for name, text in catalog.conf.items():
         lake_spark.conf.set(name, text)
     for stream in STREAMS:
