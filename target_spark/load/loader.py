@@ -57,7 +57,7 @@ class Loader:
         self._replays = ReplayDetector(config, self._destination, self._tables, self._files)
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA.
+        """Plan the load of a new SCHEMA.
 
         Returns:
             True: the whole stream is loaded.

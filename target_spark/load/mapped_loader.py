@@ -87,7 +87,7 @@ class MappedLoader:
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA; return whether the stream is loaded.
+        """Plan the load of a new SCHEMA; return whether the stream is loaded.
 
         Raises:
             SettingsError: The maps do not fit the stream, or its name or table is that of

@@ -37,7 +37,7 @@ class Loads(Protocol):
     """The part of a loader that the run needs; called from several threads."""
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA, and decide under which names the stream is loaded.
+        """Plan the load of a new SCHEMA, and under which names the stream is loaded.
 
         Returns:
             Whether any part of the stream is loaded.
