@@ -2,7 +2,7 @@
 
 Run as `python -m benchmarks.maps_path [--rows N] [--sdk-rows N] [--runs N] [--cases WORD ...]`.
 Every path through the programs runs with and without maps, in turn; starts of Spark are included.
-The SDK's mapper runs by itself on records in memory, without reading or writing any, and for fewer
+The SDK's mapper runs alone on records in memory, without reading or writing any, and for fewer
 rows; its time is given per million.
 """
 

@@ -4,7 +4,7 @@ Run as `python -m benchmarks.maps_ways [--rows N] [--runs N]`. The rows and maps
 `benchmarks.maps_path`. All ways run in one session, in turn, and nothing is written; the first run
 shows what Spark costs until it is warm. The kernels are written by hand for these maps, without
 nulls and errors, so that they show the least that such a way can take. They also run without Spark,
-in one thread, as in a target where nothing goes through the JVM.
+in one thread, as in a target that does not use the JVM.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def mapped_by_spark(frame: DataFrame) -> DataFrame:
 
 
 def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
-    """The same map, with nothing compiled but copies."""
+    """Map by the evaluator: Spark compiles copies only."""
 
-    def left(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    def by_evaluator(compile_: Callable[..., Any]) -> Callable[..., Any]:
         def found(*args: Any) -> Any:
             value = compile_(*args)
             return value if value.source else uncompiled(value.kind, "a benchmark")
@@ -59,7 +59,7 @@ def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
         return found
 
     names = ("compiled", "condition")
-    with mock.patch.multiple(columns, **{n: left(getattr(columns, n)) for n in names}):
+    with mock.patch.multiple(columns, **{n: by_evaluator(getattr(columns, n)) for n in names}):
         return mapped_by_spark(frame)
 
 

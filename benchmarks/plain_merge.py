@@ -42,7 +42,7 @@ def merge(spark: SparkSession, path: str, table: str, newest: bool) -> None:
     """Upsert the files of a folder; with `newest`, the last row of each key wins."""
     source = spark.read.parquet(path)
     if newest:
-        # Iceberg refuses a source by `monotonically_increasing_id`, as that may change.
+        # Iceberg rejects a source by `monotonically_increasing_id`, as that may change.
         place = F.struct("_metadata.file_path", "_metadata.row_index")
         order = Window.partitionBy("id").orderBy(F.desc(place))
         source = source.withColumn("n", F.row_number().over(order)).where("n = 1").drop("n")

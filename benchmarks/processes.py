@@ -55,7 +55,7 @@ def own_mib(pid: int) -> float:
 
 
 class PeakWatch(threading.Thread):
-    """Samples the memory of process trees until told to stop."""
+    """Samples the memory of process trees until it is stopped."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         super().__init__(daemon=True)

@@ -1,6 +1,6 @@
 """Checks batch settings: `batch_config`, the `batch` strategy and the `failure` policy.
 
-Both programs and `--validate-config` use `validate`; by itself it runs as
+Both programs and `--validate-config` use `validate`; it also runs alone as
 `python -m shared.batch_config FILE`. Nothing here needs Spark. `docs/batch-config.md` holds the
 rules for users.
 """
@@ -112,7 +112,7 @@ def validate(
 
 
 def is_batch_key(name: str) -> bool:
-    """Tell whether a top-level setting is one that `validate` checks."""
+    """Return whether `validate` checks a top-level setting."""
     prefix, rest = split_prefix(name)
     is_dotted = bool(prefix) or rest.startswith(tuple(f"{block}." for block in BLOCKS))
     return name in BLOCKS or name in DOTTED_KEYS or is_dotted

@@ -1,4 +1,4 @@
-"""What packages of other people add: declarations found by their entry points."""
+"""Extensions by other packages: declarations found by their entry points."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SWITCH = "SINGER_SPARK_EXTENSIONS"
 
 
 class Named(Protocol):
-    """A declaration: what an entry point leads to."""
+    """A declaration that an entry point names."""
 
     @property
     def name(self) -> str:
-        """The name under which users know it; that of its entry point."""
+        """Return the name under which users know it, which is that of its entry point."""
         ...
 
 
@@ -54,7 +54,7 @@ class Declared(Generic[Item]):
         return tuple(line for lines in self.unusable.values() for line in lines)
 
     def check(self) -> None:
-        """Refuse to go on while an entry point cannot be used.
+        """Raise an error if an entry point cannot be used.
 
         Raises:
             InvalidSettingsError: With every problem.

@@ -39,7 +39,7 @@ class Pauses:
 
 
 def log_quietly(error: Exception, seconds: float, left: int) -> None:
-    """Log that work is done again, for failures that are part of normal life."""
+    """Log a retry at level DEBUG, for failures that are expected."""
     _log.debug("trying again in at most %g s, %d more after that: %s", seconds, left, error)
 
 
@@ -49,18 +49,18 @@ def repeated(
     *,
     attempts: int,
     pauses: Pauses,
-    tell: Callable[[Exception, float, int], None] = log_quietly,
+    report: Callable[[Exception, float, int], None] = log_quietly,
     sleep: Callable[[float], object] | None = None,
 ) -> T:
     """Do work until it succeeds.
 
     Args:
-        work: Is given the number of the attempt, from 0.
-        may_pass: Tells whether a failure may be over by the next attempt.
+        work: Gets the number of the attempt, from 0.
+        may_pass: Returns whether a failure may be over by the next attempt.
         attempts: How many at most.
         pauses: Between the attempts.
-        tell: Is given each failure, the longest pause that follows and the attempts after the next.
-        sleep: Waits for so many seconds; `time.sleep` if left out.
+        report: Gets each failure, the longest pause after it, and the attempts after the next.
+        sleep: Waits for so many seconds; `time.sleep` by default.
 
     Returns:
         What the work returned.
@@ -76,5 +76,5 @@ def repeated(
             attempt += 1
             if attempt >= attempts or not may_pass(error):
                 raise
-            tell(error, pauses.bound(attempt), attempts - attempt - 1)
+            report(error, pauses.bound(attempt), attempts - attempt - 1)
         (sleep or time.sleep)(pauses.pick(attempt))

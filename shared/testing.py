@@ -109,7 +109,7 @@ def _span_texts(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_lines() -> pa.Table:
-    """The rows as the tap's SQL would write them: nested values and variants as JSON."""
+    """Return the rows as the tap's SQL would write them: nested values and variants as JSON."""
     lines = []
     for row in plain_rows(TABLE):
         text = row_text({**_span_texts(row), "1 odd-näme": None}).decode()
@@ -183,7 +183,7 @@ class EncodingSuite:
 
     form: ClassVar[EncodingFormat]
     cannot_hold: ClassVar[tuple[str, ...]] = ()
-    """Columns of the awkward rows that it has no type for; none for batch files."""
+    """Columns of the awkward rows for which it lacks a type; empty for batch files."""
 
     def test_it_is_found_by_its_name(self) -> None:
         assert FORMATS[self.form.name] == self.form
@@ -249,7 +249,7 @@ class EncodingSuite:
                 other.write(str(path), table.schema, [table], other.default_compression)
                 others[other.name] = path.read_bytes()
         if self.form.text:
-            others.pop("csv")  # text, which only its lines tell from JSON
+            others.pop("csv")  # text, which differs from JSON only in its lines
         for name, content in others.items():
             path = tmp_path / f"{name}.other"
             path.write_bytes(content)

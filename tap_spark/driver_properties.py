@@ -1,7 +1,7 @@
 """Properties of JDBC drivers that are rejected, in `properties` and in URLs. Pure.
 
 A driver's properties can make it load classes, run scripts, read and write files, or hand files
-to the server. Such names are searched for everywhere in the decoded URL, whatever the syntax of
+to the server. Such names are searched for everywhere in the decoded URL, for any syntax of
 its database: rejecting a harmless name is better than missing a dangerous one.
 """
 

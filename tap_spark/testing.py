@@ -91,7 +91,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 class SourceSuite:
-    """The tests; a subclass gives their format and sample."""
+    """The tests; a subclass sets their format and sample."""
 
     form: ClassVar[SourceFormat]
 
@@ -162,17 +162,17 @@ class SourceSuite:
         catalog = _catalog(spark, config)
         names = list(catalog["streams"][0]["schema"]["properties"])
         keys = catalog["streams"][0].get("key_properties") or ()
-        left_out = next((name for name in reversed(names) if name not in keys), None)
-        if left_out is None or len(names) == 1:
+        deselected = next((name for name in reversed(names) if name not in keys), None)
+        if deselected is None or len(names) == 1:
             pytest.skip("not offered: every column is a key")
         root = metadata_of(catalog["streams"][0])
         for item in catalog["streams"][0]["metadata"]:
-            if item["breadcrumb"][:2] == ["properties", left_out]:
+            if item["breadcrumb"][:2] == ["properties", deselected]:
                 item["metadata"]["selected"] = False
-        assert ("properties", left_out) in root
+        assert ("properties", deselected) in root
         found = _run(spark, config, tmp_path, catalog=catalog)
-        assert left_out not in found[0]["schema"]["properties"]
-        wanted = [{k: v for k, v in row.items() if k != left_out} for row in sample.rows]
+        assert deselected not in found[0]["schema"]["properties"]
+        wanted = [{k: v for k, v in row.items() if k != deselected} for row in sample.rows]
         assert _sorted(_records(found)) == _sorted(wanted)
 
     def test_incremental_goes_on_at_the_bookmark(self, tmp_path: Path, spark: SparkSession) -> None:

@@ -68,7 +68,7 @@ class Note:
 
     @property
     def tokens(self) -> frozenset[str]:
-        """The commits that must be in the table."""
+        """Return the commits that must be in the table."""
         return frozenset(entry.token for entry in self.entries if entry.token)
 
     def held(self, tokens: Collection[str]) -> Note:
@@ -165,12 +165,12 @@ class Journal:
 
     @property
     def is_open(self) -> bool:
-        """Whether a STATE can change anything."""
+        """Return whether a STATE can change anything."""
         kept = self._durable or self._inherited or self._is_stale
         return bool(kept or self._unknown_until is not None)
 
     def inherit(self, note: Note) -> tuple[int, ...]:
-        """Take the note of an ended run.
+        """Adopt the note of an ended run.
 
         Returns:
             Lines of each segment that may be replayed, in order; 0 for a batch file.
@@ -202,7 +202,7 @@ class Journal:
             return True
 
     def begin(self, token: str, segments: Sequence[Segment]) -> bool:
-        """Note that a flush is about to be committed; its records end the replay.
+        """Record that a flush is about to be committed; its records end the replay.
 
         Returns:
             Whether the note has changed, and must be stored before the commit.
@@ -216,13 +216,13 @@ class Journal:
             return has_changed
 
     def committed(self) -> None:
-        """Note that the flush is durable."""
+        """Record that the flush is durable."""
         with self.lock:
             entries, self._pending = self._pending, []
             self._add(entries)
 
     def cover(self, position: int, bookmark: str | None) -> bool:
-        """Forget the records that a STATE covers.
+        """Discard the segments that a STATE covers.
 
         Args:
             position: Position of the STATE in the tracker.
@@ -254,7 +254,7 @@ class Journal:
             return was_stale or len(kept) < count
 
     def not_stored(self) -> None:
-        """Note that the note could not be stored; it must be stored before anything else."""
+        """Record that the note could not be stored; it must be stored before anything else."""
         with self.lock:
             self._is_stale = True
 

@@ -122,8 +122,8 @@ class DestinationSuite:
 
         Args:
             folder: See `settings`.
-            messages: A text stands for a line as it is.
-            check: Called before each STATE goes out.
+            messages: Objects, or lines as text.
+            check: Called before each STATE is written.
             more: Further settings.
 
         Returns:
@@ -269,7 +269,7 @@ class DestinationSuite:
             assert not [part.url for part in result.parts if Path(part.url).exists()]
 
     def _batches(self, folder: Path, token: str) -> Iterator[tuple[Loader, Batch]]:
-        """A loader and a batch of two records, as the target stages them; closed behind."""
+        """Yield a loader and a batch of two records, as the target stages them; close it after."""
         path = folder / f"{token}.singer"
         lines = (json.dumps(record(n)) for n in (1, 2))
         path.write_text("".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""Which encodings of batch files there are: declarations, without readers and writers.
+"""The encodings of batch files: declarations, without readers and writers.
 
 Imports only `shared.errors` and `shared.extensions`. Every package of `shared` and both programs
 may import it.

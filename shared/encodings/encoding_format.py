@@ -61,13 +61,13 @@ class EncodingFormat:
         name: Its name in the settings and in the `encoding` of a BATCH message.
         implementation: `package.module:Class` of the `Codec`; imported with the first file.
         suffix: How names of its files end.
-        compressions: What they may be compressed with.
-        default_compression: That of table files where the settings name none.
+        compressions: The compressions that they may have.
+        default_compression: That of table files, unless the settings name one.
         batch_compression: That of batch files; None if BATCH messages may not name the encoding.
         rows: What `read` yields: typed columns (`tables`), columns of text (`texts`, which are
             also written without nested columns), or one column of whole JSON lines (`lines`).
         packed: Files are compressed as a whole, and their names say so (`.json.gz`).
-        requires: Python packages it needs: module, and what to give `pip install`.
+        requires: Python packages it needs: module, and its requirement for `pip install`.
 
     Raises:
         ValueError: It contradicts itself.
@@ -89,12 +89,12 @@ class EncodingFormat:
 
     @property
     def text(self) -> bool:
-        """Whether rows are lines of text."""
+        """Return whether rows are lines of text."""
         return self.rows == "lines"
 
     @property
     def flat(self) -> bool:
-        """Whether all columns are text in the files, nested ones as JSON."""
+        """Return whether all columns are text in the files, nested ones as JSON."""
         return self.rows == "texts"
 
     def extension(self, compression: str) -> str:

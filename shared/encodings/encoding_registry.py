@@ -1,4 +1,4 @@
-"""Every encoding that there is: those of this package, and those of installed packages."""
+"""All encodings: those of this package, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _declared() -> extensions.Declared[EncodingFormat]:
 
 
 class _Formats(Mapping[str, EncodingFormat]):
-    """All encodings; those of this package are found without a look at what is installed.
+    """All encodings; those of this package are found without a search of installed packages.
 
-    Executors start a process for many a task, and such a look takes as long as a small file.
+    Executors start a process for many tasks, and such a search takes as long as a small file.
     """
 
     def __getitem__(self, name: str) -> EncodingFormat:
@@ -49,7 +49,7 @@ def batch_formats() -> dict[str, EncodingFormat]:
 
 
 def added_text() -> str:
-    """Name the encodings of installed packages in a sentence; empty if there are none."""
+    """Return a sentence with the encodings of installed packages; empty if there are none."""
     packages = _declared().packages
     names = (f"`{name}` ({packages[name]})" for name in batch_formats() if name in packages)
     text = ", ".join(names)
@@ -57,7 +57,7 @@ def added_text() -> str:
 
 
 def check_encodings() -> None:
-    """Refuse to go on while an installed encoding cannot be used.
+    """Raise an error if an installed encoding cannot be used.
 
     Raises:
         InvalidSettingsError: With every problem.

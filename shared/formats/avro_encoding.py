@@ -41,9 +41,9 @@ Turn = Callable[[Any], Any]
 
 
 class AvroFormat:
-    """Avro with nullable fields; names Avro does not allow are kept beside the ones it does.
+    """Avro with nullable fields; names that Avro does not allow are kept beside allowed ones.
 
-    Non-finite numbers, decimals and instants are exact. Maps whose keys are no texts are arrays
+    Non-finite numbers, decimals and instants are exact. Maps whose keys are not texts are arrays
     of key and value, as in Arrow.
     """
 
@@ -92,7 +92,7 @@ def _fastavro() -> Any:
 
 
 class _BoundedFile:
-    """A file that gives no more at once than a block may hold, whatever length the file tells."""
+    """A file that limits each read to the size of a block, even if the file claims more."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -108,7 +108,7 @@ def _too_long() -> ContentError:
 
 
 def _bounded(library: Any) -> Any:
-    """The library, with blocks that end where they grow too long."""
+    """Limit the size of the blocks that the library reads; return the library."""
     readers = library.read.BLOCK_READERS
     whole = readers["null"]
 
@@ -164,7 +164,7 @@ class _Names:
 
     @staticmethod
     def fields(names: list[str]) -> list[str]:
-        """Allowed names, all different."""
+        """Return allowed names, all different."""
         taken: set[str] = set()
         found = []
         for name in names:
@@ -182,7 +182,7 @@ def _same(value: Any) -> Any:
 
 
 def _to_avro(kind: pa.DataType, names: _Names) -> tuple[Any, Turn]:
-    """The Avro schema of an Arrow type, and what turns Arrow's Python values into Avro's."""
+    """Return the Avro schema of an Arrow type, and a function to convert Python values for it."""
     if pa.types.is_struct(kind):
         return _record_to_avro(kind, names)
     if pa.types.is_map(kind):
@@ -247,7 +247,7 @@ def _map_to_avro(kind: pa.MapType, names: _Names) -> tuple[Any, Turn]:
 
 
 def _from_avro(node: Any, known: dict[str, Any] | None = None) -> tuple[pa.DataType, Turn]:
-    """The Arrow type of an Avro schema, and what turns Avro's Python values into Arrow's."""
+    """Return the Arrow type of an Avro schema, and a function to convert Python values for it."""
     known = {} if known is None else known
     if isinstance(node, list):
         return _union(node, known)
@@ -303,7 +303,7 @@ def _record(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType
 
 
 def _union(choices: list[Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
-    """A nullable type; several types become JSON text."""
+    """Return a nullable type; several types become JSON text."""
     others = [choice for choice in choices if choice != "null"]
     if len(others) == 1:
         kind, turn = _from_avro(others[0], known)

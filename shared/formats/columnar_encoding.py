@@ -80,7 +80,7 @@ class OrcFormat:
 def read_groups(
     url: str, groups: range | None, options: StorageOptions | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of some row groups of a Parquet file (None: all), in bounded tables.
+    """Yield the rows of some row groups of a Parquet file (None: all), in bounded tables.
 
     Raises:
         OSError: The file cannot be opened.
@@ -112,7 +112,7 @@ def _check_size(group: Any) -> None:
 
 
 def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
-    """Compressed bytes and rows of each row group; nothing for a file of another kind.
+    """Return compressed bytes and rows of each row group; empty for a file of another kind.
 
     Raises:
         OSError: The file cannot be opened.

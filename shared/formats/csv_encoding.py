@@ -28,14 +28,14 @@ class CsvFormat:
     """RFC 4180 with a header; a null is empty, an empty text is `""`; texts are always quoted.
 
     Binary is base64, non-finite numbers are `NaN`, `Infinity` and `-Infinity`, instants are UTC
-    with a `Z`. Nested columns must be JSON text before they come here.
+    with a `Z`. Nested columns must be JSON text already.
     """
 
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
-        """See `Codec`: every column as the text that stands in the file.
+        """See `Codec`: every column as its text in the file.
 
         Raises:
-            ContentError: Also for a row that is none; says which one and why.
+            ContentError: Also for a malformed row; says which one and why.
         """
         for table, refused in read_csv(url, options):
             if refused:
@@ -77,16 +77,16 @@ class RefusedRow:
 def read_csv(
     url: str, options: StorageOptions | None = None
 ) -> Iterator[tuple[pa.Table, list[RefusedRow]]]:
-    """The rows of a CSV file in bounded tables, all columns as text.
+    """Yield the rows of a CSV file in bounded tables, all columns as text.
 
     Yields:
-        A table, and the rows before and between its rows that are none: with too few or too many
-        fields, with bytes that are no UTF-8 text, or cut within quotation marks at the end of the
-        file. In order; numbers go on from table to table.
+        A table, and the malformed rows before and between its rows: with too few or too many
+        fields, with bytes that are not UTF-8 text, or cut within quotation marks at the end of
+        the file. In order; numbers continue from table to table.
 
     Raises:
         OSError: The file cannot be opened.
-        pyarrow.ArrowInvalid: It is no CSV file, or a quoted value does not end within 8 MiB.
+        pyarrow.ArrowInvalid: It is not a CSV file, or a quoted value does not end within 8 MiB.
     """
     from pyarrow import csv  # noqa: PLC0415
 
@@ -110,7 +110,7 @@ def read_csv(
         quoted_strings_can_be_null=False,
     )
     before = 0
-    # The last table is held back: only the end of the file tells whether its last row has one.
+    # The last table is held back: its last row may turn out to be cut at the end of the file.
     last = pa.table({name: pa.array([], pa.string()) for name in names}), list[RefusedRow]()
     with open_input(url, options) as source, _named_problems():
         for batch in csv.open_csv(source, reading, parsing, converting):
@@ -128,7 +128,7 @@ def read_csv(
 
 
 def _names(url: str, options: StorageOptions | None) -> list[str]:
-    """The columns, by as small a part of the file as tells them."""
+    """Return the column names, read from as small a part of the file as possible."""
     from pyarrow import csv  # noqa: PLC0415
 
     parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
@@ -144,11 +144,11 @@ def _names(url: str, options: StorageOptions | None) -> list[str]:
 
 
 def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
-    """What tells the number in the file of a row of a table, from 1, by its place from 0.
+    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
 
     Args:
-        before: Rows of the file, refused ones too, before those that came with the table.
-        refused: The rows that `read_csv` gave with it.
+        before: Rows of the file, also malformed ones, before those of the table.
+        refused: The malformed rows that `read_csv` yielded with it.
     """
     places = [row.number - 1 - before - count for count, row in enumerate(refused)]
     return lambda place: before + place + 1 + bisect_right(places, place)
@@ -157,7 +157,7 @@ def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], i
 def _as_text(
     table: pa.Table, ragged: deque[RefusedRow], before: int
 ) -> tuple[pa.Table, list[RefusedRow]]:
-    """The table with its bytes as text, and what has been refused up to its last row."""
+    """Return the table with its bytes as text, and the rows rejected up to its last row."""
     refused: list[RefusedRow] = []
     while ragged and ragged[0].number <= before + table.num_rows + len(refused) + 1:
         refused.append(ragged.popleft())
@@ -180,9 +180,9 @@ def _as_text(
 
 
 def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
-    """The last row of a file, where it may be one that was cut within quotation marks.
+    """Return the last row of a file if it may have been cut within quotation marks.
 
-    Such a row takes in all that follows, so its last value has line breaks.
+    Such a row includes all text after it, so its last value has line breaks.
     """
     last = table.slice(max(0, table.num_rows - 1)).to_pylist()
     values = list(last[0].values()) if last else [None]
@@ -193,7 +193,7 @@ def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
 
 
 def _has_open_quotes(url: str, options: StorageOptions | None) -> bool:
-    """Whether the number of quotation marks in a file is odd."""
+    """Return whether the number of quotation marks in a file is odd."""
     count = 0
     with open_input(url, options) as source:
         while chunk := source.read(BLOCK_BYTES):
@@ -219,7 +219,7 @@ def _quoted(value: bytes | None) -> bytes:
 
 @contextmanager
 def _named_problems() -> Iterator[None]:
-    """Says in terms of the file what Arrow says in terms of its blocks."""
+    """Rewrite Arrow's errors, which are about its blocks, in terms of the file."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -240,7 +240,7 @@ def _check(url: str, options: StorageOptions | None) -> None:
 
 
 def _csv_columns(table: pa.Table) -> pa.Table:
-    """The table with the columns that the CSV writer lacks or writes otherwise made text."""
+    """Convert to text the columns that the CSV writer lacks or writes otherwise."""
     for position, field in enumerate(table.schema):
         column = table.column(position)
         if pa.types.is_floating(field.type):

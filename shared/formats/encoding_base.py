@@ -1,4 +1,4 @@
-"""What every file format offers, and how files tell what they are."""
+"""What file formats share, and how to detect the format of a file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes that are collected into one row group or stripe."""
 
 LOOKED_AT = 512
-"""Bytes at the beginning of a file that tell what it is."""
+"""Bytes at the beginning of a file from which its format is detected."""
 
 BLANKS = b"\xef\xbb\xbf \t\r\n"
-"""What may stand before the first value of a text."""
+"""Bytes that may precede the first value of a text."""
 
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _TAR_MARK = slice(257, 262)
@@ -60,11 +60,11 @@ class Encoding:
 
 
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
-    """A file is not what it is labelled as; says what it looks like."""
+    """A file does not have the format of its label; says what it looks like."""
 
 
 def looks_like(url: str, options: StorageOptions | None = None) -> str:
-    """What a file is by its first bytes, in words; compression is looked through.
+    """Describe a file by its first bytes, also if it is compressed.
 
     Raises:
         OSError: The file cannot be opened.
@@ -76,7 +76,7 @@ def looks_like(url: str, options: StorageOptions | None = None) -> str:
 
 
 def content_of(head: bytes) -> str:
-    """What plain bytes are the beginning of, in words."""
+    """Describe the file that begins with these uncompressed bytes."""
     if not head:
         return "an empty file"
     name = _binary_name(head)
@@ -88,14 +88,14 @@ def content_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes, *, nulls: bool = True) -> bool:
-    """Whether bytes begin a file of a known format that is no text, or (`nulls`) hold a NUL."""
+    """Return whether bytes begin a file of a known binary format, or (`nulls`) hold a NUL."""
     return _binary_name(head) is not None or (nulls and b"\0" in head)
 
 
 def _binary_name(head: bytes) -> str | None:
-    """The format of a file that is no text, in words; None where none is known.
+    """Describe the binary format of a file; None if it is not known.
 
-    Words may begin as a mark does (`PARENT_ID,...` in a CSV file), but hold no control characters.
+    Text may begin like a mark (`PARENT_ID,...` in a CSV file), but lacks control characters.
     """
     if head.startswith(_BYTE_ORDERS):
         return "UTF-16 text"
@@ -109,7 +109,7 @@ def _binary_name(head: bytes) -> str | None:
 def check_mark(
     url: str, mark: bytes, label: str, options: StorageOptions | None, *, packed: bool = False
 ) -> None:
-    """Refuses a file that does not begin with the bytes that begin all files of its format.
+    """Raise an error if a file does not begin with the first bytes of its format.
 
     Raises:
         ContentError: It does not.
@@ -124,7 +124,7 @@ def check_mark(
 
 
 def grouped(tables: Iterable[pa.Table], size: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
-    """Joins tables until each (but the last) holds at least `size` bytes."""
+    """Yield tables joined so that each (but the last) holds at least `size` bytes."""
     held: list[pa.Table] = []
     held_bytes = 0
     for table in tables:

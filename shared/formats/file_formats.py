@@ -1,11 +1,11 @@
 """Encodings: Arrow tables to files and back, one small class per format.
 
-What there is of them is declared (`shared.encodings.declared`, and entry points of other packages).
+They are declared in `shared.encodings.declared`, and by entry points of other packages.
 
 Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
 are read as blocks of whole lines, which `shared.json.json_lines` parses; the others as Arrow
-tables, which the target brings to the stream's columns. Blocks and tables are bounded, whatever
-the size of the file. Compression is detected by content, never by a label.
+tables, which the target converts to the stream's columns. Blocks and tables are bounded for
+files of any size. Compression is detected by content, never by a label.
 """
 
 from __future__ import annotations

@@ -71,14 +71,14 @@ def read_lines(
     block_bytes: int = BLOCK_BYTES,
     options: StorageOptions | None = None,
 ) -> Iterator[bytes]:
-    """The lines of a file in blocks that end at a line's end (the last one may lack it).
+    """Yield the lines of a file in blocks that end at a line's end (the last one may lack it).
 
     Args:
-        url: The file; its compression is told from its content.
+        url: The file; its compression is detected by its content.
         start: Byte a range begins at; a line that begins before it belongs to the range before.
         length: Bytes of the range, or None for all up to the end; the range's last line is read
             to its end. Ranges need a file that is not compressed.
-        block_bytes: Size of the blocks; longer only where a single line is.
+        block_bytes: Size of the blocks; longer only for a longer line.
         options: Of the storage.
 
     Raises:
@@ -99,10 +99,10 @@ def bare_lines(
     length: int | None = None,
     options: StorageOptions | None = None,
 ) -> Iterator[bytes]:
-    """As `read_lines`, for a file that a label says to be JSON lines.
+    """Yield lines as `read_lines` does, of a file that is labelled as JSON lines.
 
     Raises:
-        ContentError: Its beginning is that of something else, or as `read_lines`.
+        ContentError: It begins like a file of another format, or as `read_lines`.
         OSError: As `read_lines`.
     """
     first = start == 0
@@ -120,14 +120,14 @@ def packed_lines(
     block_bytes: int = BLOCK_BYTES,
     options: StorageOptions | None = None,
 ) -> Iterator[tuple[bytes, int]]:
-    """A share of the lines of a compressed file, so that several tasks can parse one.
+    """Yield a share of the lines of a compressed file, so that several tasks can parse one.
 
-    Every share undoes the compression from the beginning to its end, which costs far less than
-    parsing. Shares whose ranges cover all bytes give every line once and in order.
+    Every share decompresses from the beginning of the file to its end, which costs far less than
+    parsing. Shares whose ranges cover all bytes yield every line once and in order.
 
     Args:
         url: The file.
-        start: First byte of the range, in the file as it lies there.
+        start: First byte of the range, in the compressed file.
         length: Bytes of the range.
         block_bytes: As for `read_lines`; the same for all shares.
         options: Of the storage.
@@ -161,7 +161,7 @@ def packed_lines(
 
 
 def check_lines(block: bytes) -> None:
-    """Refuses a file whose first block tells that it holds no JSON lines at all.
+    """Raise an error if the first block of a file cannot be JSON lines.
 
     Raises:
         ContentError: Says what it looks like.
@@ -173,7 +173,7 @@ def check_lines(block: bytes) -> None:
 
 
 def _other_text(block: bytes) -> str | None:
-    """What text without JSON objects in its first lines is, in words; None where that is open."""
+    """Describe text without JSON objects in its first lines; None if it may be JSON lines."""
     start = block[:_LOOKED_AT_TEXT].lstrip(BLANKS)
     if start.startswith(b"{"):
         opens = start.split(b"\n", 1)[0].rstrip() == b"{"
@@ -191,7 +191,7 @@ def _other_text(block: bytes) -> str | None:
 
 
 def text_bytes(texts: pa.Array) -> pa.Buffer:
-    """All values of a string array, one after the other, without a copy."""
+    """Return all values of a string array joined, without a copy."""
     if len(texts) == 0:
         return pa.py_buffer(b"")
     if texts.null_count:
@@ -204,7 +204,7 @@ def text_bytes(texts: pa.Array) -> pa.Buffer:
 
 
 def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Chunks cut anew so that each ends with a line."""
+    """Yield chunks cut anew so that each ends with a line."""
     pending: list[bytes | memoryview] = []
     held = lines = 0
     for chunk in chunks:
@@ -226,7 +226,7 @@ def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def _range_chunks(
     source: pa.NativeFile, start: int, length: int | None, block_bytes: int
 ) -> Iterator[bytes]:
-    """The bytes of all lines that begin within a range."""
+    """Yield the bytes of all lines that begin within a range."""
     left = source.size() - start if length is None else length
     source.seek(max(0, start - 1))
     if start:
@@ -243,7 +243,7 @@ def _range_chunks(
 
 
 def _to_line_end(source: pa.NativeFile) -> Iterator[bytes]:
-    """The bytes up to the end of the line; the source may stand behind it afterwards."""
+    """Yield the bytes up to the end of the line; the source may be behind it afterwards."""
     while chunk := source.read(_LINE_STEP):
         end = chunk.find(b"\n") + 1
         yield chunk[:end] if end else chunk

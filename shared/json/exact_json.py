@@ -101,7 +101,7 @@ def decode(line: bytes) -> dict[str, Any]:
     """Decode one line to an object whose numbers are still text.
 
     Raises:
-        Refused: Where the line is not UTF-8, not JSON or not an object.
+        Refused: The line is not UTF-8, not JSON or not an object.
     """
     try:
         value = _DECODER.decode(line.decode())

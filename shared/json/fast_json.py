@@ -36,7 +36,7 @@ _NAMED = (pa.field("type", pa.string()), pa.field("stream", pa.string()))
 
 
 class BlockRefused(Exception):  # noqa: N818 - an answer, not an error
-    """The block has to be read in the exact way."""
+    """The block must be read by the exact reader."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class FastReader:
         """Read a block.
 
         Raises:
-            BlockRefused: Where the exact reader has to decide.
+            BlockRefused: The exact reader must decide.
         """
         lines = _framed_lines(data)
         if not data.isascii():
@@ -260,7 +260,7 @@ def _read_type(data_type: T.DataType) -> pa.DataType:
 
 
 def _finished(column: pa.ChunkedArray, data_type: T.DataType) -> pa.ChunkedArray:
-    """Turn what was read into its storage type."""
+    """Convert what was read to its storage type."""
     final = spark_to_arrow(as_nullable(data_type))
     if column.type == final:
         return column
@@ -302,7 +302,7 @@ def _non_finite(column: pa.ChunkedArray | pa.Array) -> int:
 def breaks_nullability(
     column: pa.ChunkedArray | pa.Array, data_type: T.DataType, nullable: bool, hidden: int = 0
 ) -> bool:
-    """Tell whether a value is null against its type; `hidden` are the parent's nulls."""
+    """Return whether a value is null against its type; `hidden` are the parent's nulls."""
     nulls = column.null_count
     if not nullable and nulls > hidden:
         return True

@@ -2,7 +2,7 @@
 
 Blocks go through Arrow's own JSON reader. If it rejects a block, or could have read it in another
 way than JSON means it, the block is cut into small pieces. Pieces that are rejected again go
-through `exact_json`, so that each record is accepted or rejected by itself. Both ways give the
+through `exact_json`, so that each record is accepted or rejected alone. Both ways have the
 same values.
 """
 
@@ -58,10 +58,10 @@ class LineReader:
     Args:
         schema: The stream's JSON Schema.
         envelope: Lines are RECORD messages; otherwise they are the records themselves.
-        strict: Refuse values of another type. Where false they are converted if nothing is lost
+        strict: Reject values of another type. If false, they are converted if nothing is lost
             ("1" for an integer, 1 for a string), null is allowed everywhere, and only what cannot
             be converted is rejected.
-        closed: Tell whether there are properties that the schema does not name.
+        closed: Report whether records have properties that the schema does not name.
     """
 
     def __init__(

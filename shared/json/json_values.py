@@ -1,4 +1,4 @@
-"""Convert one JSON value to one Arrow-ready Python value, exactly, or give the reason why not.
+"""Convert one JSON value to one Arrow-ready Python value, exactly, or report why not.
 
 The slow but exact half of the reader: `shared/json/json_lines.py` uses it only if Arrow's own JSON
 reader rejects a block, and for the few types that reader does not support.

@@ -70,7 +70,7 @@ def row_converter(data_type: T.DataType, strict: bool, texts: bool) -> Convert:
 
     Args:
         data_type: Of the column.
-        strict: Refuse values of another type.
+        strict: Reject values of another type.
         texts: Values are the texts of a CSV file.
 
     Raises (from the function):

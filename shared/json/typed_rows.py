@@ -1,8 +1,8 @@
 """Rows of Parquet, ORC, Avro and CSV files as the columns of a stream, with a verdict on each row.
 
 Columns whose types differ from the stream's are cast by Arrow if nothing can be lost or
-mistaken; every other column, and one with a value that does not fit, goes value by value through
-the converters that read JSON, so that a file of any format is judged as JSON lines are.
+mistaken; every other column, and one with a value that does not fit, is converted value by value,
+by the converters that read JSON, so that a file of any format is judged as JSON lines are.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RowReader:
 
     Args:
         schema: The stream's JSON Schema.
-        strict: Refuse values of another type; as for `shared.json.json_lines.LineReader`.
+        strict: Reject values of another type; as for `shared.json.json_lines.LineReader`.
         texts: Columns hold the texts of a CSV file.
     """
 

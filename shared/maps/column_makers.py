@@ -40,12 +40,12 @@ _TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
     T.StructType: lambda column: column.isNotNull(),
     T.VariantType: lambda column: ~F.to_json(column).rlike(_FALSE),
 }
-"""Python's truth of values whose column alone tells it."""
+"""Python's truth of values that depends only on their column."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The value that a definition makes.
+    """The value that a definition computes.
 
     Attributes:
         data_type: Its type.

@@ -25,7 +25,7 @@ _SHORTEST = 3
 
 @dataclass(frozen=True)
 class Leaf:
-    """A property of a record, or what flattening makes of one.
+    """A property of a record, or a property that flattening derives from one.
 
     Attributes:
         cell: Its column.

@@ -13,15 +13,15 @@ from shared.maps.sql_expressions import Sql, sql_expression
 from shared.settings.checking import INVALID, Json, Location, Problem, nearest
 
 NULL = "__NULL__"
-"""Stands for null where a configuration cannot hold one."""
+"""Means null in configurations that cannot hold one."""
 
 SETTING = "stream_maps"
 OPTIONS = ("__filter__", "__alias__", "__source__", "__else__", "__key_properties__")
 
 Definition = Expression | Sql | None
-"""How a property is made; None drops it."""
+"""How a property is computed; None drops it."""
 
-Complain = Callable[[Location, str], None]
+Report = Callable[[Location, str], None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Property:
 
     Attributes:
         name: The property, or a pattern of names.
-        definition: How the property is made; None drops it.
+        definition: How the property is computed; None drops it.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Property:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the name may stand for several properties."""
+        """Return whether the name may match several properties."""
         return any(character in self.name for character in "*?[")
 
 
@@ -48,7 +48,7 @@ class MapRule:
 
     Attributes:
         key: The key: a pattern of stream names, or the name of a copy.
-        source: Pattern of the streams that a copy is made of (`__source__`).
+        source: Pattern of the streams that are copied (`__source__`).
         alias: Expression for the name of the output stream (`__alias__`).
         removed: The stream is dropped.
         only_named: Properties without an entry of their own are dropped (`__else__`).
@@ -73,7 +73,7 @@ class MapRule:
 
     @property
     def only_adds(self) -> bool:
-        """Whether it has only patterns of properties, which accumulate over all rules."""
+        """Return whether it only has patterns of properties, which accumulate over all rules."""
         plain = self.alias is None and self.filter is None and self.keys is None
         patterns = bool(self.properties) and all(line.is_pattern for line in self.properties)
         return patterns and plain and self.source is None and not self.only_named
@@ -105,7 +105,7 @@ def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRu
         problems: List to which every problem is added.
     """
 
-    def complain(path: Location, text: str) -> None:
+    def report(path: Location, text: str) -> None:
         problems.append(Problem((SETTING, *path), text))
 
     rules, others_removed = [], False
@@ -113,15 +113,15 @@ def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRu
         if key == "__else__":
             others_removed = True
             if not _is_null(value):
-                complain((key,), _ONLY_NULL)
+                report((key,), _ONLY_NULL)
         elif key.startswith("__"):
-            complain((key,), f"unknown option; {_known(key, ('__else__',))}")
+            report((key,), f"unknown option; {_known(key, ('__else__',))}")
         elif _is_null(value):
             rules.append(MapRule(key, removed=True))
         elif isinstance(value, Mapping):
-            rules.append(_rule(key, value, complain))
+            rules.append(_rule(key, value, report))
         elif value is not INVALID:
-            complain((key,), "must be an object with the stream's properties, or null to remove it")
+            report((key,), "must be an object with the stream's properties, or null to remove it")
     return MapRules(tuple(rules), others_removed)
 
 
@@ -137,29 +137,29 @@ def _known(name: str, options: tuple[str, ...]) -> str:
     return f"did you mean {match!r}?" if match else "known are " + ", ".join(map(repr, options))
 
 
-def _rule(key: str, value: Mapping[str, Json], complain: Complain) -> MapRule:
+def _rule(key: str, value: Mapping[str, Json], report: Report) -> MapRule:
     properties = []
     found: dict[str, Any] = {}
     for name, definition in value.items():
         path = (key, name)
         if name in _READERS:
-            found.update(_READERS[name](path, definition, complain))
+            found.update(_READERS[name](path, definition, report))
         elif name.startswith("__"):
-            complain(path, f"unknown option; {_known(name, OPTIONS)}")
+            report(path, f"unknown option; {_known(name, OPTIONS)}")
         elif _is_null(definition):
             properties.append(Property(name, None))
         else:
-            made = _definition(path, definition, complain)
+            made = _definition(path, definition, report)
             properties += [Property(name, made)] if made is not None else []
     if found.get("source") is not None and found.get("alias") is not None:
-        complain(
+        report(
             (key, "__alias__"),
             "cannot be combined with '__source__': the key is the name of the copy",
         )
     return MapRule(key, properties=tuple(properties), **found)
 
 
-def _definition(path: Location, value: Json, complain: Complain) -> Expression | Sql | None:
+def _definition(path: Location, value: Json, report: Report) -> Expression | Sql | None:
     """Return the parsed expression; report a problem and return None if it is invalid."""
     where = Where(setting=".".join((SETTING, *map(str, path))))
     try:
@@ -168,55 +168,55 @@ def _definition(path: Location, value: Json, complain: Complain) -> Expression |
         if isinstance(value, Mapping) and set(value) == {"sql"} and isinstance(value["sql"], str):
             return sql_expression(value["sql"], where)
     except SettingsError as error:
-        complain(path, _told(error))
+        report(path, _with_hint(error))
         return None
-    complain(path, 'must be an expression, {"sql": "..."}, or null to drop the property')
+    report(path, 'must be an expression, {"sql": "..."}, or null to drop the property')
     return None
 
 
-def _told(error: SettingsError) -> str:
+def _with_hint(error: SettingsError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-def _read_filter(path: Location, value: Json, complain: Complain) -> dict[str, Any]:
-    return {} if value is None else {"filter": _definition(path, value, complain)}
+def _read_filter(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    return {} if value is None else {"filter": _definition(path, value, report)}
 
 
-def _read_else(path: Location, value: Json, complain: Complain) -> dict[str, Any]:
+def _read_else(path: Location, value: Json, report: Report) -> dict[str, Any]:
     if not _is_null(value):
-        complain(path, _ONLY_NULL)
+        report(path, _ONLY_NULL)
     return {"only_named": True}
 
 
-def _read_keys(path: Location, value: Json, complain: Complain) -> dict[str, Any]:
+def _read_keys(path: Location, value: Json, report: Report) -> dict[str, Any]:
     if _is_null(value):
         return {"keys": ()}
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        complain(path, "must be an array of property names, or null for none")
+        report(path, "must be an array of property names, or null for none")
         return {}
     return {"keys": tuple(dict.fromkeys(value))}
 
 
-def _read_source(path: Location, value: Json, complain: Complain) -> dict[str, Any]:
+def _read_source(path: Location, value: Json, report: Report) -> dict[str, Any]:
     if not isinstance(value, str) or not value:
-        complain(path, "must be the name or pattern of the stream that is copied")
+        report(path, "must be the name or pattern of the stream that is copied")
         return {}
     return {"source": value}
 
 
-def _read_alias(path: Location, value: Json, complain: Complain) -> dict[str, Any]:
+def _read_alias(path: Location, value: Json, report: Report) -> dict[str, Any]:
     if not isinstance(value, str) or not value:
-        complain(path, "must be a name, or an expression over __stream_name__")
+        report(path, "must be a name, or an expression over __stream_name__")
         return {}
     try:
         alias_of(value, "stream", setting_of(str(path[0]), str(path[1])))
     except SettingsError as error:
-        complain(path, _told(error))
+        report(path, _with_hint(error))
         return {}
     return {"alias": value}
 
 
-_READERS: Mapping[str, Callable[[Location, Json, Complain], dict[str, Any]]] = {
+_READERS: Mapping[str, Callable[[Location, Json, Report], dict[str, Any]]] = {
     "__filter__": _read_filter,
     "__else__": _read_else,
     "__key_properties__": _read_keys,

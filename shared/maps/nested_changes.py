@@ -80,8 +80,8 @@ def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
     if name not in (".".join(place.path) for place in inside):
         return []
     pattern = f"[{name[0]}]{name[1:]}"
-    told = f"names a top-level property; to name the field inside {top!r}, write {pattern!r}"
-    return [f"{where.setting}: {told}"]
+    problem = f"names a top-level property; to name the field inside {top!r}, write {pattern!r}"
+    return [f"{where.setting}: {problem}"]
 
 
 def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[Change]:

@@ -20,8 +20,8 @@ class SafeSql:
     """An SQL expression that is evaluated only for rows on which it does not fail.
 
     Functions such as `try_to_binary` return null if anything below them fails. So one of them
-    wraps a number made of the expression's value, and the value itself is evaluated only if that
-    number is there.
+    wraps a hash of the expression's value, and the value itself is evaluated only if that hash
+    is not null.
 
     Attributes:
         text: The expression.
@@ -34,11 +34,11 @@ class SafeSql:
     reads: Mapping[str, T.DataType]
 
     def value(self) -> Column:
-        """Make the column of values; null if there is an error."""
+        """Make the column of values; null for rows with an error."""
         return F.when(self._succeeds(), F.expr(self.text))
 
     def error(self) -> Column:
-        """Make the column of errors; null if there is none."""
+        """Make the column of errors; null for rows without one."""
         shown = " ".join(self.text.split())
         shown = shown if len(shown) <= LONGEST_SHOWN else shown[:LONGEST_SHOWN] + "…"
         reason = f"SqlError: Spark cannot compute it from this record: {shown}"

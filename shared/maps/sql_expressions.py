@@ -34,7 +34,7 @@ _REJECTED_FUNCTIONS = frozenset(
      "call_function", "call_udf", "udf", "udtf", "pandas_udf", "arrow_udf", "arrow_udtf",
      "broadcast", "expr", "col", "column"}
 )  # fmt: skip
-# Whatever quotes Spark may see around it.
+# For any quotes that Spark may see around it.
 _REJECTED_ANYWHERE = re.compile(
     r"\b(java_method|reflect|try_reflect|input_file_\w+)\b[`\s]*\(", re.IGNORECASE
 )
@@ -49,7 +49,7 @@ _GRAMMAR = frozenset(
      "boolean", "date", "timestamp", "timestamp_ntz", "timestamp_ltz", "binary", "both", "leading",
      "trailing", "xor", "void", "variant", "named_struct"}
 )  # fmt: skip
-# The parser's names of what has no place in an expression over one record.
+# The parser's names of syntax that is not allowed in an expression over one record.
 _REJECTED_NODES = {
     "Query": "it reads a table",
     "Subquery": "it reads a table",
@@ -100,7 +100,7 @@ def sql_expression(text: str, where: Where) -> Sql:
     except TokenError:
         reason = "a quote or comment is not closed"
     except ParseError as error:
-        reason = _told(error)
+        reason = _parser_message(error)
     except RecursionError:
         reason = "it is nested too deeply"
     raise SettingsError(f"the SQL expression is invalid: {reason}", where=where)
@@ -188,7 +188,7 @@ def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
     yield from sorted(((n, places.get(n.lower(), 0)) for n in names), key=lambda name: name[1])
 
 
-def _told(error: Any) -> str:
+def _parser_message(error: Any) -> str:
     """Return the parser's message, with the position in the expression."""
     first = error.errors[0] if error.errors else {}
     description = str(first.get("description") or "syntax error").rstrip(".")
@@ -300,7 +300,7 @@ def _type_of(
     session = SparkSession.active() if spark is None else spark()
     one = F.struct(F.expr(text).alias("value")).alias("one")
     try:
-        # Beside a column that differs in every row, what counts over rows is refused too.
+        # Beside a column that differs in every row, Spark also rejects aggregates.
         frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
         kind: Any = frame.schema["one"].dataType
     except PySparkException as error:

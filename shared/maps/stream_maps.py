@@ -163,7 +163,7 @@ class _Output:
         self.failed: set[str] = set()
 
     def plan(self) -> StreamOutput:
-        """Plan the output; add whatever is wrong to the problems."""
+        """Plan the output; add all problems to `problems`."""
         source, rule = self.source, self.rule
         lines = self._lines()
         if is_free_form(source.schema):
@@ -177,7 +177,7 @@ class _Output:
             try:
                 parts = flattened(leaves, source.schema, rules)
             except ValueError as error:
-                self._complain(Where(stream=source.stream), f"flattening: {error}")
+                self._add_problem(Where(stream=source.stream), f"flattening: {error}")
                 parts = tuple(leaves)
             keys = {part.path[0]: part.cell.name for part in parts if len(part.path) == 1}
             leaves = list(parts)
@@ -203,17 +203,17 @@ class _Output:
             self.problems.append(str(error))
             return stream
 
-    def _complain(self, where: Where, text: str) -> None:
+    def _add_problem(self, where: Where, text: str) -> None:
         self.problems.append(str(SettingsError(text, where=where)))
 
-    def _tell(self, error: SettingsError) -> None:
-        told = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
-        self.problems.extend(told)
+    def _add_problems(self, error: SettingsError) -> None:
+        problems = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
+        self.problems.extend(problems)
 
     def _free_form(self, has_lines: bool) -> StreamOutput:
         if has_lines:
             text = f"the schema of stream {self.source.stream!r} has no properties to map"
-            self._complain(setting_of(self.rule.key), text)
+            self._add_problem(setting_of(self.rule.key), text)
         return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
 
     def _lines(self) -> dict[str, _Line]:
@@ -234,12 +234,12 @@ class _Output:
 
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
         """Yield the properties that match a pattern, without those that the own rule drops."""
-        # A property may be called as a pattern is written; it then stands for itself alone.
+        # The name of a property may look like a pattern; it then matches only itself.
         candidates = (pattern,) if pattern in self.properties else self.properties
         for name in candidates:
-            left_out = self.rule.only_named and not own and name not in self.keys
+            is_dropped = self.rule.only_named and not own and name not in self.keys
             matches = name == pattern or fnmatchcase(name, pattern)
-            if matches and name not in COLUMNS and not left_out:
+            if matches and name not in COLUMNS and not is_dropped:
                 yield name
 
     def _condition(self, lines: Mapping[str, _Line]) -> Condition | None:
@@ -250,7 +250,7 @@ class _Output:
             made = (line.definition for line in lines.values())
             return self.maker.condition(self.rule.filter, where, made)
         except SettingsError as error:
-            self._tell(error)
+            self._add_problems(error)
             return None
 
     def _leaves(self, lines: Mapping[str, _Line]) -> list[Leaf]:
@@ -263,14 +263,14 @@ class _Output:
                 self.maker.notes += path_hints(name, self.source.struct, line.where)
             if line is None:
                 if not self.rule.only_named or name in always:
-                    found.append(self._untouched(name))
+                    found.append(self._unchanged(name))
             elif line.definition is None:
                 self._drop(name, line.where)
             else:
                 found += self._made(name, line.definition, line.where)
         return found
 
-    def _untouched(self, name: str) -> Leaf:
+    def _unchanged(self, name: str) -> Leaf:
         leaf = self._copied(name, (name,))
         tree = self._inside(name, leaf.cell.data_type)
         if not tree.fields or name in self.failed:
@@ -278,7 +278,7 @@ class _Output:
         try:
             made = changed(name, leaf.cell.data_type, tree)
         except ValueError as error:
-            self._complain(
+            self._add_problem(
                 setting_of(self.rule.key), f"patterns for fields inside {name!r}: {error}"
             )
             return leaf
@@ -297,7 +297,7 @@ class _Output:
             try:
                 tree.add(self.maker.inside(place, line.definition, line.where))
             except SettingsError as error:
-                self._tell(error)
+                self._add_problems(error)
                 self.failed.add(name)
         return tree
 
@@ -325,7 +325,7 @@ class _Output:
         try:
             yield self._leaf(name, self.maker.make(definition, name, where))
         except SettingsError as error:
-            self._tell(error)
+            self._add_problems(error)
             self.failed.add(name)
 
     def _leaf(self, name: str, result: Result) -> Leaf:
@@ -347,7 +347,7 @@ class _Output:
             if field is None:
                 return Leaf(Cell(name, T.NullType()), node or {}, False)
             named = part in (inside or {}).get("required", ())
-            node = node if node is not None else _told(field)
+            node = node if node is not None else _default_schema(field)
             node = nullable_node(node) if nullable else node
             required = required and named and not nullable
             nullable = nullable or field.nullable
@@ -380,7 +380,7 @@ class _Output:
         return found
 
 
-def _told(field: T.StructField) -> Mapping[str, Any]:
+def _default_schema(field: T.StructField) -> Mapping[str, Any]:
     return spark_type_to_json_schema(field.dataType, field.nullable)
 
 
@@ -393,7 +393,7 @@ def _transform(
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _SourceStream) -> bool:
-    """Return whether flattening has changed nothing."""
+    """Return whether flattening has not changed anything."""
     plain = all(leaf.cell.path == (leaf.cell.name,) for leaf in leaves if leaf.cell.path)
     same = [leaf.node for leaf in leaves] == list(source.root.get("properties", {}).values())
     return plain and same and not any(leaf.cell.finish for leaf in leaves)

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.types.record_text import quoted
 
 ERROR = "__map_error"
-"""Text column of a transform's result: why a row could not be mapped; null where it could."""
+"""Text column of a transform's result: why a row could not be mapped; null if it could."""
 
 _STAGED = "__map_filter"
 
@@ -43,7 +43,7 @@ class Made:
 
     @cached_property
     def columns(self) -> tuple[Column, Column | None]:
-        """Its columns, made once: a load maps many batches, and each part is a call into Spark."""
+        """Return its columns, made once: each part of them is a call into Spark."""
         return self.value(), self.error()
 
 
@@ -82,7 +82,7 @@ class Cell:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Source columns it needs."""
+        """Return the source columns it needs."""
         return frozenset(self.path[:1]) if self.made is None else self.made.reads
 
 
@@ -104,7 +104,7 @@ class Transform:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Source columns that are needed."""
+        """Return the source columns it needs."""
         filtered = frozenset[str]() if self.filter is None else self.filter.made.reads
         made = (item.reads for item in self.made)
         return filtered.union(*made, *(cell.reads for cell in self.cells))
@@ -130,7 +130,7 @@ class Transform:
 
         Args:
             frame: A frame with the columns of `reads`.
-            keep: Source columns to append unchanged; a mapping gives them new names.
+            keep: Source columns to append unchanged; a mapping renames them.
             bypass: Rows with a value in this column pass unmapped and unfiltered, without an
             error; their other columns are null. Name it in `keep` to keep it in the result.
             mark: Instead of `bypass`, for a transform with a filter: name of a column added to the
@@ -169,8 +169,8 @@ class Transform:
 def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
     """Return the frame with a column for a value computed in Python, and its error.
 
-    Spark must neither push the filter below it nor fold it into what follows, or Python would
-    run twice; it moves nothing over a projection that is not deterministic.
+    Spark must neither push the filter below it nor merge it with the next projection, or Python
+    would run twice; it does not move anything over a projection that is not deterministic.
     """
     value, error = made.columns
     error = F.lit(None).cast("string") if error is None else error
@@ -181,14 +181,14 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
 
 def _first_error(values: _Values, skipped: Column | None) -> Column:
     """Return the first error of a row, that of the filter before all others."""
-    told = [
+    errors = [
         F.concat(F.lit(f"{made.label}: "), error)
         for made, (_, error) in values.items()
         if error is not None
     ]
-    if not told:
+    if not errors:
         return F.lit(None).cast("string")
-    first = told[0] if len(told) == 1 else F.coalesce(*told)
+    first = errors[0] if len(errors) == 1 else F.coalesce(*errors)
     return first if skipped is None else F.when(~skipped, first)
 
 
@@ -202,7 +202,7 @@ def _passes(condition: Condition, value: Column, error: Column | None) -> Column
 def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
     column = at_path(cell.path) if cell.made is None else values[cell.made][0]
     column = column if cell.finish is None else cell.finish(column)
-    # What is only copied is null in rows that are passed by.
+    # Copied columns keep their values in skipped rows.
     return column if skipped is None or cell.made is None else F.when(~skipped, column)
 
 

@@ -42,12 +42,12 @@ class Console:
 
     @property
     def stream(self) -> TextIO:
-        """The stream written to."""
+        """Return the stream written to."""
         return self._given if self._given is not None else sys.stderr
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Return whether the stream is a terminal."""
         with contextlib.suppress(ValueError, AttributeError):
             return self.stream.isatty()
         return False
@@ -72,7 +72,7 @@ class Console:
                 self._transient = False
 
     def _write(self, text: str) -> None:
-        # Without stderr there is nowhere to report it.
+        # Without stderr it cannot be reported.
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(text)
             self.stream.flush()
@@ -187,7 +187,7 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     Args:
         program: E.g. `tap-spark`.
         environ: Environment variables.
-        console: Where the lines go.
+        console: The console to write to.
     """
     prefix = program.upper().replace("-", "_")
     level_name, style = _meltano_logging(environ.get("SINGER_SDK_LOG_CONFIG"))
@@ -232,7 +232,7 @@ class Progress:
 
     Args:
         label: What moves, e.g. the stream's name.
-        console: Where the line is shown.
+        console: The console that shows the line.
         clock: Seconds.
     """
 

@@ -1,6 +1,6 @@
 """Singer messages as bytes: one compact JSON object a line, keys in a fixed order.
 
-The target tells RECORD lines apart by their first bytes, so the order of keys in
+The target distinguishes RECORD lines by their first bytes, so the order of keys in
 `record_head` is a contract between both programs.
 """
 
@@ -55,7 +55,7 @@ def schema_line(
         stream: Name of the stream.
         schema: JSON Schema of its records.
         key_properties: Primary key; may be empty.
-        bookmark_properties: Columns its bookmark is taken from; left out if there are none.
+        bookmark_properties: Columns its bookmark is taken from; omitted if empty.
 
     Returns:
         The line, with its newline.

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def archive_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder of archives; None if they are turned off or there is no home folder."""
+    """Return the folder of archives; None if they are turned off or the home folder is missing."""
     chosen = environ.get(SWITCH, "")
     if chosen.lower() in {"off", "0", "false", "no"}:
         return None
@@ -54,7 +54,7 @@ def archive_path(java: Java, jars: Sequence[str], environ: Mapping[str, str]) ->
 
 
 def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Options that make Java use its archive, or make it while `build` runs.
+    """Return options that make Java use its archive, or create it while `build` runs.
 
     Args:
         java: The runtime about to be started.

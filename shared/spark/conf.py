@@ -26,7 +26,7 @@ KEPT_FOR_PAGES = {
 executions and 100000 tasks, which in a long run are most of the driver's memory."""
 
 _ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
-"""Masters for which Spark makes a secret by itself."""
+"""Masters for which Spark creates a secret itself."""
 
 
 def executors_share_disk(settings: SparkSettings) -> bool:

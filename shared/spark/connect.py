@@ -41,7 +41,7 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
         settings: What to set in the session.
 
     Raises:
-        SparkStartError: Nobody answers there.
+        SparkStartError: The server does not answer.
     """
     import grpc  # noqa: PLC0415
     from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415

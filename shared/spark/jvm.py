@@ -76,7 +76,9 @@ _START_OPTIONS = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=80000",
 )
-_TOLD = re.compile(r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception")
+_ERROR_LINE = re.compile(
+    r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception"
+)
 _PYTHON_TRACE = "Traceback (most recent call last)"
 _THROWN = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
 _KEPT_LINES = 200
@@ -84,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tracebacks:
-    """Tells lines of Python tracebacks, which Spark's workers print beside raising the error."""
+    """Detects lines of Python tracebacks, which Spark's workers print beside raising the error."""
 
     def __init__(self) -> None:
         self._inside = False
@@ -112,7 +114,7 @@ class Jvm:
         self._owned = owned
         self._process = process
         self._ready = False
-        self._said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self._output: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
         assert process.stdout is not None  # noqa: S101
         self._listener = threading.Thread(
             target=self._listen, args=(process.stdout,), name="spark-output", daemon=True
@@ -128,7 +130,7 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Return whether the process still runs."""
         return self._process.poll() is None
 
     def wait_ready(self, connection_file: Path) -> None:
@@ -152,9 +154,9 @@ class Jvm:
 
     def last_words(self) -> str:
         """Return the line that explains best why the process ended."""
-        lines = [line for line in self._said if line.strip()]
-        told = [line for line in lines if _TOLD.search(line)]
-        line = (told or lines[-1:] or [f"exit code {self._process.returncode}"])[0].strip()
+        lines = [line for line in self._output if line.strip()]
+        errors = [line for line in lines if _ERROR_LINE.search(line)]
+        line = (errors or lines[-1:] or [f"exit code {self._process.returncode}"])[0].strip()
         return _THROWN.sub("", line)
 
     def _listen(self, stream: IO[bytes]) -> None:
@@ -162,7 +164,7 @@ class Jvm:
         is_trace = Tracebacks()
         for raw in stream:
             line = raw.decode(errors="replace").rstrip()
-            self._said.append(line)
+            self._output.append(line)
             quiet = is_trace(line) or not self._ready
             _log.log(logging.DEBUG if quiet else logging.INFO, "Spark: %s", line)
 
@@ -197,8 +199,8 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         The process, and the file its gateway's address will appear in.
 
     Raises:
-        SparkStartError: Java was not found or cannot be executed, or there is no
-            temporary folder.
+        SparkStartError: Java was not found or cannot be executed, or the
+            temporary folder is missing.
     """
     try:
         owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)

@@ -20,7 +20,7 @@ class Need:
         package: Maven coordinates.
         extensions: Class of the SQL extensions; empty for none.
         conf: Spark configuration.
-        signs: Texts in the user's `spark.conf` that tell that it is wanted.
+        signs: Texts in the user's `spark.conf` that show that it is wanted.
     """
 
     package: str
@@ -47,7 +47,7 @@ LAKES: Mapping[str, Need] = {
         ("org.apache.iceberg.",),
     ),
 }
-"""What either program needs for tables of these formats."""
+"""The packages that either program needs for tables of these formats."""
 
 
 def with_needs(
@@ -55,14 +55,14 @@ def with_needs(
     wanted: Iterable[Need],
     databases: Iterable[tuple[str, str | None]] = (),
 ) -> SparkSettings:
-    """Add what formats and databases need, where the user has not brought it along.
+    """Add the packages that formats and databases need and the user does not name.
 
-    A package is left out where the user names another version of it, or a jar of it. A Spark
-    Connect server brings its own packages: settings with `remote` of a server stay as they are.
+    A package is omitted if the user names another version of it, or a jar of it. A Spark Connect
+    server has its own packages: settings with `remote` of a server stay unchanged.
 
     Args:
         settings: The user's.
-        wanted: What the formats need that are read or written.
+        wanted: The needs of the formats that are read or written.
         databases: For each its JDBC URL, and the user's own choice of the driver's package.
     """
     if settings.remote is not None and not settings.remote.startswith("local"):
@@ -82,7 +82,7 @@ def with_needs(
 
 
 def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:
-    """The lakes that are wanted or that the user's configuration names, then the rest, once."""
+    """Return the lakes that are wanted or that the user's settings name, then the rest, once."""
     values = list(conf.values())
 
     def is_named(lake: Need) -> bool:
@@ -102,7 +102,7 @@ def _is_there(package: str, packages: Iterable[str], jars: Iterable[str]) -> boo
 
 
 def _artifact(package: str) -> str:
-    """The artifact's name without versions of Spark and Scala: `delta-spark`."""
+    """Return the artifact's name without versions of Spark and Scala: `delta-spark`."""
     name = package.split(":")[1] if package.count(":") > 1 else package
     parts = name.split("_")
     while len(parts) > 1 and parts[-1][:1].isdigit():

@@ -51,7 +51,7 @@ class SessionStarter:
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
     def start(self) -> None:
-        """Begin to start Spark, unless it has begun; return at once."""
+        """Start Spark in the background, unless it has been started."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -170,13 +170,13 @@ def start_session(settings: SparkSettings) -> SparkSession:
 def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """Run a frame and yield its Arrow record batches while later tasks still run.
 
-    Batches come as tasks finish, in no fixed order; nothing is held back.
+    Batches arrive as tasks finish, in any order; none is held back.
 
     Args:
         frame: A DataFrame, classic or of Spark Connect.
 
     Returns:
-        An iterator of `pyarrow.RecordBatch`. Leaving it early cancels nothing.
+        An iterator of `pyarrow.RecordBatch`. Leaving it early does not cancel the job.
 
     Raises:
         PySparkException: The job failed.
@@ -299,7 +299,7 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
-    # py4j would tell a lost connection with a traceback; it also raises, and that is reported.
+    # py4j would log a lost connection with a traceback; it also raises, and that is reported.
     logging.getLogger().addFilter(_is_no_lost_connection)
     # pyspark would print the error of a query, which is raised as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -320,7 +320,7 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
 
 
 def _use_s3a(context: Any) -> None:
-    """Let Spark read `s3://` if S3A is on its classpath; keep what the user has set."""
+    """Allow `s3://` in Spark if S3A is on its classpath; keep what the user has set."""
     hadoop = context._jsc.hadoopConfiguration()
     if hadoop.getClassByNameOrNull(s3a.CLASS) is None:
         return

@@ -127,7 +127,7 @@ def explain(
     where: Where | None = None,
     default: type[SingerSparkError] = SourceError,
 ) -> SingerSparkError:
-    """Turn any exception from Spark into one clear error.
+    """Convert any exception from Spark to one clear error.
 
     Args:
         error: What PySpark, Py4J or Spark Connect raised.
@@ -218,9 +218,9 @@ def _os_error(number: int, message: str, where: Where) -> SingerSparkError:
 def _reason(error: BaseException, text: str) -> tuple[str, str]:
     """Return the sentence of Spark that explains most, and the name of its error condition."""
     conditions = _CONDITION.findall(text)
-    told = [(_short(message), name) for name, message in conditions if _short(message)]
-    if told:
-        return told[-1]
+    sentences = [(_short(message), name) for name, message in conditions if _short(message)]
+    if sentences:
+        return sentences[-1]
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return (_short(lines[0]) if lines else type(error).__name__), ""
 

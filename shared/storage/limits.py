@@ -1,4 +1,4 @@
-"""How much memory and disk a line or a file may take, whoever wrote it."""
+"""How much memory and disk a line or a file of any writer may take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FREE_BYTES = 1 << 30
 
 
 def is_bomb(packed: int, plain: int) -> bool:
-    """Tell whether so many compressed bytes hold more than any data does."""
+    """Return whether so many compressed bytes hold more than any data does."""
     return plain > max(FREE_BYTES, MAX_RATIO * packed)
 
 

@@ -44,7 +44,7 @@ class OwnedFolder:
             with contextlib.suppress(FileNotFoundError):
                 self.fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 self._take_lock()
-                # Somebody may have taken it for a dead one's before it was locked.
+                # Another process may have removed it as abandoned before it was locked.
                 if self.lock.exists():
                     return
                 os.close(self.fd)

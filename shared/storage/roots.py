@@ -1,4 +1,4 @@
-"""Tell which files are below a folder or URL, however their names are written.
+"""Decide which files are below a folder or URL, for any spelling of their names.
 
 Servers read URLs differently: some decode a URL twice, treat a backslash as a slash, or ignore
 parameters of a path segment. A file counts as below a root only if it is below it in every one of
@@ -50,7 +50,7 @@ class Roots:
         return f"Roots({', '.join(place(url) for url in self._urls)})"
 
     def hold(self, url: str) -> bool:
-        """Return whether a file lies in one of them, however the storage reads its URL."""
+        """Return whether a file is in one of them, for every way to read its URL."""
         if is_chained(url):
             return False
         path = _real_path(url)
@@ -94,7 +94,7 @@ def _parts(url: str) -> tuple[str, str]:
 
 
 def _readings(path: str) -> Iterator[str]:
-    """Return what servers may read a path as; nothing if it is not a place."""
+    """Return the paths that servers may read a path as; empty if it is not a place."""
     found: list[str] = []
     for _ in range(_MOST_DECODINGS):
         if _NOT_TEXT.search(path):

@@ -48,7 +48,7 @@ def s3a_options(options: Mapping[str, Any]) -> dict[str, str]:
     The result holds secrets, under names that Spark leaves out of its logs.
 
     Args:
-        options: As `StorageOptions.for_url` gives them.
+        options: As `StorageOptions.for_url` returns them.
     """
     given = {**(options.get("client_kwargs") or {}), **options}
     conf = {name: str(given[key]) for key, name in _NAMES.items() if given.get(key)}

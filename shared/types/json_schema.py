@@ -20,8 +20,8 @@
 
 The hint (`x-spark-type`) only refines what the standard keywords already say, so a reader that
 does not know it loads the data correctly too. Decimals carry no `multipleOf`: validators that read
-JSON numbers as floats would refuse 1.1 as a multiple of 0.01. JSON has no NaN or infinity: they
-travel as the strings "NaN", "Infinity" and "-Infinity" in columns of type number (as Spark and
+JSON numbers as floats would reject 1.1 as a multiple of 0.01. JSON lacks NaN and infinity: they
+are the strings "NaN", "Infinity" and "-Infinity" in columns of type number (as Spark and
 Jackson write them), so the schema of ordinary data stays a plain number for every other target.
 """
 

@@ -21,14 +21,14 @@ _MAX_DIGITS = 38
 
 
 def merge_structs(old: T.StructType, new: T.StructType) -> T.StructType:
-    """Give a struct that rows of both fit: old order, added fields last, nullable wins.
+    """Return a struct that rows of both fit: old order, added fields last, nullable wins.
 
     Args:
-        old: The columns there are.
-        new: The columns that come.
+        old: The present columns.
+        new: The new columns.
 
     Raises:
-        DestinationError: Where a column's types have no common one; names the column and both.
+        DestinationError: A column's types lack a common one; names the column and both.
     """
     return _struct(old, new, "")
 
@@ -71,17 +71,17 @@ def _merge(old: T.DataType, new: T.DataType, path: str) -> T.DataType:
 
 
 def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T.DataType | None:
-    """Give the narrowest type that holds the values of both, `old` if it does.
+    """Return the narrowest type that holds the values of both, `old` if it does.
 
     Args:
-        old: The type there is.
-        new: The type that comes.
+        old: The present type.
+        new: The new type.
         lossy: A long or a decimal may become a double, which rounds, as files are widened. Columns
-            keep no narrower type than the one that comes then: texts lose their length, and
-            decimals stay decimals.
+            then become at least as wide as the new type: texts lose their length, and decimals
+            stay decimals.
 
     Returns:
-        None if there is no such type, or if one of them is a struct, an array or a map.
+        None if such a type does not exist, or if one of them is a struct, an array or a map.
     """
     if old == new or isinstance(new, T.NullType):
         return old
@@ -93,7 +93,7 @@ def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T
 
 
 def holds_all(old: T.DataType, new: T.DataType) -> bool:
-    """Tell whether a column of the new type holds every value of another old type."""
+    """Return whether a column of the new type holds every value of another old type."""
     if type(old) in INTEGERS and type(new) in INTEGERS:
         return INTEGERS[type(old)] <= INTEGERS[type(new)]
     if isinstance(new, T.DecimalType):
@@ -134,7 +134,7 @@ def _decimal(old: T.DataType, new: T.DataType, *, lossy: bool) -> T.DataType | N
 
 
 def _shape(dtype: T.DataType, long_digits: int) -> tuple[int, int]:
-    """Give the digits before and after the point."""
+    """Return the digits before and after the point."""
     if isinstance(dtype, T.DecimalType):
         return dtype.precision - dtype.scale, dtype.scale
     return (long_digits if isinstance(dtype, T.LongType) else INTEGERS[type(dtype)]), 0
@@ -146,7 +146,7 @@ def _holds(column: T.DecimalType, dtype: T.DataType) -> bool:
 
 
 def _fits_integer(new: T.DecimalType, old: T.DataType) -> bool:
-    """Tell whether an integer column holds every value of a decimal type."""
+    """Return whether an integer column holds every value of a decimal type."""
     digits = INTEGERS.get(type(old), 0) - 1
     return new.scale == 0 and new.precision <= digits
 

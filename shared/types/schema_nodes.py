@@ -48,7 +48,7 @@ _PYTHON_TYPES: dict[type, str] = {
 
 
 class JsonText(T.StringType):
-    """A string column that takes any JSON value: strings as they are, all else as JSON text."""
+    """A string column for any JSON value: strings unchanged, all others as JSON text."""
 
     @classmethod
     def typeName(cls) -> str:  # noqa: N802
@@ -61,7 +61,7 @@ def json_schema_to_spark(schema: Mapping[str, Any]) -> T.StructType:
 
     Args:
         schema: A stream's JSON Schema, of this tap or any other. A schema without properties
-            gives the single column `FREE_FORM_COLUMN`.
+            has the single column `FREE_FORM_COLUMN`.
     """
     return schema_columns(schema, T.StringType())
 
@@ -85,7 +85,7 @@ class _SchemaReader:
         self.text = text
 
     def resolve(self, node: Node, seen: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
-        """Follow `$ref` and fold `allOf` in; a circle or a foreign reference becomes `{}`."""
+        """Follow `$ref` and merge `allOf`; a circle or a foreign reference becomes `{}`."""
         while isinstance(node.get("$ref"), str):
             reference = node["$ref"]
             target = self._lookup(reference)
@@ -204,7 +204,7 @@ def _fold(node: Node, part: Node) -> Node:
 
 
 def _types(node: Node) -> list[str]:
-    """Return the words of `type`, inferred from other keywords if there are none."""
+    """Return the words of `type`, inferred from other keywords if it is missing."""
     declared = node.get("type")
     if isinstance(declared, str):
         return [declared]
@@ -299,7 +299,7 @@ _SCALARS: Mapping[str, Callable[[Node], T.DataType | None]] = {
 
 
 def resolved_node(document: Node, node: Node) -> Node:
-    """Follow the references of a node and fold in what it is made of (`allOf`)."""
+    """Follow the references of a node and merge the parts of its `allOf`."""
     return _SchemaReader(document, T.StringType()).resolve(node, ())[0]
 
 
@@ -324,7 +324,7 @@ def node_types(node: Node) -> frozenset[str] | None:
 
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:
-    """Tell whether the schema has no properties, so that records are kept as JSON text."""
+    """Return whether the schema has no properties, so that records are kept as JSON text."""
     root = _SchemaReader(schema, T.StringType()).resolve(schema, ())[0]
     return not root.get("properties") and root.get(HINT) != "struct"
 

@@ -34,8 +34,8 @@ def get_batches(
     """Write records to batch files, and yield the content of a BATCH message for each file.
 
     Does what `Stream.get_batches` of the Meltano SDK does: yields an encoding and a manifest per
-    batch. The schema gives the types, never the first records. One file of records is held in
-    memory.
+    batch. The types come from the schema, never from the first records. One file of records is
+    held in memory.
 
     Args:
         records: JSON values, and dates, datetimes, times, `Decimal` and bytes.
@@ -66,13 +66,13 @@ def get_batches(
     for number, table in enumerate(tables, start=1):
         writer = FileWriter(encoding, names, table.schema, StorageOptions(config.options))
         url = names.url(0, number)
-        with _as_they_are():
+        with _without_marks():
             writer.write(url, [table])
         yield encoding, [url]
 
 
 @contextmanager
-def _as_they_are() -> Iterator[None]:
+def _without_marks() -> Iterator[None]:
     """Raise failures of the storage without the mark for executors."""
     try:
         yield
@@ -121,7 +121,7 @@ def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:
 
 
 def _flattened(table: pa.Table) -> pa.Table:
-    """Turn nested columns into JSON text."""
+    """Convert nested columns to JSON text."""
     import pyarrow as pa  # noqa: PLC0415
 
     for position, field in enumerate(table.schema):

@@ -40,7 +40,7 @@ class FileNames:
     extension: str
 
     def url(self, task: int, number: int) -> str:
-        """Return the URL of a file, as it goes into a manifest.
+        """Return the URL of a file, as written in a manifest.
 
         Args:
             task: Unique id of the task attempt.

@@ -42,7 +42,7 @@ class BatchStagingFolder:
 
     @property
     def work(self) -> str | None:
-        """The folder, created at first use; None if the disk does not support locks.
+        """Return the folder, created at first use; None if the disk does not support locks.
 
         Raises:
             OSError: It cannot be created.
@@ -113,6 +113,6 @@ def _make_folder(folder: Path) -> None:
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in new:
-        # Creating a folder needs no right to read its parent.
+        # Creating a folder does not need the right to read its parent.
         with contextlib.suppress(PermissionError):
             make_durable(str(path.parent))

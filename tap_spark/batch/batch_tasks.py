@@ -29,7 +29,7 @@ from tap_spark.batch.batch_plan import (
     marking_storage_failures,
     row_count,
 )
-from tap_spark.output.line_chunks import LEFT_OUT, KeyMax, KeyTracker, pack_meta
+from tap_spark.output.line_chunks import FILTERED, KeyMax, KeyTracker, pack_meta
 from tap_spark.output.spool_files import TaskSpool, begun, chunk_name, leave_note, task_identity
 
 NOTE_SCHEMA = "partition int, number int, note string, meta string"
@@ -251,7 +251,7 @@ class RowSource:
 
     Args:
         batches: The file's columns, then (with a key) the key and, unless the first column is the
-            record itself, a record with the key; last `LEFT_OUT`, if rows are filtered.
+            record itself, a record with the key; last `FILTERED`, if rows are filtered.
         key: Name of the replication key, or None.
         names: Names of the file's columns.
 
@@ -271,27 +271,27 @@ class RowSource:
         self._names = names
         self._batches = iter(batches)
         self._pending: pa.RecordBatch | None = None
-        self._left_out: pa.RecordBatch | None = None
+        self._filtered: pa.RecordBatch | None = None
 
     def more(self) -> bool:
         """Return whether there are rows left."""
         while self._pending is None or not self._pending.num_rows:
-            self._see_left_out()
+            self._track_filtered()
             self._pending = next(self._batches, None)
             if self._pending is None:
                 return False
-            if self._pending.schema.names[-1] == LEFT_OUT:
+            if self._pending.schema.names[-1] == FILTERED:
                 self._part(self._pending)
         return True
 
     def _part(self, batch: pa.RecordBatch) -> None:
         """Separate filtered rows from the others."""
-        mark, own = batch.column(batch.num_columns - 1), batch.drop_columns([LEFT_OUT])
+        mark, own = batch.column(batch.num_columns - 1), batch.drop_columns([FILTERED])
         self._pending = own.filter(pc.invert(mark))
-        self._left_out = own.filter(mark)
+        self._filtered = own.filter(mark)
 
-    def _see_left_out(self) -> None:
-        rows, self._left_out = self._left_out, None
+    def _track_filtered(self) -> None:
+        rows, self._filtered = self._filtered, None
         if rows is not None:
             width = len(self._names)
             self.tracker.track(rows.column(width), rows.column(width + 1))

@@ -91,7 +91,7 @@ class BatchWriter:
         self._leftover_folder: SpoolFolder | None = None
         self._writer: FileWriter | None = None
         self._on_chunk: OnChunk = lambda _: None
-        self._left: FileContent = ()
+        self._leftovers: FileContent = ()
         self._left_key: KeyMax | None = None
         self._held: Bookmark | None = None
 
@@ -112,21 +112,23 @@ class BatchWriter:
             Exception: Any failure of Spark.
         """
         self._on_chunk = on_chunk
-        had_left = self._left
+        had_leftovers = self._leftovers
         with self._explained():
             written, key = self._read(slice_)
             leftovers = tuple(map(whole_leftover, written))
             self._left_key = greater(self._left_key, key)
             if slice_.ordered:
                 # Its task wrote the waiting rows before its own.
-                earlier_out = not self._left
-                self._left = leftovers or self._left
+                earlier_out = not self._leftovers
+                self._leftovers = leftovers or self._leftovers
             else:
-                earlier_out = self._write_full_files((*self._left, *leftovers)) or not had_left
-            if not self._left:
+                earlier_out = (
+                    self._write_full_files((*self._leftovers, *leftovers)) or not had_leftovers
+                )
+            if not self._leftovers:
                 self._count(ChunkInfo(0, 0, self._left_key))
                 self._left_key = None
-            self._remove_used((*had_left, *leftovers))
+            self._remove_used((*had_leftovers, *leftovers))
         return self._settled(slice_.bookmark, earlier_out=earlier_out)
 
     def finish(self) -> Bookmark | None:
@@ -138,8 +140,8 @@ class BatchWriter:
         Raises:
             Exception: See `write`.
         """
-        if self._left:
-            content, self._left = self._left, ()
+        if self._leftovers:
+            content, self._leftovers = self._leftovers, ()
             with self._explained():
                 self._announce_repacked((content,))
                 self._count(ChunkInfo(0, 0, self._left_key))
@@ -183,7 +185,7 @@ class BatchWriter:
             frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark))
         writer = self._writer = self._file_writer(frame, slice_, key)
         folder = self._folder_for_leftovers()
-        before = self._left if slice_.ordered else ()
+        before = self._leftovers if slice_.ordered else ()
 
         def make(reporter: Reporter) -> BatchTask:
             from tap_spark.batch.batch_tasks import BatchTask  # noqa: PLC0415
@@ -203,7 +205,7 @@ class BatchWriter:
                     continue
                 if before:
                     # The first file has the waiting rows.
-                    self._left, before = (), ()
+                    self._leftovers, before = (), ()
                 self._announce(written, found)
         return leftovers, greatest
 
@@ -237,11 +239,11 @@ class BatchWriter:
         """
         if not ranges:
             return False
-        full, left = full_contents(ranges, self._batch.batch_size or 1)
+        full, leftovers = full_contents(ranges, self._batch.batch_size or 1)
         # Cleared first: if this fails, some of the rows may have been announced.
-        self._left, held, self._held = (), self._held, None
+        self._leftovers, held, self._held = (), self._held, None
         self._announce_repacked(full)
-        self._left, self._held = left, held
+        self._leftovers, self._held = leftovers, held
         return bool(full)
 
     def _announce_repacked(self, contents: tuple[FileContent, ...]) -> None:
@@ -266,7 +268,9 @@ class BatchWriter:
 
     def _remove_used(self, ranges: Iterable[Any]) -> None:
         """Remove left-over files whose rows are in files now."""
-        used = {leftover.url for leftover in ranges} - {leftover.url for leftover in self._left}
+        used = {leftover.url for leftover in ranges} - {
+            leftover.url for leftover in self._leftovers
+        }
         for url in used:
             # If this fails, they are removed at the end of the stream.
             with contextlib.suppress(OSError):
@@ -275,7 +279,7 @@ class BatchWriter:
     def _settled(self, bookmark: Bookmark | None, *, earlier_out: bool) -> Bookmark | None:
         """Return the bookmark that may be written after a slice, and hold back newer ones."""
         newest = self._held if bookmark is None else bookmark
-        if not self._left:
+        if not self._leftovers:
             self._held = None
             return newest
         true = self._held if earlier_out else None

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.formats.file_formats import FORMATS
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.record_text import json_text, quoted, record_json, scalar_text
-from tap_spark.output.line_chunks import LEFT_OUT
+from tap_spark.output.line_chunks import FILTERED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def record_of(slice_: Slice) -> T.StructType:
 
 
 def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
-    """Return the replication key as it is, and as a record of its own.
+    """Return the replication key unchanged, and as a record of its own.
 
     Args:
         slice_: The rows.
@@ -59,7 +59,7 @@ def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
 def file_frame(slice_: Slice, form: str, key: str | None) -> DataFrame:
     """Return a frame of the columns for the files of a format, and columns to track the key.
 
-    If rows are filtered, the last column, `LEFT_OUT`, marks them.
+    If rows are filtered, the last column, `FILTERED`, marks them.
     """
     if FORMATS[form].text:
         return line_frame(slice_, key)
@@ -77,7 +77,7 @@ def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -
     """
     text = FORMATS[form].text
     followed = 0 if key is None else 1 if text and slice_.key_column is None else 2
-    marks = 0 if slice_.left_out_column is None else 1
+    marks = 0 if slice_.filtered_column is None else 1
     fields = laid.fields[: len(laid.fields) - followed - marks]
     if not text:
         named = zip(fields, record_of(slice_).names, strict=True)
@@ -116,9 +116,9 @@ def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
 
 
 def _marks(slice_: Slice) -> list[Column]:
-    if slice_.left_out_column is None:
+    if slice_.filtered_column is None:
         return []
-    return [F.col(slice_.left_out_column).isNotNull().alias(LEFT_OUT)]
+    return [F.col(slice_.filtered_column).isNotNull().alias(FILTERED)]
 
 
 def _column(field: T.StructField, *, flat: bool) -> Column:

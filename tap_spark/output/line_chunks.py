@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tap_spark.state.date_numbers import DAY, INFINITY, MINUS_INFINITY
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
-LEFT_OUT = "left_out"
+FILTERED = "__filtered"
 """Name of the last column of rows for batch files: true in rows that are not written."""
 
 _JSON_INTEGERS = range(-(2**63), 2**64)
@@ -53,7 +53,7 @@ class LineBlock:
 
 
 def greater(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
-    """Return the greater of two maxima; None means that there is no key."""
+    """Return the greater of two maxima; None means that the key is missing."""
     if one is None or other is None:
         return one or other
     return other if other.rank > one.rank else one
@@ -116,8 +116,8 @@ class KeyTracker:
         for block in found[-1:]:
             self.track_block(lines, block)
         if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
-            left_out = batch.filter(batch.column(0).is_null())
-            self.track(left_out.column(1), left_out.column(2), envelope=False)
+            filtered = batch.filter(batch.column(0).is_null())
+            self.track(filtered.column(1), filtered.column(2), envelope=False)
         yield from found[-1:]
 
     def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:
@@ -171,7 +171,7 @@ def finite(keys: pa.Array) -> pa.Array:
 
 
 def rank_of(key: pa.Scalar) -> Any:
-    """Turn a key into a number or text that JSON holds exactly and that orders as the key does."""
+    """Convert a key to a number or text that JSON holds exactly and that sorts as the key does."""
     kind = key.type
     if pa.types.is_temporal(kind):
         return key.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).as_py()  # noqa: PLR2004

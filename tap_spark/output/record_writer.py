@@ -66,7 +66,7 @@ class RowsWritten:
 
     @property
     def max_key(self) -> Any:
-        """The greatest replication key as a JSON value; None if there is none."""
+        """Return the greatest replication key as a JSON value; None without one."""
         return None if self.key is None else self.key.value
 
     def plus(self, chunk: ChunkInfo) -> RowsWritten:
@@ -137,8 +137,8 @@ def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) 
         record_json(record_of(slice_)),
         f.lit(record_tail(started, plan.version)),
     )
-    if slice_.left_out_column is not None:
-        line = f.when(f.col(slice_.left_out_column).isNull(), line)
+    if slice_.filtered_column is not None:
+        line = f.when(f.col(slice_.filtered_column).isNull(), line)
     line = line.alias("line")
     if key is None:
         return slice_.frame.select(line)

@@ -18,7 +18,7 @@ CANCEL_SECONDS = 1.0
 
 @contextmanager
 def tagged(spark: SparkSession) -> Iterator[str]:
-    """Tag every action of this thread; cancel what still runs at the end.
+    """Tag every action of this thread; cancel actions that still run at the end.
 
     Args:
         spark: The session, classic or Connect.

@@ -208,7 +208,7 @@ def check_complete(found: int, expected: int, what: str) -> None:
     Args:
         found: Number found; more than expected if a task was retried.
         expected: Number counted by the job.
-        what: What they are, with placeholders for the numbers lost and expected.
+        what: Their name in the message, with placeholders for the numbers lost and expected.
 
     Raises:
         SourceError: Some are missing.
@@ -238,7 +238,7 @@ def spool_error(error: OSError, task_spool: Path) -> DestinationError:
 
 @contextmanager
 def _explained(task_spool: Path) -> Iterator[None]:
-    """Turn an OSError about a folder into an error for users."""
+    """Convert an OSError about a folder to an error for users."""
     try:
         yield
     except OSError as error:

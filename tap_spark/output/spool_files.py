@@ -156,7 +156,7 @@ def task_identity() -> tuple[int, int]:
 
 
 def chunk_name(partition: int, task: int, number: int) -> str:
-    """Name a chunk so that names sort in the order of rows; a retried task comes last."""
+    """Return a chunk's name: names sort in the order of rows, a retried task comes last."""
     return f"{partition:010d}-{task:012d}-{number:010d}"
 
 
@@ -166,7 +166,7 @@ def partition_of(name: str) -> int:
 
 
 def marker_name(partition: int, suffix: str) -> str:
-    """Name the file that marks a partition as begun or ended."""
+    """Return the name of the file that marks a partition as begun or ended."""
     return f"{partition:010d}{suffix}"
 
 
@@ -207,7 +207,7 @@ class _ChunkFile:
 
 
 def leave_note(name: str, text: str, meta: str) -> None:
-    """Leave a chunk with a text for the driver."""
+    """Write a chunk with a text for the driver."""
     with open(name + PART_SUFFIX, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(text)
     _publish(name, meta)
@@ -220,7 +220,7 @@ def _publish(name: str, meta: str) -> None:
 
 
 def write_progress(folder: str, progress: CopyProgress) -> None:
-    """Tell the tasks which partition the driver copies."""
+    """Write, for the tasks, which partition the driver copies."""
     path = os.path.join(folder, PROGRESS_NAME)  # noqa: PTH118
     with open(path + PART_SUFFIX, "w", encoding="ascii") as file:  # noqa: PTH123
         file.write(f"{progress.partition} {progress.granted}")

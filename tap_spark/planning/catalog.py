@@ -1,4 +1,4 @@
-"""Singer catalogs: entries built from Spark schemas, checked, and read for what is selected."""
+"""Singer catalogs: entries built from Spark schemas, checked, and read for the selection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build_entry(
         replication_method: FULL_TABLE or INCREMENTAL; None to derive it from the replication key.
 
     Raises:
-        SourceError: A key is not a column, or the replication key has no order.
+        SourceError: A key is not a column, or the replication key cannot be ordered.
     """
     from shared.types.json_schema import spark_to_json_schema  # noqa: PLC0415
 

@@ -115,7 +115,7 @@ def _entry(spark: SparkSession, stream: StreamConfig, source: Source) -> dict[st
 
 
 def _each(items: Iterable[T], step: Callable[[T], R]) -> list[R]:
-    """Do the step for every item, even after one failed, so that all failures are named."""
+    """Do the step for every item, even after a failure, so that the error names all failures."""
     done: list[R] = []
     errors: list[SourceError] = []
     for item in items:

@@ -50,7 +50,7 @@ CASTS = {"decimal": "decimal(18,4)"}
 
 
 def column_names(count: int) -> list[str]:
-    """Name the columns: `id`, `updated_at`, then by type and position."""
+    """Return the column names: `id`, `updated_at`, then by type and position."""
     names = ["id", "updated_at"]
     names += [f"{KINDS[(n - 2) % len(KINDS)][0]}_{n + 1}" for n in range(2, count)]
     return names[:count]

@@ -110,7 +110,7 @@ def database_error(
 
     Args:
         error: What Spark or Py4J raised.
-        where: What was read.
+        where: The stream or connection that was read.
         secrets: Texts that the error must not show.
 
     Returns:
@@ -140,12 +140,12 @@ def with_retries(
     where: Where | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Do something with a database; retry temporary failures, at most `retries` times.
+    """Work with a database; retry temporary failures, at most `retries` times.
 
     Args:
         action: What to do; may raise anything.
         connection: The database.
-        where: What is read; the connection if it is left out.
+        where: The stream that is read; by default the connection.
         sleep: Waits for so many seconds.
 
     Raises:
@@ -162,7 +162,7 @@ def with_retries(
         found = explained(error)
         return found is not None and found.retryable
 
-    def tell(error: Exception, seconds: float, left: int) -> None:
+    def report(error: Exception, seconds: float, left: int) -> None:
         found = explained(error)
         _log.warning("%s; retrying in %g s (%d retries left after that)", found, seconds, left)
 
@@ -172,7 +172,7 @@ def with_retries(
             may_pass,
             attempts=connection.retries + 1,
             pauses=Pauses(LONGEST_WAIT, first=FIRST_WAIT, least=1.0),
-            tell=tell,
+            report=report,
             sleep=sleep,
         )
     except Exception as error:

@@ -110,7 +110,7 @@ def _ship(module: ModuleType) -> None:
 
 
 def _named_apart(place: str, source: type[DataSource]) -> type[DataSource]:
-    """Give the class a name that neither a format of Spark nor another class has."""
+    """Give the class a name that differs from Spark's formats and from other classes."""
     digest = hashlib.sha256(place.encode()).hexdigest()[:8]
     name = f"tap_spark_{_PLAIN.sub('_', place)}_{digest}"
     body: dict[str, Any] = {"name": classmethod(lambda _: name), "__module__": source.__module__}

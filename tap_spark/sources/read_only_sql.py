@@ -60,7 +60,7 @@ def check_reads(sql: str, dialect: str, where: Where) -> None:
 
 
 def as_subquery(sql: str, dialect: str) -> str:
-    """Put a checked statement into brackets, without its final semicolon."""
+    """Enclose a checked statement in brackets, without its final semicolon."""
     ends = [token.start for token in _tokens(sql, PARSERS.get(dialect, "")) if _is_end(token)]
     # The line end closes a comment that would hide the bracket.
     return f"({sql[: ends[0]] if ends else sql}\n)"

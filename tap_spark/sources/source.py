@@ -25,7 +25,7 @@ class Source(Protocol):
 
     @property
     def key_properties(self) -> tuple[str, ...]:
-        """The primary key: from the settings, else from the source."""
+        """Return the primary key: from the settings, else from the source."""
         ...
 
     def schema(self, spark: SparkSession) -> StructType:

@@ -81,7 +81,7 @@ class SourceFormat:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Every setting that applies to the format, but not to every format."""
+        """Return every setting that applies to the format, but not to every format."""
         return tuple(dict.fromkeys((*self.places, *self.takes, *self.settings)))
 
 

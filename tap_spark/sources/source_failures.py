@@ -50,7 +50,7 @@ def all_of(errors: Sequence[SourceError]) -> SourceError:
 
 
 def source_error(stream: str, error: BaseException) -> SourceError:
-    """Turn an error that Spark raised while reading a stream into one SourceError.
+    """Convert an error that Spark raised while reading a stream to one SourceError.
 
     Args:
         stream: The stream that was read.

@@ -20,7 +20,7 @@ BUILT_IN = extensions.built_in(
 
 
 def _clash(form: SourceFormat, known: Mapping[str, SourceFormat]) -> str | None:
-    """Say why a format's settings or names conflict with another format; None if not."""
+    """Return why a format's settings or names conflict with another format; None if not."""
     if is_python_source(form.name):
         return "it looks like package.module.Class"
     for other in known.values():

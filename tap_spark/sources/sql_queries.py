@@ -26,7 +26,7 @@ class SqlSource(FrameSource):
         super().__init__(stream)
         query = stream.query or ""
         check_reads(query, "spark", Where(stream=stream.name, setting="query"))
-        # Spark runs commands at once, but rejects them in a subquery, whatever the check missed.
+        # Spark runs commands at once, but rejects them in a subquery if the check missed them.
         self.text = f"SELECT * FROM {as_subquery(query, 'spark')}"  # noqa: S608
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:  # noqa: ARG002

@@ -71,7 +71,7 @@ def check_state(state: object, path: str | None = None) -> None:
 
 
 def parse_key(value: Json, key_type: str) -> Ordered:
-    """Turn a bookmark's JSON value into one with Spark's order for the column's type.
+    """Convert a bookmark's JSON value to one with Spark's order for the column's type.
 
     Raises:
         ValueError: The value cannot be of that type.

@@ -70,7 +70,7 @@ def moment_text(number: int, kind: str) -> str:
 
 
 def is_infinite(number: int, kind: str) -> bool:
-    """Return whether days or microseconds since 1970 stand for an infinite date or timestamp."""
+    """Return whether days or microseconds since 1970 mean an infinite date or timestamp."""
     return (number if kind == "date" else number // DAY) in (MINUS_INFINITY, INFINITY)
 
 

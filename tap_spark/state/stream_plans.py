@@ -38,7 +38,7 @@ class StreamPlan:
         stream: Name in messages.
         tap_stream_id: Name in the catalog and under `bookmarks` in the state.
         config: The stream's settings.
-        schema: JSON Schema of the selected properties, as it goes into SCHEMA; with LOG_BASED
+        schema: JSON Schema of the selected properties, as written in SCHEMA; with LOG_BASED
             `_sdc_deleted_at` comes last.
         columns: Selected top-level columns, in source order (without `_sdc_deleted_at`).
         key_properties: Primary key columns; may be empty.
@@ -85,7 +85,7 @@ class Slice:
             written row; with LOG_BASED the order of the changes.
         key_column: A column outside the record: the replication key as it was read, if rows are
             mapped. None if the record has it.
-        left_out_column: A column outside the record: true in rows that a map filters; they are not
+        filtered_column: A column outside the record: true in rows that a map filters; they are not
             written, but their key counts. Only with a `key_column`; None if all are written.
     """
 
@@ -93,9 +93,9 @@ class Slice:
     bookmark: Mapping[str, Any] | None = None
     ordered: bool = False
     key_column: str | None = None
-    left_out_column: str | None = None
+    filtered_column: str | None = None
 
     @property
     def helper_columns(self) -> frozenset[str]:
-        """The columns of the frame outside the record."""
-        return frozenset(name for name in (self.key_column, self.left_out_column) if name)
+        """Return the columns of the frame outside the record."""
+        return frozenset(name for name in (self.key_column, self.filtered_column) if name)

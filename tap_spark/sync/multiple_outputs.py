@@ -71,7 +71,7 @@ class SeveralOutputs:
         plan: The stream.
         outputs: Its outputs.
         state_writer: The state.
-        meter: Counts what is written.
+        meter: Counts the written chunks.
     """
 
     plan: StreamPlan
@@ -144,7 +144,7 @@ class SeveralOutputs:
             self.state_writer.flush()
 
     def _advance(self, *, ordered: bool) -> None:
-        """Follow the replication key, of rows that all outputs have by now."""
+        """Advance the bookmark to the replication key of rows that all outputs have written."""
         if ordered and len(self._keys) < len(self.outputs):
             return
         best = min if ordered else max
@@ -155,7 +155,7 @@ class SeveralOutputs:
             )
 
     def _on_chunk(self, number: int, slice_: Slice, batches: Counter | None = None) -> OnChunk:
-        """Return what is called after each chunk of a slice that an output has written."""
+        """Return the function to call after each chunk of a slice that an output has written."""
 
         def on_chunk(chunk: ChunkInfo) -> None:
             self.meter(chunk)

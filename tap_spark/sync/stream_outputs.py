@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEY = "__replication_key"
 """Name of the column with the replication key as it was read."""
 
-LEFT_OUT = "__left_out"
+FILTERED = "__filtered"
 """Name of the column that is true in filtered rows, and null in all others."""
 
 BEGIN, END = "[tap-spark map]", "[/tap-spark map]"
@@ -49,14 +49,14 @@ class Output:
     struct: StructType | None = None
     rebuild: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
 
-    def mapped_slice(self, slice_: Slice, *, left_out: bool = True) -> Slice:
+    def mapped_slice(self, slice_: Slice, *, keep_filtered: bool = True) -> Slice:
         """Return the slice as it is written: its rows mapped, the replication key kept aside.
 
         A row that cannot be mapped fails the job; see `map_error`.
 
         Args:
             slice_: The slice as read.
-            left_out: Whether to keep filtered rows, marked, if a key is tracked.
+            keep_filtered: Whether to keep filtered rows, marked, if a key is tracked.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -71,8 +71,8 @@ class Output:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
-        marks = KEY in keep and left_out and transform.filter is not None
-        mark = LEFT_OUT if marks else None
+        marks = KEY in keep and keep_filtered and transform.filter is not None
+        mark = FILTERED if marks else None
         frame = transform.apply(slice_.frame, keep=keep, mark=mark)
         names = [*transform.struct().names, *keep, *([mark] if mark else [])]
         columns = [F.col(quoted(name)) for name in names]
@@ -82,7 +82,7 @@ class Output:
             slice_,
             frame=frame.select(*columns),
             key_column=KEY if KEY in keep else None,
-            left_out_column=mark,
+            filtered_column=mark,
         )
 
     def _transform_for(self, found: StructType) -> Transform | None:
@@ -144,7 +144,7 @@ def outputs_of(
         The outputs, and the plans of the streams that have one.
 
     Raises:
-        SettingsError: Maps do not fit streams, or give two streams one name; names each of them.
+        SettingsError: Maps do not fit streams, or two streams get one name; lists all problems.
     """
     if not settings.active:
         return Outputs(), tuple(plans)
@@ -259,7 +259,7 @@ def _plain(struct: StructType) -> StructType:
 
 
 def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
-    """Give a new plan the name, schema and keys of the output."""
+    """Return a new plan with the name, schema and keys of the output."""
     return replace(
         plan,
         stream=written.stream,

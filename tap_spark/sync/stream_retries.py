@@ -46,7 +46,7 @@ def read_with_retries(
         plan = replan(plan) if number else plan
         attempt(plan)
 
-    def tell(error: Exception, seconds: float, left: int) -> None:
+    def report(error: Exception, seconds: float, left: int) -> None:
         text = error.message if isinstance(error, SourceError) else str(error)
         _logger.warning(
             "stream '%s': %s; retrying in %.0f s (%d retries left after that)",
@@ -61,6 +61,6 @@ def read_with_retries(
         lambda error: isinstance(error, SourceError) and error.retryable,
         attempts=retries + 1,
         pauses=Pauses(LONGEST_SECONDS, first=FIRST_SECONDS, least=0.5),
-        tell=tell,
+        report=report,
         sleep=sleep,
     )

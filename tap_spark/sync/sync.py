@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
-"""After these, standard output may have no reader any more."""
+"""After these, standard output may lack a reader."""
 
 Catalog = Mapping[str, Any]
 State = Mapping[str, Any]
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def spark(self) -> SparkSession:
-        """The session; waits until it is there."""
+        """Return the session; wait until it has started."""
         return self.starter.get()
 
     def batch_of(self, stream: str) -> BatchConfig | None:
@@ -98,7 +98,7 @@ class Planner:
         """Plan every selected stream."""
         return plan_streams(self.config, self.catalog, state, time.time_ns() // 1_000_000)
 
-    def again(self, plan: StreamPlan, state: State) -> StreamPlan:
+    def replan(self, plan: StreamPlan, state: State) -> StreamPlan:
         """Plan a stream again, with the current state."""
         wanted = plan.tap_stream_id
         return next(new for new in self.plans(state) if new.tap_stream_id == wanted)
@@ -111,7 +111,7 @@ def run_sync(
 
     Args:
         config: The settings.
-        catalog: What is selected; None for everything, as discovery finds it.
+        catalog: The selection; None for everything, as discovery finds it.
         state: Where the last run ended; None for the start.
         output: The message stream.
 
@@ -132,7 +132,7 @@ def run_sync(
                 sync_stream(run, plan, state_writer)
 
         def replan(plan: StreamPlan) -> StreamPlan:
-            return planner.again(plan, state_writer.state)
+            return planner.replan(plan, state_writer.state)
 
         def stop(reason: BaseException) -> None:
             _stop_streams(run, state_writer, reason)
@@ -146,7 +146,7 @@ def run_sync(
 
 
 def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
-    """Stop the streams that still run: nothing more is written or read."""
+    """Stop the streams that still run: they neither read nor write any more."""
     _flush_state(state_writer, reason)
     run.output.close()
     interrupt_all(run.spark)
@@ -165,7 +165,7 @@ def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: Mess
     Args:
         config: The settings.
         mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
-        catalog: What is selected; None for everything.
+        catalog: The selection; None for everything.
         output: The message stream.
 
     Raises:
@@ -344,7 +344,7 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
         for slice_ in _slices(run, plan) if wants_record else ():
-            mapped = output.mapped_slice(slice_, left_out=False)
+            mapped = output.mapped_slice(slice_, keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
                 run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None
@@ -394,7 +394,7 @@ def _prepare(
 
 @contextmanager
 def explained(stream: str) -> Iterator[None]:
-    """Turn what Spark raises into errors that name the stream."""
+    """Convert errors that Spark raises to errors that name the stream."""
     where = Where(stream=stream)
     try:
         yield

@@ -83,13 +83,13 @@ class Batches:
 
     @property
     def have_room(self) -> bool:
-        """Whether the target can receive more input."""
+        """Return whether the target can receive more input."""
         waiting = len(self._flushes) - len(self._streams)
         return waiting < self._limits.waiting and self._staged_bytes < self._limits.staged_bytes
 
     @property
     def deadline(self) -> float:
-        """When an open batch is due; `math.inf` for never."""
+        """Return when an open batch is due; `math.inf` for never."""
         return min((self._due(flush) for flush in self._open()), default=math.inf)
 
     def left(self) -> tuple[tuple[int, Batch], ...]:
@@ -106,9 +106,9 @@ class Batches:
         """
         flush = self.opened(stream, version, now)
         rows, size = self._rule.room(flush.stream, flush.size)
-        left = self._left_of_segment(stream, now)
+        left = self._lines_to_segment_end(stream, now)
         if left is not None:
-            # A piece that may be a replay holds just one segment, whatever the rule says.
+            # A piece that may be a replay holds just one segment, under any rule.
             rows, size = left, None
         taken = lines.count if rows is None else min(rows, lines.count)
         if size is not None:
@@ -139,7 +139,7 @@ class Batches:
         version: int | None,
         now: float,
     ) -> int:
-        """Add as many files of a BATCH message as the open batch takes, by what is known of them.
+        """Add as many files of a BATCH message as fit into the open batch, by their known sizes.
 
         The size of a file is known after its conversion, and is the estimate for the next ones.
 
@@ -170,7 +170,7 @@ class Batches:
         return taken
 
     def mark(self) -> None:
-        """Note the arrival of a STATE message."""
+        """Record the arrival of a STATE message."""
         position, waiting = self._tracker.position, self._tracker.waiting
         for flush in self._open():
             if flush.staging is not None:
@@ -210,7 +210,7 @@ class Batches:
                 self._close_one(held.open, now)
 
     def input_is_idle(self, now: float) -> None:
-        """Note that the input is idle, and close batches that need not wait."""
+        """Record that the input is idle, and close batches that need not wait."""
         for flush in list(self._open()):
             flush.size.idle = True
             self.close_if_full(flush, now)
@@ -227,7 +227,7 @@ class Batches:
             self._close_by_rule(max(self._open(), key=_bytes_staged), now)
 
     def converted(self, job: Conversion, event: ev.WorkDone, now: float) -> None:
-        """Note that a piece has been converted."""
+        """Record that a piece has been converted."""
         flush, piece = job.flush, job.piece
         flush.unconverted -= 1
         flush.convert_seconds = now - job.began_at
@@ -279,13 +279,13 @@ class Batches:
         return line
 
     def discarded(self, job: Conversion) -> None:
-        """Note that a discarded piece will not be converted."""
+        """Record that a discarded piece will not be converted."""
         job.flush.unconverted -= 1
         if isinstance(job.piece, StagedPiece):
             self._remove(job.flush, job.piece)
 
     def committed(self, flush: PendingFlush, began_at: float, now: float) -> None:
-        """Note that a flush is durable."""
+        """Record that a flush is durable."""
         del self._flushes[flush.number]
         closed_at = now if flush.closed_at is None else flush.closed_at
         seconds = flush.convert_seconds + now - began_at
@@ -341,16 +341,16 @@ class Batches:
         if piece is None:
             return
         if piece.replay is None:
-            # It ends within a segment, or none is expected: nobody can compare what follows.
+            # It ends within a segment, or none is expected: the rest cannot be compared.
             stream.expected = None
         self._act(ev.CloseFile(piece.file))
         self._schedule.add_piece(stream, flush, piece)
 
-    def _left_of_segment(self, stream: Stream, now: float) -> int | None:
+    def _lines_to_segment_end(self, stream: Stream, now: float) -> int | None:
         """Return the lines up to the end of the expected segment; None if there is none."""
         expected = stream.expected
         if expected is None or not expected.lines[0]:
-            stream.expected = None  # Lines in the place of a batch file are no replay.
+            stream.expected = None  # Lines in the place of a batch file are not a replay.
             return None
         if not expected.taken:
             expected.begun_at = now

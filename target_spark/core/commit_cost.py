@@ -41,12 +41,12 @@ class CommitCost:
         self._since: float | None = None
         self._busy = 0.0
         self._busy_until = 0.0
-        self._told = False
+        self._has_warned = False
 
     def committed(
         self, size: BatchSize, convert_seconds: float, began_at: float, now: float
     ) -> str | None:
-        """Note a durable flush.
+        """Record a durable flush; return a warning to log, if any.
 
         Args:
             size: Size of the flush.
@@ -58,7 +58,7 @@ class CommitCost:
             A warning, at most once in a run, if commits take most of the time since the first
             one, and the flushes are too small for their rows to explain that.
         """
-        if self._told:
+        if self._has_warned:
             return None
         if self._since is None:
             self._since = self._busy_until = began_at
@@ -81,7 +81,7 @@ class CommitCost:
         advice = "; ".join(self._advice(float(f"{seconds:.2g}")))
         if not advice:
             return None
-        self._told = True
+        self._has_warned = True
         return (
             f"commits take {self._busy / elapsed:.0%} of the time since the first one, "
             f"{seconds:.2g} s each (median of {len(self._samples)}): {advice}"

@@ -86,7 +86,7 @@ class StagedPiece:
     replay: int | None = None
 
     def mark(self, position: int, waiting: frozenset[int]) -> None:
-        """Note a STATE message.
+        """Record a STATE message.
 
         Args:
             position: Its position.
@@ -96,7 +96,7 @@ class StagedPiece:
         self.marks = {at: size for at, size in self.marks.items() if at in waiting}
 
     def grow(self, lines: int, size: int, first_line: int, position: int) -> None:
-        """Note lines that were staged, the first one being `first_line` of stdin."""
+        """Record lines that were staged; the first one is `first_line` of stdin."""
         if not self.size:
             self.since = position
         self.until = position
@@ -156,17 +156,17 @@ class PendingFlush:
 
     @property
     def stream(self) -> str:
-        """Its stream's name."""
+        """Return its stream's name."""
         return self.header.stream.stream
 
     @property
     def ready(self) -> bool:
-        """Whether all its pieces are ready for the commit."""
+        """Return whether all its pieces are ready for the commit."""
         return self.closed_at is not None and self.unconverted == 0
 
     @property
     def line(self) -> int:
-        """Line of stdin at which it begins; 0 without rows."""
+        """Return the line of stdin at which it begins; 0 without rows."""
         return self.lines[0] if self.lines else 0
 
     def add_files(
@@ -252,7 +252,7 @@ class Expected:
     taken: int = 0
 
     def next(self) -> int:
-        """Go on to the next segment; return the index of the complete one."""
+        """Advance to the next segment; return the index of the complete one."""
         self.lines.popleft()
         self.taken = 0
         self.index += 1

@@ -181,7 +181,7 @@ class Batch:
 
     @property
     def source(self) -> str:
-        """Name of the source stream, for messages."""
+        """Return the name of the source stream, for messages."""
         return self.stream.stream if self.making is None else self.making.stream
 
 

@@ -125,7 +125,7 @@ def _state_text(line: bytes) -> bytes:
     found = _STATE.match(line)
     if found is not None:
         value = line[found.end() :].rstrip().removesuffix(b"}").strip()
-        # `value` is the last key only if what is left is JSON by itself.
+        # `value` is the last key only if the rest alone is JSON.
         if loads(value) is not INVALID:
             return value
     return _exactly("value", lambda: _member(line.decode().strip(), "value")).encode()

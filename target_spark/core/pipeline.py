@@ -143,7 +143,7 @@ class Pipeline:
         }
 
     def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
-        """Take one event.
+        """Handle one event.
 
         Args:
             event: What happened. A message is taken even if input is not wanted.
@@ -153,7 +153,7 @@ class Pipeline:
             What to do, in this order. An error of the input or of work is returned in `CleanUp`.
         """
         self._now = now
-        if self._hears(event):
+        if self._accepts(event):
             try:
                 self._handlers[type(event)](event)
             except (MessageError, SettingsError) as error:
@@ -169,7 +169,7 @@ class Pipeline:
 
     @property
     def wants_input(self) -> bool:
-        """Whether to read more input; False is back-pressure on stdin."""
+        """Return whether to read more input; False is back-pressure on stdin."""
         over = self._ended or self._stopping or self._rest is not None
         return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
 
@@ -179,12 +179,12 @@ class Pipeline:
 
     @property
     def stopping(self) -> bool:
-        """Whether work has failed for good or the run was told to stop."""
+        """Return whether work has failed permanently or the run was stopped."""
         return self._stopping
 
     @property
     def commits_running(self) -> bool:
-        """Whether running work will be durable when it ends."""
+        """Return whether running work will be durable when it ends."""
         return self._schedule.is_committing
 
     def deadline(self) -> float:
@@ -193,7 +193,7 @@ class Pipeline:
             return math.inf
         return min(self._batches.deadline, self._schedule.deadline)
 
-    def _hears(self, event: ev.Event) -> bool:
+    def _accepts(self, event: ev.Event) -> bool:
         if isinstance(event, _ALWAYS):
             return True
         return not self._stopping and (not self._ended or isinstance(event, ev.Tick))

@@ -63,7 +63,7 @@ class FlushRule(Protocol):
         ...
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Note a durable batch, with the seconds of its last conversion and commit."""
+        """Record a durable batch, with the seconds of its last conversion and commit."""
         ...
 
 
@@ -87,7 +87,7 @@ class SizeAndAge:
 
     def room(self, stream: str, batch: BatchSize) -> Room:  # noqa: ARG002
         """See `FlushRule`."""
-        return Room(_left(self.rows, batch.rows), _left(self.size, batch.size))
+        return Room(_remaining(self.rows, batch.rows), _remaining(self.size, batch.size))
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:  # noqa: ARG002
         """See `FlushRule`."""
@@ -136,7 +136,7 @@ class LatencySteered:
 
     def room(self, stream: str, batch: BatchSize) -> Room:
         """See `FlushRule`."""
-        return Room(_left(self.rows(stream), batch.rows))
+        return Room(_remaining(self.rows(stream), batch.rows))
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:
         """See `FlushRule`."""
@@ -194,5 +194,5 @@ def _only(
     return SizeAndAge(rows=rows, size=size, files=None, seconds=seconds, eager=eager)
 
 
-def _left(limit: int | None, taken: int) -> int | None:
+def _remaining(limit: int | None, taken: int) -> int | None:
     return None if limit is None else max(1, limit - taken)

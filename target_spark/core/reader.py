@@ -70,7 +70,7 @@ class Reader:
         self._at_start = True
 
     def feed(self, data: bytes) -> Iterator[ev.InputEvent]:
-        """Take the next bytes; the iterator must be exhausted before the next call.
+        """Process the next bytes; exhaust the iterator before the next call.
 
         Args:
             data: Any number of bytes, cut anywhere.
@@ -93,7 +93,7 @@ class Reader:
         self._keep(rest)
 
     def end(self) -> Iterator[ev.InputEvent]:
-        """Take the end of the input.
+        """Process the end of the input.
 
         Yields:
             The message in the last line, if that lacks a newline.
@@ -103,8 +103,8 @@ class Reader:
         """
         line = self._without_bom(b"".join(self._carry))
         self._carry, self._carried = [], 0
-        # Parsed whole even where the head is known: it may have been cut off.
-        event = self._understand(line, is_last=True)
+        # Parsed whole even if the head is known: it may have been cut off.
+        event = self._parse_or_reject(line, is_last=True)
         if isinstance(event, ev.RecordsSeen):
             event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)
         if event is not None:
@@ -133,7 +133,7 @@ class Reader:
                 head = self._head = self._head_at(block, position)
             if head is None:
                 end = block.index(b"\n", position) + 1
-                event = self._understand(block[position:end])
+                event = self._parse_or_reject(block[position:end])
                 self._line += 1
                 if event is not None:
                     yield event
@@ -187,7 +187,7 @@ class Reader:
             self._line += lines
             start = stop
 
-    def _understand(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
+    def _parse_or_reject(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
         """Return the event of one line; None for a blank one."""
         try:
             return self._parse(line)

@@ -69,7 +69,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _verdict(error: BaseException) -> bool | None:
-    """Judge one error by itself; None if unknown."""
+    """Return whether one error, without its cause, is temporary; None if unknown."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, ConnectionError | TimeoutError):
         return True

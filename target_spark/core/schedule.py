@@ -87,12 +87,12 @@ class Schedule:
     Files of BATCH messages that wait for the same flush are converted together.
     Pieces of a stream that may be replays are compared one after the other, so that they do not
     wait for each other while they run. Steps have precedence over conversions. Streams do not wait
-    for each other; a step that waits for its retry holds back those behind it.
+    for each other; a step that waits for its retry holds back those after it.
 
     Args:
         parallel: Concurrent pieces of work.
         converts: Concurrent conversions.
-        retries: Decides what is retried.
+        retries: Decides which work is retried.
     """
 
     def __init__(
@@ -113,29 +113,29 @@ class Schedule:
 
     @property
     def until(self) -> int:
-        """Line of stdin from which on the input is discarded."""
+        """Return the line of stdin from which on the input is discarded."""
         return self._until
 
     @property
     def is_idle(self) -> bool:
-        """Whether all work is done."""
+        """Return whether all work is done."""
         return not (self._running or self._steps or self._converts or self._later)
 
     @property
     def is_converting(self) -> bool:
-        """Whether conversions run or wait."""
+        """Return whether conversions run or wait."""
         begun = (*self._running.values(), *self._later)
         return bool(self._converts) or any(isinstance(job, Conversion) for job in begun)
 
     @property
     def is_committing(self) -> bool:
-        """Whether a step runs: something will be durable when it ends."""
+        """Return whether a step runs: something will be durable when it ends."""
         steps = (job.step for job in self._running.values() if isinstance(job, Turn))
         return any(not isinstance(step, Recollection) for step in steps)
 
     @property
     def deadline(self) -> float:
-        """Time of the next retry; `math.inf` for never."""
+        """Return the time of the next retry; `math.inf` for never."""
         return min((job.due for job in self._later), default=math.inf)
 
     def add_piece(self, stream: Stream, flush: PendingFlush, piece: Piece) -> None:
@@ -143,7 +143,7 @@ class Schedule:
         self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
 
     def add_step(self, stream: Stream, step: Step) -> None:
-        """Add a step behind the stream's other steps."""
+        """Add a step after the stream's other steps."""
         self._steps += 1
         stream.steps.append(step)
         self.offer(stream)
@@ -158,7 +158,7 @@ class Schedule:
             self._turns.append(Turn(stream=stream, step=step))
 
     def begin(self, now: float) -> Iterator[ev.Work]:
-        """Begin all work that may begin.
+        """Start all work that may start.
 
         Yields:
             The work to do.
@@ -171,7 +171,7 @@ class Schedule:
             yield _work(self._work, job)
 
     def done(self, work: int) -> Conversion | Turn:
-        """Note that work has succeeded."""
+        """Record that work has succeeded."""
         job = self._running.pop(work)
         if isinstance(job, Conversion) and job.piece.replay is not None:
             job.stream.comparing = False
@@ -184,7 +184,7 @@ class Schedule:
     def failed(
         self, work: int, error: BaseException, now: float
     ) -> ev.RetryLater | Conversion | Turn:
-        """Note that work has failed.
+        """Record that work has failed.
 
         Returns:
             The message for a retry; else the work, which has failed permanently.
@@ -197,7 +197,7 @@ class Schedule:
             return job
         job.due = now + pause
         self._later.append(job)
-        what = _what(job)
+        what = _kind_of_work(job)
         return ev.RetryLater(what, job.stream.schema.stream, error, job.failures, pause)
 
     def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
@@ -207,7 +207,7 @@ class Schedule:
         self._converts.extendleft(reversed(jobs))
 
     def flushes_before(self, stream: Stream, line: int) -> Iterator[PendingFlush]:
-        """Forget the steps of a stream from a line of stdin on.
+        """Discard the steps of a stream from a line of stdin on.
 
         Yields:
             The remaining flushes that have not begun.
@@ -236,13 +236,13 @@ class Schedule:
         return [job for job in waiting if self._is_over(job)]
 
     def fail(self) -> None:
-        """Begin only steps that are ready now, or become ready by running work."""
+        """Start only steps that are ready now, or become ready by running work."""
         self._is_failing = True
         self._converts.clear()
         self._later.clear()
 
     def stop(self) -> None:
-        """Begin nothing new."""
+        """Start no more work."""
         self._is_stopped = True
         self._converts.clear()
         self._turns.clear()
@@ -301,7 +301,7 @@ def _may_begin(job: Conversion) -> bool:
     return job.piece.replay is None or not job.stream.comparing or job.failures > 0
 
 
-def _what(job: Conversion | Turn) -> str:
+def _kind_of_work(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
         return "conversion"
     return "lookup of replays" if isinstance(job.step, Recollection) else "commit"

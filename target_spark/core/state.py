@@ -50,7 +50,7 @@ class StateTracker:
         self._newest: list[int] = []
 
     def begin(self) -> int:
-        """Note that an act has begun.
+        """Record that an act has begun.
 
         Returns:
             Its position, which identifies it.
@@ -61,11 +61,11 @@ class StateTracker:
         return self.position
 
     def durable(self, position: int) -> None:
-        """Note that the act begun at `position` is durable."""
+        """Record that the act begun at `position` is durable."""
         del self._open[position]
 
     def seen(self, value: bytes, line: int) -> None:
-        """Note a STATE in a line of the input; it covers everything begun so far."""
+        """Record a STATE in a line of the input; it covers everything begun so far."""
         self.position += 1
         state = _State(self.position, line, value)
         self._states.append(state)
@@ -80,7 +80,7 @@ class StateTracker:
             self._newest = list({bisect_left(acts, at): at for at in self._newest}.values())
 
     def discard_from(self, line: int) -> None:
-        """Forget the STATEs from this line on: their records will not be durable."""
+        """Discard the STATEs from this line on: their records will not be durable."""
         self._keep([state for state in self._states if state.line < line])
 
     def release(self) -> bytes | None:
@@ -99,7 +99,7 @@ class StateTracker:
 
     @property
     def waiting(self) -> frozenset[int]:
-        """Positions of the STATEs to emit if the input stays valid: one for each act."""
+        """Return the positions of the STATEs to emit if the input stays valid: one for each act."""
         return frozenset(self._newest)
 
     def holders(self) -> Iterable[int]:

@@ -149,7 +149,7 @@ class Destination(ABC):
         raise NotImplementedError
 
     def recall(self, request: TableRequest) -> Note:
-        """Take over the note of an ended run for a stream.
+        """Adopt the note of an ended run for a stream.
 
         Returns:
             The part that the table provably holds, without anything newer; else an empty note.

@@ -37,7 +37,7 @@ class Adoption:
     """How batch files are adopted.
 
     Attributes:
-        taken: Roots whose files `batch_config.cleanup` gives to the target: they are moved, others
+        taken: Roots whose files `batch_config.cleanup` hands to the target: they are moved, others
             are copied.
         compression: The required compression; None for any.
         options: Options of the storage of the files.
@@ -83,7 +83,7 @@ class Adoption:
             with open_random(path, self.options) as source, parquet.ParquetFile(source) as found:
                 footer, schema = found.metadata, found.schema_arrow
         except (OSError, pa.ArrowException):
-            return None  # whoever reads it will say what is wrong
+            return None  # the read of its rows reports the error
         fits = _by_name(schema) == _by_name(columns) and self._is_packed_right(footer)
         return footer.num_rows if fits and _has_no_null(footer, self.keys) else None
 
@@ -142,8 +142,8 @@ def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
         if footer.schema.column(place).max_definition_level == 0:
             continue  # declared so
         for group in range(footer.num_row_groups):
-            told = footer.row_group(group).column(place).statistics
-            if told is None or not told.has_null_count or told.null_count:
+            statistics = footer.row_group(group).column(place).statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
                 return False
     return True
 

@@ -35,7 +35,7 @@ class BatchFiles:
     def __init__(self, config: TargetConfig) -> None:
         self._config = config.batch_config or BatchConfig()
         self._roots = roots_of(self._config)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self.options = batch_options(config)
 
     def resolved(self, batch: Batch) -> Batch:
@@ -47,7 +47,7 @@ class BatchFiles:
         files = resolve(batch.files, batch.source, self._config.allowed_roots)
         for file in files:
             if self.options.are_kept_from(file.url):
-                self._tell(
+                self._warn_once(
                     "batch_config.storage.options are ignored for files such as '%s': name their "
                     "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
                     file.url,
@@ -85,7 +85,7 @@ class BatchFiles:
             if file.encoding.format == STAGED:
                 continue
             if not self._roots.hold(file.url):
-                self._tell(
+                self._warn_once(
                     "loaded files outside of batch_config.allowed_roots and "
                     "batch_config.storage.root are not deleted, such as '%s'",
                     file.url,
@@ -97,10 +97,10 @@ class BatchFiles:
                 reason = self.options.without_secrets(error.strerror or str(error))
                 _log.warning("a loaded file cannot be deleted: '%s' (%s)", shown(file.url), reason)
 
-    def _tell(self, text: str, url: str) -> None:
+    def _warn_once(self, text: str, url: str) -> None:
         """Warn once in a run."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             _log.warning(text, shown(url))
 
     def _unreadable(self, batch: Batch, error: OSError, named: str) -> SingerSparkError:

@@ -90,7 +90,7 @@ class Converter:
     def job(
         self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
     ) -> DataFrame:
-        """Return the frame whose rows are what the tasks report."""
+        """Return the frame with the reports of the tasks."""
         add, making = self._config.add_record_metadata, batch.making
         metadata = RecordMetadata(
             received_at=batch.received_at,
@@ -112,7 +112,7 @@ class Converter:
         )
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
-            self._slow.tell(batch.source, read.schema, files=not FORMATS[form].text)
+            self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         numbers = _numbers(self._spark(), len(tasks))
         if making is not None:
             return mapped_frames.job(numbers, read, write, making)

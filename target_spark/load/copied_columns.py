@@ -42,7 +42,7 @@ class Copy:
 def without_copies(
     transform: Transform, table: StructType, *, metadata: bool, made: Collection[str] = ()
 ) -> tuple[Transform, tuple[Copy, ...]]:
-    """Separate what a map computes from what it copies.
+    """Separate the columns that a map computes from those that it copies.
 
     Args:
         transform: The map.

@@ -38,7 +38,7 @@ RESULTS = pa.schema(
     [("kind", pa.string()), ("url", pa.string()), ("rows", pa.int64()), ("size", pa.int64()),
      ("text", pa.string())]
 )  # fmt: skip
-"""What tasks tell the driver: `part`, `reject` (line in rows, reason in text), `rejected` (how
+"""What tasks report to the driver: `part`, `reject` (line in rows, reason in text), `rejected` (how
 many in all), `reject file`, and failures: `error`, `unreadable`, `unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"

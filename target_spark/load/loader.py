@@ -47,7 +47,7 @@ class Loader:
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
-        self._told_of_versions = False
+        self._has_warned_of_versions = False
         declared = REGISTRY.get(config.format)
         self._supports = declared.supports
         self._destination: Destination = declared.open(config, Tools(spark, Rewriter(spark)))
@@ -57,10 +57,10 @@ class Loader:
         self._replays = ReplayDetector(config, self._destination, self._tables, self._files)
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA.
+        """Plan the load of a new SCHEMA.
 
         Returns:
-            True: everything of the stream is to be loaded.
+            True: the whole stream is loaded.
 
         Raises:
             SettingsError: The stream would share its table with another one and lose rows.
@@ -69,7 +69,7 @@ class Loader:
         return True
 
     def overwrites(self, stream: str) -> bool:
-        """Tell whether rows of a stream become visible only at the end of the input."""
+        """Return whether rows of a stream become visible only at the end of the input."""
         return load_method(self._config, stream) == "overwrite"
 
     def convert(self, batch: Batch) -> LoadResult:
@@ -118,7 +118,7 @@ class Loader:
         self.delete_rejects(results)
 
     def delete_rejects(self, results: Iterable[LoadResult]) -> None:
-        """Delete the files of rejected records, which nobody needs any more."""
+        """Delete the files of rejected records, which are not needed any more."""
         for result in results:
             for url in result.reject_files:
                 try:
@@ -130,7 +130,7 @@ class Loader:
         """Delete batch files whose rows are durable, if `batch_config.cleanup` says so.
 
         Called when STATE that covers them may be emitted. Never raises: a file that cannot be
-        deleted, or lies outside of the roots in the settings, is only logged: its rows are loaded.
+        deleted, or is outside of the roots in the settings, is only logged: its rows are loaded.
 
         Args:
             files: Files of BATCH messages; staged ones are ignored.
@@ -142,7 +142,7 @@ class Loader:
         return self._replays.can_detect(stream)
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
-        """Look up an earlier run's note for a stream; called before its first batch.
+        """Adopt an earlier run's note for a stream; called before its first batch.
 
         Args:
             stream: Its schema.
@@ -157,7 +157,7 @@ class Loader:
         return self._replays.recall(stream, source or stream.stream)
 
     def cover(self, position: int, state: bytes) -> None:
-        """Forget the records that a STATE covers; called before it is emitted.
+        """Discard the segments that a STATE covers; called before it is emitted.
 
         Args:
             position: Position of the STATE in the input; see `StateTracker`.
@@ -169,7 +169,7 @@ class Loader:
         self._replays.cover(position, state)
 
     def close(self) -> None:
-        """End the run: later ones may take over what it has left."""
+        """End the run: later ones may adopt its notes."""
         self._destination.close()
 
     def finish(self, stream: str) -> None:
@@ -190,8 +190,8 @@ class Loader:
             return
         if not config.add_record_metadata or not self._supports.versions:
             with self._lock:
-                told, self._told_of_versions = self._told_of_versions, True
-            if not told:
+                has_warned, self._has_warned_of_versions = self._has_warned_of_versions, True
+            if not has_warned:
                 why = f"not supported by format '{config.format}'"
                 if not config.add_record_metadata:
                     why = "'add_record_metadata' is false"

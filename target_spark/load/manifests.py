@@ -1,6 +1,6 @@
 """Files named by BATCH messages: their real paths, and whether they may be read.
 
-A path is used as it is, relative ones from the working folder; `..` and symbolic links are
+A path is used unchanged, relative ones from the working folder; `..` and symbolic links are
 resolved before anything is compared (`shared.storage.roots`). A file may be listed once in a
 message and once among the messages that are committed together; if it is listed again later, it is
 loaded again.
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 def resolve(
     files: Sequence[InputFile], stream: str, allowed_roots: Sequence[str] | None = None
 ) -> tuple[InputFile, ...]:
-    """Return the files with absolute paths; staged ones stay as they are.
+    """Return the files with absolute paths; staged ones stay unchanged.
 
     Args:
         files: Files of one message, or of several that are loaded together.
         stream: Name of the stream, for errors.
-        allowed_roots: Folders or URLs that the files must lie in; None allows any.
+        allowed_roots: Folders or URLs that must contain the files; None allows any.
 
     Raises:
         MessageError: A file is rejected; names the stream and the first such file.

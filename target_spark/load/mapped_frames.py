@@ -142,7 +142,7 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
     frame = work.transform.apply(_source(numbers, read, work), keep=kept, bypass=REJECT_COLUMN)
     fields = _fields(work)
-    frame = _laid_out(frame, fields, work, read.document)
+    frame = _in_table_columns(frame, fields, work, read.document)
     if load_frames.needs_frame(work.write):
         values, columns = load_frames.written_columns(work.write)
         names = tuple(columns.names)
@@ -187,7 +187,7 @@ class _Failed:
     names: Sequence[str]
 
     def others(
-        self, batches: Iterable[pa.RecordBatch], told: list[dict[str, Any]]
+        self, batches: Iterable[pa.RecordBatch], results: list[dict[str, Any]]
     ) -> Iterator[pa.Table]:
         """Yield the rows to write; in the end, add the results for the others."""
         originals = Originals(self.read)
@@ -198,7 +198,7 @@ class _Failed:
             origins, errors, notes = batch.columns[width:]
             for note in notes.drop_null():
                 if not beside.takes(note.as_buffer()):
-                    told.append(json.loads(note.as_py()))
+                    results.append(json.loads(note.as_py()))
             if errors.null_count < batch.num_rows:
                 failed = errors.is_valid()
                 pairs = origins.filter(failed).to_pylist(), errors.drop_null().to_pylist()
@@ -208,7 +208,7 @@ class _Failed:
             made = pa.Table.from_batches([batch]).select(list(range(width)))
             made = made.rename_columns(self.names).filter(good)
             yield conform(beside.joined(made, origins.filter(good)), self.columns)
-        told += rejects.rows()
+        results += rejects.rows()
 
 
 def _only(struct: StructType, names: Iterable[str]) -> StructType:
@@ -273,7 +273,7 @@ def _fields(work: _Work) -> list[StructField]:
     return fields
 
 
-def _laid_out(
+def _in_table_columns(
     frame: DataFrame, fields: Sequence[StructField], work: _Work, document: str | None
 ) -> DataFrame:
     """Return the mapped rows with the table's columns, in types for Arrow or as text."""

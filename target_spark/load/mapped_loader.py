@@ -83,14 +83,14 @@ class MappedLoader:
         self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
         self._found: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, set[str]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA; return whether the stream is loaded.
+        """Plan the load of a new SCHEMA; return whether the stream is loaded.
 
         Raises:
-            SettingsError: The maps do not fit the stream, or give it the name or the table of
+            SettingsError: The maps do not fit the stream, or its name or table is that of
                 another one.
         """
         return bool(self._of(stream))
@@ -113,7 +113,7 @@ class MappedLoader:
         self._loader.cover(position, state)
 
     def convert(self, batch: Batch) -> LoadResult:
-        """Turn the batch's files into hidden parts of each output; see `Loader.convert`."""
+        """Convert the batch's files to hidden parts of each output; see `Loader.convert`."""
         done: list[tuple[Batch, LoadResult]] = []
         try:
             for output in self._of(batch.stream):
@@ -213,7 +213,7 @@ class MappedLoader:
             self._check(stream.stream, output)
             self._loader.plan(planned)
         self._found[stream.stream] = found
-        self._tell(stream.stream, found)
+        self._log_notes(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
         return tuple(
@@ -244,13 +244,13 @@ class MappedLoader:
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
-    def _tell(self, stream: str, found: Sequence[StreamOutput]) -> None:
+    def _log_notes(self, stream: str, found: Sequence[StreamOutput]) -> None:
         lines = [] if found else [f"stream '{stream}' is not loaded: removed by stream_maps"]
         for output in found:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:
-            if line not in self._told:
-                self._told.add(line)
+            if line not in self._logged:
+                self._logged.add(line)
                 _log.info("%s", line)
 
 
@@ -281,7 +281,7 @@ def _pruned(
         rules.discard("additionalProperties")
     if rules and strict:
         return schema
-    # A schema without properties would stand for any record.
+    # A schema without properties would accept any record.
     kept = reads & properties.keys() or {next(iter(properties))}
     return only_properties(schema, kept)
 

@@ -150,8 +150,8 @@ def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Itera
 
 
 def _reason(error: BaseException, options: StorageOptions) -> str:
-    told = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    text = " ".join(told.split()) or type(error).__name__
+    message = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = " ".join(message.split()) or type(error).__name__
     return options.without_secrets(text)
 
 
@@ -166,11 +166,11 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
         found = reader.read(block)
         fitting = found if checker is None else checker.check(found, block)
         found = keys.check(fitting, block)
-        told = _told(read, fitting.rejects, found.rejects)
-        if told:
+        reported = _reported_rejects(read, fitting.rejects, found.rejects)
+        if reported:
             first = before + lines_before(piece, options)
             texts = block.split(b"\n")
-            for position, reason in told:
+            for position, reason in reported:
                 line = line_of(piece.file, first + position + 1)
                 rejects.add(Reject(url, line, reason), texts[position])
         table = found.table
@@ -235,13 +235,13 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         found = reader.read(table)
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)
-        told = _told(read, fitting.rejects, found.rejects)
-        if told or (refused and read.reports_rejects):
+        reported = _reported_rejects(read, fitting.rejects, found.rejects)
+        if reported or (refused and read.reports_rejects):
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
                 RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
-                for place, reason in told
+                for place, reason in reported
             )
             for row in merge(refused if read.reports_rejects else (), others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
@@ -257,7 +257,7 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         yield _completed(read, accepted)
 
 
-def _told(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
+def _reported_rejects(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:
     """Return the rejected records to report: those without a key, and the others if asked."""
     others = frozenset(() if read.reports_rejects else unfit)
     return tuple(one for one in every if one not in others)

@@ -109,7 +109,7 @@ class ReplayDetector:
             yield
             return
         segments = tuple(segment for result in results for segment in result.segments)
-        # What holds no rows needs no commit that must be there.
+        # A segment without rows does not need a commit.
         token = batch.token if any(result.parts for result in results) else ""
         with journal.lock:
             if journal.begin(token, segments):

@@ -37,7 +37,7 @@ def line_origins(piece: int, block: bytes, before: int, found: LinesRead) -> pa.
         piece: Number of the piece.
         block: The lines.
         before: Number of lines read from the file before the block.
-        found: What was read.
+        found: The rows that were read.
     """
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
     gone = [place for place, _ in found.rejects]
@@ -60,15 +60,15 @@ def row_origins(
         gone: Rejected rows of the table, from 0.
     """
     number = row_numbers(before, refused)
-    left_out = [row.number - 1 - before for row in refused]
-    left_out += [number(place) - 1 - before for place in gone]
-    return _without(origin_of(piece, before), rows + len(refused), left_out)
+    missing = [row.number - 1 - before for row in refused]
+    missing += [number(place) - 1 - before for place in gone]
+    return _without(origin_of(piece, before), rows + len(refused), missing)
 
 
 def _without(first: int, count: int, gone: Sequence[int]) -> pa.Array:
     """Return `count` numbers from `first` on, without some of them (counted from 0)."""
     numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
     if gone:
-        left_out = pa.array([first + place for place in gone], pa.int64())
-        numbers = numbers.filter(pc.invert(pc.is_in(numbers, left_out)))
+        missing = pa.array([first + place for place in gone], pa.int64())
+        numbers = numbers.filter(pc.invert(pc.is_in(numbers, missing)))
     return numbers

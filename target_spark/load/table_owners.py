@@ -58,12 +58,12 @@ class TableOwners:
         return [
             other
             for other in self._claims.values()
-            if other.stream != claim.stream and _meet(other.table.key, claim.table.key)
+            if other.stream != claim.stream and _overlap(other.table.key, claim.table.key)
         ]
 
 
-def _meet(one: str, other: str) -> bool:
-    """Return whether two tables are the same, or one lies in the folder of the other."""
+def _overlap(one: str, other: str) -> bool:
+    """Return whether two tables are the same, or one is in the folder of the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 

@@ -37,10 +37,10 @@ class Loads(Protocol):
     """The part of a loader that the run needs; called from several threads."""
 
     def plan(self, stream: StreamSchema) -> bool:
-        """Take a new SCHEMA, and decide under which names the stream is loaded.
+        """Plan the load of a new SCHEMA, and under which names the stream is loaded.
 
         Returns:
-            Whether anything of the stream is to be loaded.
+            Whether any part of the stream is loaded.
 
         Raises:
             SettingsError: The maps do not fit the stream, or its table belongs to another one.
@@ -48,7 +48,7 @@ class Loads(Protocol):
         ...
 
     def overwrites(self, stream: str) -> bool:
-        """Tell whether rows of a stream become visible only at the end of the input."""
+        """Return whether rows of a stream become visible only at the end of the input."""
         ...
 
     def convert(self, batch: Batch) -> LoadResult:
@@ -72,11 +72,11 @@ class Loads(Protocol):
         ...
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
-        """Look up an earlier run's note; return the lines of each segment that may be replayed."""
+        """Adopt an earlier run's note; return the lines of each segment that may be replayed."""
         ...
 
     def cover(self, position: int, state: bytes) -> None:
-        """Forget the records that a STATE covers, before it is emitted."""
+        """Discard the segments that a STATE covers, before it is emitted."""
         ...
 
     def close(self) -> None:
@@ -227,7 +227,7 @@ class ActionExecutor:
         batch, results = self._whole(action.flush, action.header)
 
         def commit() -> None:
-            # Dead letters first: they must be durable when the STATE behind them goes out.
+            # Dead letters first: they must be durable before the STATE after them is written.
             if self._dead_letters is not None:
                 self._dead_letters.write(batch, results)
             self._loader.commit(batch, results)
@@ -299,7 +299,7 @@ class ActionExecutor:
 
     def _clean_up(self, action: ev.CleanUp) -> None:
         if action.flushes:
-            # Jobs that still run would go on writing what is about to be taken back.
+            # Jobs that still run would continue to write parts that are about to be removed.
             self._spark.stop()
         left = [self._whole(number, header) for number, header in action.flushes]
         for batch, results in (*left, *self._given_up):

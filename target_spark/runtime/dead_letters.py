@@ -135,7 +135,7 @@ class DeadLetters:
             with open_output(url, options=self._options) as sink:
                 _fill(sink, lines)
         except BaseException:
-            # Closing has put there what had been written.
+            # Closing has flushed the buffered lines to the file.
             with contextlib.suppress(OSError):
                 delete(url, self._options)
             raise
@@ -174,7 +174,7 @@ def _with_schema(letters: Iterable[bytes]) -> Iterator[bytes]:
 def _message(stream: str, record: bytes, version: int | None) -> bytes:
     """Return a bare record of a batch file as a RECORD message, its text unchanged.
 
-    Text that is not an object is returned as it is: it could close the message and begin another.
+    Text that is not an object is returned unchanged: it could close the message and begin another.
     """
     if not isinstance(loads(record), dict):
         return record

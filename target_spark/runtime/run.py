@@ -178,7 +178,7 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
 
 
 def _widen(fd: int) -> None:
-    """Let a pipe hold a whole block, if the system allows it; only speed depends on it."""
+    """Enlarge a pipe to hold a whole block, if the system allows it, for speed."""
     if _F_SETPIPE_SZ is not None:
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
@@ -208,7 +208,7 @@ class _Loop:
     clock: Callable[[], float] = field(default_factory=_Clock)
 
     def __post_init__(self) -> None:
-        self._told_idle = False
+        self._is_idle_reported = False
         self._messages: Iterator[ev.InputEvent] = iter(())
         self._ended = False
         self._stop_by: float | None = None
@@ -221,7 +221,7 @@ class _Loop:
             SingerSparkError: Why the run ended early.
         """
         while not self.pipeline.done:
-            self._hear_signals()
+            self._handle_signals()
             for answer in self.workers.answers():
                 self._handle(answer)
             if self.pipeline.deadline() <= self.clock():
@@ -231,7 +231,7 @@ class _Loop:
         if self._error is not None:
             raise self._error
 
-    def _hear_signals(self) -> None:
+    def _handle_signals(self) -> None:
         error = self.signals.error
         if error is None:
             return
@@ -244,18 +244,20 @@ class _Loop:
     def _take_input(self) -> None:
         """Handle the input read so far, or read more, or sleep until something happens."""
         if not self.pipeline.wants_input:
-            self.wakeup.wait(None, self._patience())
+            self.wakeup.wait(None, self._timeout())
         elif not self._take_messages():
             if self._ended:
                 self._handle(ev.EndOfInput())
-            elif self.wakeup.wait(self.input_fd, self._patience() if self._told_idle else 0.0):
-                self._told_idle = False
+            elif self.wakeup.wait(
+                self.input_fd, self._timeout() if self._is_idle_reported else 0.0
+            ):
+                self._is_idle_reported = False
                 self._read()
-            elif not self._told_idle:
-                self._told_idle = True
+            elif not self._is_idle_reported:
+                self._is_idle_reported = True
                 self._handle(ev.Idle())
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         next_at = self.pipeline.deadline() if self._stop_by is None else self._stop_by
         return next_at - self.clock()
 

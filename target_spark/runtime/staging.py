@@ -38,7 +38,7 @@ class StagedFile:
     runs: array[int] = field(default_factory=lambda: array("q"))
 
     def grow(self, lines: int, size: int, first_line: int) -> None:
-        """Note lines that were appended, the first one being `first_line` of stdin."""
+        """Record lines that were appended; the first one is `first_line` of stdin."""
         if first_line != self.next_line:
             self.runs.extend((self.lines + 1, first_line))
         self.next_line = first_line + lines
@@ -55,7 +55,7 @@ class Staging:
     """The staging files of one run.
 
     Used as a context manager: entering makes the private folder and removes folders that killed
-    runs have left behind in the same root; leaving removes everything.
+    runs have left in the same root; leaving removes all files.
 
     Args:
         root: Folder (or `file://` URL) for it; None for the system's temporary folder.
@@ -200,7 +200,7 @@ def _local_path(root: str) -> Path:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Turn failures of the disk into an error with the path and a hint."""
+    """Convert failures of the disk to an error with the path and a hint."""
     try:
         yield
     except OSError as error:

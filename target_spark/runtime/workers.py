@@ -74,9 +74,9 @@ class Workers:
         self._closed = False
 
     def start(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
-        """Begin `task`; its result or failure will be in `answers`."""
+        """Start `task`; its result or failure will be in `answers`."""
         name = f"work-{work}"
-        threading.Thread(target=self._do, args=(work, task), name=name, daemon=True).start()
+        threading.Thread(target=self._execute, args=(work, task), name=name, daemon=True).start()
 
     def answers(self) -> list[ev.WorkDone | ev.WorkFailed]:
         """Return the work that has ended since the last call, in that order."""
@@ -90,7 +90,7 @@ class Workers:
         with self._lock:
             self._closed = True
 
-    def _do(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
+    def _execute(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
         try:
             answer: ev.WorkDone | ev.WorkFailed = task()
         except BaseException as error:

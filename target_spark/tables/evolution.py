@@ -66,13 +66,13 @@ class _Planner:
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """The columns of the stream in the table."""
+        """Return the columns of the stream in the table."""
         names, known = self.request.struct.names, of_columns(self.known)
         return matched_names(names, list(self.columns), self.rules, known, ours=OURS in self.known)
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
-        """Columns whose type must not change, with their roles."""
+        """Return the columns whose type must not change, with their roles."""
         partitions = {part.column: "partition column" for part in partition_fields(self.request)}
         return {**partitions, **dict.fromkeys(self.request.keys, "key")}
 

@@ -41,7 +41,7 @@ class Growth:
 
     Attributes:
         dtype: Its new type.
-        widen: Path, type and wider type of what is widened.
+        widen: Path, type and wider type of each widened column.
         add: Path and type of the fields to add.
     """
 

@@ -19,7 +19,7 @@ _QUOTED = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
 def project(frame: DataFrame, projection: Iterable[Projected]) -> DataFrame:
-    """Project rows to the columns of a table: columns and fields by name, at any depth.
+    """Select the columns of a table from rows: columns and fields by name, at any depth.
 
     Args:
         frame: Rows with the stream's columns; a missing one becomes null, and one that the

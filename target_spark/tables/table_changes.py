@@ -1,6 +1,6 @@
 """Changes of a table, as plain data.
 
-The mapping of a table gives the stream's names of its columns. It is stored in the table. Its keys
+The mapping of a table holds the stream's names of its columns. It is stored in the table. Its keys
 are: the name of a column; for a column with values of a type that another column could not hold
 (`type_conflicts: suffix`) the name, `VARIANT` and the type; for a field inside a column the path,
 joined by `NESTED`; and `OURS` if target-spark has created the table: columns without an entry then
@@ -91,7 +91,7 @@ class TableChange:
 
     @property
     def alters(self) -> bool:
-        """Whether an existing table must change (apart from its mapping)."""
+        """Return whether an existing table must change (apart from its mapping)."""
         return any((self.add, self.widen, self.add_nested, self.nullable, self.rewrite))
 
     def given(self, names: Collection[str]) -> frozenset[str]:
@@ -106,7 +106,7 @@ class TableChange:
 
     @property
     def renamed(self) -> Mapping[str, str]:
-        """The part of the mapping to store: entries that differ from the default."""
+        """Return the part of the mapping to store: entries that differ from the default."""
         if OURS not in self.mapping:
             return self.mapping
         return {source: name for source, name in self.mapping.items() if source != name}

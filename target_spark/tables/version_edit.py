@@ -58,19 +58,19 @@ class VersionEdit:
         """
         if format_name == "json":
             return self._lines(table)
-        concerned = self._concerned(table)
-        count = pc.sum(concerned).as_py() or 0
+        affected = self._affected(table)
+        count = pc.sum(affected).as_py() or 0
         if not count:
             return table, 0
         if self.hard_delete:
-            return table.filter(pc.invert(concerned)), count
+            return table.filter(pc.invert(affected)), count
         position = table.schema.get_field_index(DELETED_AT)
         field = table.schema.field(position)
         value = self._instant().cast(field.type)
-        filled = pc.if_else(concerned, value, table.column(position))
+        filled = pc.if_else(affected, value, table.column(position))
         return table.set_column(position, field, filled), count
 
-    def _concerned(self, table: pa.Table) -> pa.ChunkedArray:
+    def _affected(self, table: pa.Table) -> pa.ChunkedArray:
         versions = table.column(TABLE_VERSION).cast(pa.int64())
         below = pc.fill_null(pc.less(versions, self.version), False)
         if self.hard_delete:
@@ -84,12 +84,12 @@ class VersionEdit:
         lines = lines.slice(0, len(lines) - data.endswith(b"\n"))
         if len(lines) != found.num_rows:
             raise pa.ArrowInvalid("it holds lines that are no JSON objects")
-        concerned = pc.cast(self._concerned(found), pa.bool_()).combine_chunks()
-        count = pc.sum(concerned).as_py() or 0
+        affected = pc.cast(self._affected(found), pa.bool_()).combine_chunks()
+        count = pc.sum(affected).as_py() or 0
         if count and self.hard_delete:
-            lines = lines.filter(pc.invert(concerned))
+            lines = lines.filter(pc.invert(affected))
         elif count:
-            lines = pc.if_else(concerned, self._with_deleted_at(lines), lines)
+            lines = pc.if_else(affected, self._with_deleted_at(lines), lines)
         return pa.table({"value": pc.binary_join_element_wise(lines, "\n", "")}), count
 
     def _with_deleted_at(self, lines: pa.Array) -> pa.Array:

@@ -22,7 +22,7 @@ from target_spark.validation.block_facts import Facts
 from target_spark.validation.re2_patterns import certain_pattern
 
 Check = Callable[[pa.Array, Facts], "pa.Array | None"]
-"""Takes values and gives a mask of suspects, null where the value is null; None for no suspect."""
+"""Converts values to a mask of suspects, null for null values; None without any suspect."""
 
 _EXACT_IN_DOUBLES = 2**53
 _WIDE = Context(prec=100)
@@ -36,12 +36,12 @@ class Unscreened(Exception):  # noqa: N818 - an answer, not an error
 
 
 def suspect_all(array: pa.Array, _: Facts) -> pa.Array:
-    """Suspect every value."""
+    """Mark every value as suspect."""
     return pc.or_kleene(array.is_valid(), array.is_null())
 
 
 def is_text(data_type: T.DataType) -> bool:
-    """Return whether a column holds the strings of its property as they are."""
+    """Return whether a column holds the strings of its property unchanged."""
     return isinstance(data_type, _TEXTS) and not isinstance(data_type, JsonText)
 
 

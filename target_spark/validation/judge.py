@@ -148,7 +148,7 @@ def _multiple_of(
 
 
 Searches = Callable[[Any, Any, Mapping[str, Any]], Iterable[tuple[str, Iterable[str]]]]
-"""Gives, for a keyword's value, an instance and the schema, patterns and what they are searched in.
+"""Returns patterns and the texts to search, for a keyword's value, an instance and the schema.
 
 The instance is a text for `pattern`, an object for the other keywords.
 """

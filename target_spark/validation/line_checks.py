@@ -35,7 +35,7 @@ class LineChecker:
 
     @property
     def closed(self) -> bool:
-        """Whether the reader must report properties that the schema does not name."""
+        """Return whether the reader must report properties that the schema does not name."""
         return self._validator.closed
 
     def check(self, found: LinesRead, data: bytes) -> LinesRead:

@@ -24,7 +24,7 @@ from target_spark.validation.re2_patterns import parsed
 
 SECONDS = 5
 STEPS = 10_000_000
-"""A search of no more steps is begun at once: a fraction of a second."""
+"""A search of at most this many steps starts at once: it takes a fraction of a second."""
 
 _MOST_FACTOR = 10_000
 _SHOWN = 80

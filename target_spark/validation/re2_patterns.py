@@ -1,8 +1,8 @@
 r"""Patterns for Arrow (RE2) that match only texts which Python's `re` matches too.
 
-A pattern is parsed by Python's own parser and rewritten, atom by atom, for RE2. Where the
+A pattern is parsed by Python's own parser and rewritten, atom by atom, for RE2. If the
 two differ in their sets of characters (`\d`, `\s`, `\w` beyond ASCII), the smaller one is
-used; if a match is uncertain (look-around, references, flags, word ends), there is not a pattern.
+used; if a match is uncertain (look-around, references, flags, word ends), the result is None.
 A text that RE2 does not match is only suspected.
 """
 

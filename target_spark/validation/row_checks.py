@@ -1,6 +1,6 @@
 """Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they represent.
 
-A null represents null or a missing property, whichever the schema accepts. Text in a column for
+A null represents null or a missing property, depending on the schema. Text in a column for
 any JSON likewise represents the value that it has as JSON, or itself.
 """
 
@@ -28,7 +28,7 @@ from target_spark.validation.missing_keys import Key, KeyCheck
 from target_spark.validation.validator import RecordValidator
 
 Shape = Callable[[Any, Any], Any]
-"""Takes a stored value that is not null, and what the file has in its place, to JSON."""
+"""Converts a stored value that is not null, and the file's value for it, to JSON."""
 
 _MONTHS = 12
 

@@ -38,10 +38,10 @@ class SlowKeywords:
     """Logs once for each schema of a stream why the library checks every record."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._logged: dict[str, tuple[str, ...]] = {}
 
-    def tell(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Write a line to the log if there is news.
+    def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
+        """Log the slow keywords of a stream's schema if they are new.
 
         Args:
             stream: Name of the stream.
@@ -51,11 +51,11 @@ class SlowKeywords:
         from target_spark.validation.validator import RecordValidator  # noqa: PLC0415
 
         words = RecordValidator(schema, files=files).slow_keywords()
-        if words and self._told.get(stream) != words:
+        if words and self._logged.get(stream) != words:
             _log.info(
                 "stream '%s': every record is validated by the jsonschema library, which is slow, "
                 "because of %s",
                 stream,
                 ", ".join(words),
             )
-        self._told[stream] = words
+        self._logged[stream] = words

@@ -22,7 +22,7 @@ _BESIDE_PROPERTIES = frozenset(
     {"minProperties", "maxProperties", "propertyNames", "patternProperties", "dependentRequired",
      "dependentSchemas", "anyOf", "oneOf", "not", "if"}
 )  # fmt: skip
-"""Keywords of the whole record that mean the same where `properties` is taken out."""
+"""Keywords of the whole record that mean the same without `properties`."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -75,7 +75,7 @@ class _Plan:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the library must check every record."""
+        """Return whether the library must check every record."""
         return bool(self.judged or self.beside or self.whole)
 
 

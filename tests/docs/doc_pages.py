@@ -44,12 +44,12 @@ class Block:
 
     @property
     def files(self) -> dict[str, str]:
-        """Files that a shell block writes: name → text."""
+        """Return the files that a shell block writes: name → text."""
         return {found[1]: found[2] for found in _HEREDOC.finditer(self.text)}
 
     @property
     def commands(self) -> list[str]:
-        """Command lines of a shell block, without prompts, comments and files."""
+        """Return the command lines of a shell block, without prompts, comments and files."""
         text = _HEREDOC.sub("", self.text).replace("\\\n", " ")
         lines = [re.sub(r"^\$ ", "", line.strip()) for line in text.splitlines()]
         return [line for line in lines if line and not line.startswith("#")]
@@ -61,7 +61,7 @@ def text_of(page: Path) -> str:
 
 
 def blocks(*languages: str) -> list[Block]:
-    """All fenced blocks in some languages."""
+    """Return all fenced blocks in some languages."""
     found = (
         Block(page, match[2], match[3])
         for page in PAGES
@@ -71,7 +71,7 @@ def blocks(*languages: str) -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """The page without its fenced blocks."""
+    """Return the page without its fenced blocks."""
     return _FENCE.sub("", text_of(page))
 
 
@@ -81,7 +81,7 @@ def links(page: Path) -> list[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors that GitHub makes of the headings of a page."""
+    """Return the anchors that GitHub makes of the headings of a page."""
     return frozenset(map(_slug, _HEADING.findall(prose(page))))
 
 
@@ -96,7 +96,7 @@ def is_local(link: str) -> bool:
 
 @cache
 def code_texts() -> tuple[str, ...]:
-    """All texts in the code but docstrings; values put into them are holes, `%s` too."""
+    """Return all texts in the code but docstrings; values inside them are holes, as is `%s`."""
     return tuple(text for file in _modules() for text in _texts(ast.parse(file.read_text())))
 
 

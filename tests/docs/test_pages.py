@@ -111,7 +111,7 @@ def test_toml_declares_entry_points(block: Block) -> None:
 
 
 def is_valid(settings: Any) -> bool:
-    """Whether one of the programs takes settings, or a part of them."""
+    """Return whether one of the programs takes settings, or a part of them."""
     wholes = (settings, {"streams": [STREAM], **settings}, {"streams": [settings]})
     checks = [(tap_config, whole) for whole in wholes]
     checks += [(target_config, settings), (target_config, {"path": "out", **settings})]
@@ -125,7 +125,7 @@ def is_valid(settings: Any) -> bool:
 
 
 def values(text: str) -> Iterator[Any]:
-    """One JSON value, or one a line."""
+    """Yield one JSON value, or one a line."""
     try:
         yield json.loads(text)
     except ValueError:
@@ -168,7 +168,7 @@ def test_modules_that_are_run_are_there(page: Path) -> None:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """The commands of a line, without redirections."""
+    """Yield the commands of a line, without redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words: list[str] = []

@@ -11,7 +11,7 @@ LEAST_MESSAGES = 60
 
 
 def quoted(page: str, heading: str) -> list[str]:
-    """Messages in the first column of the tables below a heading."""
+    """Return the messages in the first column of the tables below a heading."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8").split(heading)[1]
     rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
     return [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
@@ -22,7 +22,7 @@ OF_LAKES = quoted("lakes.md", "### Errors and remedies\n")
 
 
 def is_written(message: str) -> bool:
-    """Whether a text of the code holds the message; holes stand for anything."""
+    """Return whether a text of the code holds the message; holes match anything."""
     pattern = ".*".join(map(re.escape, message.strip(HOLE).split(HOLE)))
     return any(re.search(pattern, text, re.DOTALL) for text in code_texts())
 

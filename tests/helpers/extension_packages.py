@@ -18,7 +18,7 @@ DESTINATION_EXAMPLE = EXAMPLES / "destination"
 def install(
     folder: Path, name: str, points: Mapping[str, Mapping[str, str]], **modules: str
 ) -> None:
-    """Tell importlib of a package: its entry points by group; write its modules by name."""
+    """Register a package with importlib: entry points by group; write its modules by name."""
     info = folder / f"{name.replace('-', '_')}-0.1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
@@ -49,7 +49,7 @@ def install_examples(folder: Path) -> None:
 
 
 def python_path(folder: Path) -> str:
-    """PYTHONPATH with this project and the packages in a folder."""
+    """Return a PYTHONPATH with this project and the packages in a folder."""
     return os.pathsep.join((str(ROOT), str(folder)))
 
 

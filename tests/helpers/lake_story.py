@@ -1,6 +1,6 @@
 """Three runs of the whole target into tables of a lake: one that fails, and two that end well.
 
-Run as a program, it tells the story for each of the settings in a file, in one session of Spark.
+Run as a program, it runs the target by each settings of a file, in one session of Spark.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class _Spark:
 
 
 def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str, Any]:
-    """Settings of a run that loads each stream by its own method."""
+    """Return settings of a run that loads each stream by its own method."""
     methods = {name: {"load_method": STREAMS[name]} for name in streams}
     return {"streams": methods, "batch_size_rows": 100, **given}
 
 
-def tell(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
-    """Runs the target three times.
+def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
+    """Run the target three times.
 
     The first run fails before its STATE, and the second one gets its records again.
 
@@ -101,7 +101,7 @@ def tell(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Pa
 
 
 def found(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Rows that a reader has found, as in `EXPECTED`."""
+    """Return rows that a reader has found, as in `EXPECTED`."""
     told = [(row["id"], row["name"], (row["more"] or {}).get("n")) for row in rows]
     return sorted(told, key=repr)
 
@@ -126,13 +126,13 @@ def _state(at: int) -> str:
 
 
 def main() -> None:
-    """Arguments: a file with a list of settings, a folder."""
+    """Run the target by each settings of a file; the arguments are the file and a folder."""
     listed = json.loads(Path(sys.argv[1]).read_text())
     starter = SessionStarter(target_config(listed[0]).spark)
     starter.start()
     try:
         for given in listed:
-            tell(given, starter.get, Path(sys.argv[2]))
+            load_story(given, starter.get, Path(sys.argv[2]))
     finally:
         starter.stop()
 

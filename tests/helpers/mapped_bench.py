@@ -34,7 +34,7 @@ class Starter:
         self.stopped = False
 
     def start(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def get(self) -> SparkSession:
         assert self.spark is not None, "Spark was asked for"
@@ -85,7 +85,7 @@ class Bench:
         state: Mapping[str, Any] | None = None,
         catalog: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """The messages of a run."""
+        """Return the messages of a run."""
         out = self._output()
         config = tap_config(settings)
         self.patch.setattr(sync, "SessionStarter", lambda _: Starter(self.spark))
@@ -98,7 +98,7 @@ class Bench:
         return self.messages()
 
     def tested(self, settings: Mapping[str, Any], mode: str = "all") -> list[dict[str, Any]]:
-        """The messages of `--test`."""
+        """Return the messages of `--test`."""
         self.patch.setattr(sync, "SessionStarter", lambda _: Starter(self.spark))
         with self._output().open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
@@ -109,13 +109,13 @@ class Bench:
         return self.messages()
 
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of the last run, also of one that failed."""
+        """Return the messages of the last run, also of one that failed."""
         return [json.loads(line) for line in self.written[-1].read_bytes().splitlines()]
 
     def target(
         self, messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any] | None = None
     ) -> Loaded:
-        """Loads messages into a new folder, or the one that the settings name."""
+        """Load messages into a new folder, or the one that the settings name."""
         self.count += 1
         path = self.folder / f"out-{self.count}"
         config = target_config({"path": str(path), **(settings or {})})
@@ -165,7 +165,7 @@ def records(messages: Sequence[Mapping[str, Any]], stream: str) -> Rows:
 
 
 def plain(rows: Rows) -> Rows:
-    """Rows without the columns of record metadata."""
+    """Return rows without the columns of record metadata."""
     return [
         {key: value for key, value in row.items() if not key.startswith("_sdc_")} for row in rows
     ]

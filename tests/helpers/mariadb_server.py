@@ -16,7 +16,7 @@ WAIT_SECONDS = 60.0
 
 
 def server_program(name: str) -> str | None:
-    """Where a program of MariaDB lies."""
+    """Return the path of a program of MariaDB."""
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
 
 
@@ -83,14 +83,14 @@ class MariaDbServer:
         self.run("grant all on tests.* to tester@'127.0.0.1'", "mysql")
 
     def stop(self) -> None:
-        """Ends the server by its own process id and removes what it wrote."""
+        """End the server by its own process id and remove what it wrote."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, sql: str, database: str = "tests") -> str:
-        """Runs a script; gives the rows it prints, tabs between values."""
+        """Run a script; return the rows it prints, tabs between values."""
         client = server_program("mariadb")
         assert client is not None
         done = subprocess.run(

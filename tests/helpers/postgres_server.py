@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def server_programs() -> Path | None:
-    """The folder of PostgreSQL's server programs, the newest there is."""
+    """Return the folder of PostgreSQL's newest server programs."""
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
@@ -95,7 +95,7 @@ class PostgresServer:
         self._wait()
 
     def stop(self) -> None:
-        """Ends the server by its own process id and removes what it wrote."""
+        """End the server by its own process id and remove what it wrote."""
         if self._process is not None:
             pid_file = self._folder / "data" / "postmaster.pid"
             if self._process.poll() is None and pid_file.exists():
@@ -104,7 +104,7 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def program(self, name: str, *args: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Starts one of PostgreSQL's client programs, logged in as the superuser."""
+        """Start one of PostgreSQL's client programs, logged in as the superuser."""
         env = {
             **os.environ,
             "PGHOST": "127.0.0.1",
@@ -116,7 +116,7 @@ class PostgresServer:
         return subprocess.Popen([str(self.programs / name), *args], env=env, **options)
 
     def psql(self, sql: str, database: str = "postgres", *flags: str) -> bytes:
-        """Runs a script and gives what it prints: unaligned, tuples only."""
+        """Run a script and return what it prints: unaligned, tuples only."""
         pipe = subprocess.PIPE
         arguments = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *flags, "-d", database)
         client = self.program("psql", *arguments, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -125,7 +125,7 @@ class PostgresServer:
         return out
 
     def _as_user(self) -> list[str]:
-        """initdb and postgres refuse to run as root."""
+        """Return a prefix that runs commands as another user than root, whom PostgreSQL rejects."""
         return ["setpriv", *_POSTGRES_USER] if os.geteuid() == 0 else []
 
     def _wait(self) -> None:
@@ -155,20 +155,20 @@ class Database:
         return f"jdbc:postgresql://127.0.0.1:{self.server.port}/{self.name}"
 
     def run(self, sql: str) -> str:
-        """Runs a script; gives what it prints."""
+        """Run a script; return what it prints."""
         return self.server.psql(sql, self.name).decode()
 
     def value(self, query: str) -> str:
-        """The one value of a query, as PostgreSQL writes it."""
+        """Return the one value of a query, as PostgreSQL writes it."""
         return self.run(query).rstrip("\n")
 
     def copy(self, query: str, form: str = "csv, header, force_quote *") -> str:
-        """What COPY TO STDOUT gives for a query, with UTC as time zone."""
+        """Return what COPY TO STDOUT writes for a query, with UTC as time zone."""
         script = f"set timezone to 'UTC'; copy ({query}) to stdout with (format {form})"
         return self.run(script)
 
     def connection(self, **changes: Any) -> ConnectionConfig:
-        """How the tap reaches it."""
+        """Return how the tap reaches it."""
         given = {"user": "postgres", "password": PASSWORD, "retries": 0, **changes}
         return ConnectionConfig(**{"name": "pg", "url": self.url, **given})
 

@@ -45,7 +45,7 @@ def _repeated(values: Iterable[Any]) -> list[Any]:
 
 
 def _delta_files(log: Path) -> Iterator[Path]:
-    """The data files of the newest version, from all commits in their order.
+    """Yield the data files of the newest version, from all commits in their order.
 
     A file with deleted rows is added again with its deletion vector, and removed without it.
     """
@@ -67,7 +67,7 @@ def _delta_files(log: Path) -> Iterator[Path]:
 
 
 def _iceberg_files(metadata: Path) -> Iterator[Path]:
-    """The data files of the current snapshot; those that any snapshot has added are checked."""
+    """Yield the current snapshot's data files; check the files that any snapshot has added."""
     pyiceberg = pytest.importorskip("pyiceberg.table")
     newest = max(metadata.glob("v*.metadata.json"), key=lambda p: int(p.name[1:].partition(".")[0]))
     table = pyiceberg.StaticTable.from_metadata(str(newest))

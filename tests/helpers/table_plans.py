@@ -45,7 +45,7 @@ SCALARS: dict[str, T.DataType] = {
 
 
 def struct(text: str) -> T.StructType:
-    """Columns in Spark's DDL, read without Spark; NOT NULL is honoured."""
+    """Return columns from Spark's DDL, read without Spark; NOT NULL is honoured."""
     return _fields(WORDS.findall(text))
 
 
@@ -117,7 +117,7 @@ def plan(
 
 
 def applied(table: T.StructType | None, change: TableChange) -> T.StructType:
-    """The table's columns once a destination has done what the change says."""
+    """Return the table's columns once a destination has done what the change says."""
     if table is None:
         return T.StructType(
             [T.StructField(c.name, c.dtype, c.nullable) for c in change.create or ()]

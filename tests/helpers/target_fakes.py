@@ -138,7 +138,7 @@ def config(tmp_path: Path, **settings: Any) -> TargetConfig:
 
 
 def main() -> int:
-    """`python target_fakes.py FOLDER DELAY SETTINGS`: the target with the fake loader."""
+    """Run the target with the fake loader: `python target_fakes.py FOLDER DELAY SETTINGS`."""
     import logging
 
     from shared.cli import report

@@ -166,7 +166,7 @@ class World:
     # Work
 
     def finish_work(self, work: int | None = None) -> list[ev.Action]:
-        """One piece of work (the oldest, or the one named) ends; well if nothing in it is bad."""
+        """End one piece of work (the oldest, or the given one); fail if anything in it is bad."""
         work = next(iter(self.works)) if work is None else work
         action = self.works.pop(work)
         rows = 0
@@ -211,7 +211,7 @@ class World:
 
     @staticmethod
     def _complaint(action: ev.Convert, key: Any) -> BaseException:
-        """What a loader says: the line of a record; of a file its name, and a line within it."""
+        """Return a loader's error: with the line of a record, or a file's name and a line in it."""
         stream = action.header.stream.stream
         if action.staged is None:
             return MessageError(f"bad {key}", where=Where(stream=stream, file=key, line=3))
@@ -284,7 +284,7 @@ class World:
             file.removed = True
 
     def _delete(self, flushes: tuple[int, ...]) -> None:
-        """Only what is durable may go, and only once the STATE behind it is out."""
+        """Delete the files of flushes; fail if they, or the STATE behind them, are not durable."""
         states = [item for item in self.received if isinstance(item, bytes)]
         last = self.emitted[-1:] == states[-1:]
         out = self.received.index(self.emitted[-1]) if self.emitted else -1
@@ -339,7 +339,7 @@ class World:
             assert self.emitted[-1:] == free[-1:], "the newest free STATE must be out"
 
     def check_complete(self, error: BaseException | None = None) -> None:
-        """Everything received is durable exactly once, in order, under its own schema."""
+        """Check that all input is durable exactly once, in order, under its own schema."""
         assert self.core.done
         assert self.clean_up == ev.CleanUp(error, ())
         assert math.isinf(self.core.deadline())

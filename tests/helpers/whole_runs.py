@@ -24,7 +24,7 @@ class Output:
 
 
 class NoSpark:
-    """A Spark that somebody else starts and stops."""
+    """A Spark that the test starts and stops."""
 
     def start(self) -> None: ...
 

@@ -35,7 +35,7 @@ KINDS = (NUMBER, {"type": ["string", "null"]})
 
 
 def messages(folder: Path, first: int = 0) -> bytes:
-    """Records of both streams in turn, from a STATE on, and a STATE after every 300.
+    """Return records of both streams in turn, from a STATE on, and a STATE after every 300.
 
     Of every three such lots the last one comes as a BATCH message for each stream.
 
@@ -57,7 +57,7 @@ def messages(folder: Path, first: int = 0) -> bytes:
 
 
 def replacement(folder: Path, nth: int) -> bytes:
-    """All records of the stream that is replaced, half of them in a BATCH message.
+    """Return all records of the stream that is replaced, half of them in a BATCH message.
 
     Args:
         folder: For its file.
@@ -85,7 +85,7 @@ def _record_message(number: int) -> dict[str, Any]:
 
 
 def _batches(folder: Path, numbers: range) -> Iterator[dict[str, Any]]:
-    """A message for each stream: a file of Parquet, and one of JSON lines."""
+    """Yield a message for each stream: a file of Parquet, and one of JSON lines."""
     folder.mkdir(exist_ok=True)
     added, kept = (folder / f"{name}-{numbers[0]}" for name in (ADDED, KEPT))
     pq.write_table(pa.Table.from_pylist([record(n) for n in numbers if n % 2 == 0]), added)
@@ -136,7 +136,7 @@ class Moment:
 
 
 def moments(chance: random.Random, seed: int) -> list[Moment]:
-    """One to three of them; the first seed's is right after a commit."""
+    """Return one to three moments; the first seed's is right after a commit."""
     return [_moment(chance, AFTER[(seed + nth) % len(AFTER)]) for nth in range(1 + seed % 3)]
 
 
@@ -150,7 +150,7 @@ def _moment(chance: random.Random, after: str) -> Moment:
 
 
 def moment_of_replacing(chance: random.Random) -> Moment:
-    """Before the new rows are put in the place of the old ones, or meanwhile, or right after."""
+    """Return a moment before, while or right after new rows replace the old ones."""
     if chance.random() < 0.5:
         return Moment("file", 1, chance.uniform(0, chance.choice([0.0, 0.3, 4.0])))
     return Moment("commit", chance.randint(1, 2), chance.choice([0.0, chance.uniform(0, 0.2)]))
@@ -163,7 +163,7 @@ class Ended:
     Attributes:
         code: How it ended; None where it was killed.
         states: Every STATE line.
-        log: What it told.
+        log: Its log.
     """
 
     code: int | None
@@ -172,7 +172,7 @@ class Ended:
 
 
 def run(command: Sequence[str], data: bytes, cwd: Path, kill: Moment | None, seen: Seen) -> Ended:
-    """Runs the target on messages; kills it at the moment, if it comes to it.
+    """Run the target on messages; kill it at the moment, if the moment comes.
 
     Args:
         command: Of the target.
@@ -209,7 +209,7 @@ def run(command: Sequence[str], data: bytes, cwd: Path, kill: Moment | None, see
 
 
 def _wait(process: Any, kill: Moment, states: queue.Queue[int], seen: Seen) -> bool:
-    """Waits for the moment; False where the run ends before."""
+    """Wait for the moment; return False if the run ends before."""
     end = time.monotonic() + LONGEST
     count = {"start": lambda: 0, "state": states.qsize, **seen}[kill.after]
     before = count()

@@ -29,7 +29,7 @@ Task = Callable[[], ev.WorkDone]
 
 
 class _Workers:
-    """Work waits until somebody has it done."""
+    """Work waits until a test does it."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, Task] = {}
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def work(self) -> list[int]:
-        """What may be done next. Pieces of one stream are converted in their order."""
+        """Return the work that may be done next; pieces of one stream are converted in order."""
         first: dict[str, int] = {}
         for work in sorted(self._workers.waiting):
             action = self._works[work]
@@ -123,7 +123,7 @@ class Run:
         ]
 
     def commits(self, work: int) -> bool:
-        """Whether the table changes by it."""
+        """Return whether the table changes by it."""
         return isinstance(self._works[work], ev.Commit | ev.Activate | ev.Finish)
 
     def feed(self, lines: list[bytes]) -> None:
@@ -131,7 +131,7 @@ class Run:
             self.hear(event)
 
     def flush(self) -> None:
-        """So much time goes by that every open batch is closed."""
+        """Let time pass until every open batch is closed."""
         self.now += AGE
         self.hear(ev.Tick())
 
@@ -148,12 +148,12 @@ class Run:
                 self.do(action.work)
 
     def do(self, work: int, *, twice: bool = False, heard: bool = True) -> None:
-        """Has work done.
+        """Do the work.
 
         Args:
             work: One of `work`.
             twice: A commit is tried again although it has succeeded.
-            heard: Otherwise the run ends before it knows that it was done.
+            heard: Otherwise the run ends before it learns that the work was done.
         """
         task = self._workers.waiting.pop(work)
         self._repeats = twice
@@ -172,12 +172,12 @@ class Run:
         self.is_broken = False
 
     def finish(self) -> None:
-        """Ends the input, and does everything that is left."""
+        """End the input, and do all remaining work."""
         self._finish()
         assert self.error is None
 
     def refuse(self, lines: list[bytes]) -> str:
-        """Feeds the last messages of a run, over which it must end with an error; gives that."""
+        """Feed the last messages of a run, which must fail because of them; return the error."""
         self._may_fail = True
         self.feed(lines)
         self._finish()
@@ -191,7 +191,7 @@ class Run:
         assert self._pipeline.done
 
     def leave(self) -> None:
-        """Lets go of what only a dead process does: files of its own, locks, connections."""
+        """Release what the system releases for a dead process: own files, locks, connections."""
         for model in self.models.values():
             model.forget()
         self._staging.__exit__()

@@ -95,14 +95,14 @@ class Stream:
         return f"{letter}{self.names}"
 
     def retype(self, name: str, dtype: T.DataType, *, nullable: bool | None = None) -> bool:
-        """Gives a column another type; whether it had not that one."""
+        """Change the type of a column; return whether it had another type."""
         old = self.fields[name]
         nulls = old.nullable if nullable is None else nullable
         self.fields[name] = T.StructField(name, dtype, nulls)
         return self.fields[name] != old
 
     def with_type(self, name: str, dtype: T.DataType) -> Stream:
-        """The stream as it would be with another type for a column."""
+        """Return the stream as it would be with another type for a column."""
         return replace(self, fields={**self.fields, name: T.StructField(name, dtype)})
 
     def schema_line(self) -> bytes:
@@ -147,7 +147,7 @@ def require_no_more(stream: Stream, chance: Random) -> bool:
 
 
 def change_inside(stream: Stream, chance: Random) -> bool:
-    """Fields of structs, also of those in lists, are added, widened and left out."""
+    """Add, widen and drop fields of structs, also in lists; return whether one has changed."""
     nested = [f.name for f in stream.fields.values() if _struct_in(f.dataType) is not None]
     nested = [name for name in nested if name != CHANGING]
     if not nested:
@@ -187,7 +187,7 @@ CHANGES: tuple[Change, ...] = (
     require_no_more,
     change_inside,
 )
-"""How a stream's columns may change; each tells whether they have."""
+"""How a stream's columns may change; each returns whether they have."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Source:
         self.log.append(Entry(self.streams[name].schema_line(), schema_of=name))
 
     def send(self, name: str, records: list[dict[str, Any]], form: Form = "record") -> None:
-        """Sends records in one of `FORMS`; files of a BATCH message hold two records at most."""
+        """Send records in one of `FORMS`; files of a BATCH message hold two records at most."""
         stream = self.streams[name]
         rows = [{NUMBER: self.records + number, **row} for number, row in enumerate(records, 1)]
         self.records += len(rows)
@@ -255,7 +255,7 @@ class Source:
         self.log += [Entry(line_of(m), rows_of=name, columns=columns) for m in messages]
 
     def has_sent(self, name: str, column: str, since: int) -> bool:
-        """Whether there are records of a stream with a column behind a STATE."""
+        """Return whether records of a stream with a column are behind a STATE."""
         return any(e.rows_of == name and column in e.columns for e in self.log[since:])
 
     def activate(self, name: str) -> None:
@@ -268,7 +268,7 @@ class Source:
         self.log.append(Entry(line_of({"type": "STATE", "value": {"at": place}})))
 
     def since(self, place: int) -> list[bytes]:
-        """What is sent to a run that begins at a STATE: the schemas of then, then the rest."""
+        """Return the messages for a run that begins at a STATE: first the schemas of then."""
         schemas: dict[str, bytes] = {}
         for entry in self.log[:place]:
             if entry.schema_of is not None:
@@ -298,7 +298,7 @@ def _plain_values(row: dict[str, Any], struct: T.StructType) -> dict[str, Any]:
 
 
 def _plain_value(value: Any, dtype: T.DataType) -> Any:
-    """A value of a record as Python has it for Arrow."""
+    """Return a value of a record as Python has it for Arrow."""
     if value is None:
         return None
     if isinstance(dtype, T.StructType):

@@ -24,26 +24,26 @@ class Store(Protocol):
 
     Attributes:
         name: Of its kind.
-        empty_lists: Whether the reader tells an empty list from null.
+        empty_lists: Whether the reader distinguishes an empty list from null.
     """
 
     name: str
     empty_lists: bool
 
     def settings(self, number: int) -> dict[str, Any]:
-        """Settings by which nothing of another number is seen."""
+        """Return the settings of a place of its own for each number."""
 
     def rows(self, number: int, table: str) -> Rows | None:
-        """All rows, read by another program; None where there is no table."""
+        """Return all rows, read by another program; None if the table does not exist."""
 
     def commits(self, number: int) -> int:
-        """How often any table has changed."""
+        """Return how often any table has changed."""
 
     def files(self, number: int) -> int:
-        """How many files, or tables, there are, also such as no reader sees."""
+        """Return the number of files, or tables, also of those that no reader sees."""
 
     def leftovers(self, number: int) -> list[str]:
-        """What no run that ended well leaves."""
+        """Return what no run that ended well leaves."""
 
     def note(self, number: int) -> str:
         """The note that a killed run has kept of one stream; empty if there is none."""

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 class TableModel:
     """One table; rows of a keyed stream by their key, others by their number.
 
-    A record that comes again after a crash changes nothing, whatever the load method.
+    A record that is replayed after a crash does not change anything, by any load method.
 
     Attributes:
         keys: Of the stream.
@@ -55,7 +55,7 @@ class TableModel:
     held: list[Row] = field(default_factory=list)
 
     def commit(self, columns: Iterable[str], records: Iterable[Row]) -> None:
-        """Rows of a flush, with the columns that the stream had then."""
+        """Commit rows of a flush, with the columns that the stream had then."""
         columns = [*columns, VERSION, DELETED]
         rows = [{name: record.get(name) for name in columns} for record in records]
         if self.is_replaced:
@@ -69,7 +69,7 @@ class TableModel:
             self.seen.add(row[NUMBER])
 
     def finish(self) -> None:
-        """The run has ended well."""
+        """Make the rows of a run that ended well visible."""
         if self.is_replaced:
             newest = {self._key(row): row for row in self.held}
             self.rows = {
@@ -79,7 +79,7 @@ class TableModel:
             }
 
     def forget(self) -> None:
-        """The run is over."""
+        """Forget the rows that an ended run has not made visible."""
         self.held.clear()
 
     def activate(self, version: int) -> None:
@@ -106,11 +106,11 @@ class TableModel:
 def as_texts(
     rows: Iterable[Mapping[str, Any]], *, empty_lists: bool = True, cast: bool = False
 ) -> Counter[str]:
-    """Rows in a form in which every reader's are alike: without nulls and times of the run.
+    """Return rows in a form that is equal for all readers: without nulls and times of the run.
 
     Args:
         rows: As read.
-        empty_lists: Whether an empty list is told from null.
+        empty_lists: Whether an empty list differs from null.
         cast: Whether values of the column that changes its type may have become text.
     """
     return Counter(_text(row, empty_lists, cast) for row in rows)

@@ -47,7 +47,7 @@ class Target:
         self._settings = {**store.settings(self.place), "staging": staging, **settings}
 
     def run(self, *messages: dict[str, Any] | str, alive: bool = False, **settings: Any) -> Loader:
-        """One run; with `alive` it does not let go of what it owns."""
+        """Run the target once; with `alive` it does not release what it owns."""
         config = target_config({**self._settings, **settings})
         loader = Loader(config, lambda: self._spark)
         release = loader.close
@@ -60,7 +60,7 @@ class Target:
         return loader
 
     def cut(self, *messages: dict[str, Any], alive: bool = False) -> None:
-        """A run whose input breaks off: what came before is committed."""
+        """Run the target on an input that breaks off: what came before is committed."""
         with pytest.raises(MessageError):
             self.run(*messages, "broken", alive=alive)
 
@@ -137,7 +137,7 @@ def test_it_can_be_turned_off(target: Target) -> None:
 
 
 def emptied(target: Target, spark: Any) -> None:
-    """Every row is deleted by another program."""
+    """Delete every row, as another program does."""
     store = target.store
     if store.name == "postgresql":
         store._database.run(f"delete from s{target.place}.s")

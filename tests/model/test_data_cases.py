@@ -65,7 +65,7 @@ def _quoted(text: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """A text as the client prints it: backslashes are doubled there."""
+    """Return a text as the client prints it: backslashes are doubled there."""
     return text.replace("\\\\", "\\")
 
 
@@ -85,7 +85,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, lake_spark: SparkSessi
 
 @pytest.fixture
 def run(place: Store, tmp_path: Path, lake_spark: SparkSession) -> Callable[..., None]:
-    """Runs the target once over messages, all of which are one flush if nothing cuts it."""
+    """Run the target once over messages, all of which are one flush if nothing cuts it."""
 
     def run(*messages: dict[str, Any], **settings: Any) -> None:
         config = target_config({**place.settings(0), **settings})
@@ -171,7 +171,7 @@ def test_names_and_keys_full_of_punctuation(place: Store, run: Callable[..., Non
 
 
 def _in_table(place: Store, name: str) -> str:
-    """Delta, where columns are found by name, has no place for some characters."""
+    """Return a column's name in the table: Delta cannot store some characters."""
     changed = FORBIDDEN if place.name == "delta" else ""
     return "".join("_" if char in changed else char for char in name)
 

@@ -74,7 +74,7 @@ KEY_VALUES: dict[type[T.DataType], list[Any]] = {
 
 
 def value_of(field: T.StructField, chance: Random) -> Any:
-    """A JSON value of a column; all of them are exact in every destination."""
+    """Return a JSON value of a column; all of them are exact in every destination."""
     if field.nullable and chance.random() < NULLS:
         return None
     dtype = field.dataType
@@ -87,7 +87,7 @@ def value_of(field: T.StructField, chance: Random) -> Any:
 
 
 def record_of(stream: Stream, chance: Random) -> dict[str, Any]:
-    """A record as the stream is now; every fourth is marked as deleted."""
+    """Return a record as the stream is now; every fourth is marked as deleted."""
     key = stream.fields["k"]
     numbers = KEY_VALUES[type(key.dataType)]
     marks = {DELETED: "2024-05-06T07:08:09Z"} if chance.random() < MARKS else {}
@@ -153,9 +153,9 @@ class DestinationMachine(RuleBasedStateMachine):
     def send_records(
         self, chance: Random, changes: int, form: Form, state: bool, flush: bool
     ) -> None:
-        """Some records, perhaps with other columns than before, perhaps of a new version.
+        """Send some records, perhaps with other columns than before, perhaps of a new version.
 
-        What is there of older versions goes by and by, or when the new one is activated.
+        Rows of older versions are removed gradually, or when the new one is activated.
         """
         stream = self.stream(chance)
         if chance.random() < NEW_VERSIONS:
@@ -173,9 +173,9 @@ class DestinationMachine(RuleBasedStateMachine):
 
     @rule(chance=_chances, form=st.sampled_from(FORMS))
     def change_type(self, chance: Random, form: Form) -> None:
-        """A column's values have another type from now on; the setting says what becomes of them.
+        """Change the type of a column's values; the setting says what becomes of them.
 
-        Where that is an error, the next run has another setting. Tables that are replaced forget
+        If that is an error, the next run has another setting. Tables that are replaced forget
         the types of earlier runs.
         """
         stream = self.stream(chance)
@@ -197,7 +197,7 @@ class DestinationMachine(RuleBasedStateMachine):
 
     @rule(chance=_chances)
     def change_key(self, chance: Random) -> None:
-        """No setting lets a key change its type; the next run has the key of before."""
+        """Change the type of a key, which no setting allows; the next run has the old key."""
         stream = self.stream(chance)
         has_table = self.source.has_sent(stream.name, "k", 0)
         if not stream.keys or not has_table or stream.name == REPLACED:
@@ -228,7 +228,7 @@ class DestinationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.run.work)
     @rule(chance=_chances, twice=st.booleans())
     def work(self, chance: Random, twice: bool) -> None:
-        """Some of it is done; a commit perhaps twice, as nobody knew whether it had succeeded."""
+        """Do some of the work; a commit perhaps twice, as if its outcome were unknown."""
         for _ in range(chance.randint(1, 8)):
             if self.run.work:
                 self.run.do(chance.choice(self.run.work), twice=twice)
@@ -237,7 +237,7 @@ class DestinationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sent > self.done + 2)
     @rule(chance=_chances, commits=st.integers(0, 3), state=st.booleans())
     def crash_after_commits(self, chance: Random, commits: int, state: bool) -> None:
-        """Everything is committed up to the last of them, of which the run does not hear."""
+        """Commit everything, but kill the run before it learns of the last commit."""
         if state:
             self.flush()
         while self.run.work and commits:
@@ -250,7 +250,7 @@ class DestinationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.run.work)
     @rule(chance=_chances)
     def crash(self, chance: Random) -> None:
-        """Work goes on for a while; of the last piece of it nobody hears."""
+        """Work for a while, then kill the run before it learns of the last piece of work."""
         for left in range(chance.randint(0, 8), 0, -1):
             if self.run.work:
                 self.run.do(chance.choice(self.run.work), heard=left > 1)
@@ -260,7 +260,7 @@ class DestinationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sent > self.done + 4)
     @rule(chance=_chances, killed=st.booleans())
     def end(self, chance: Random, killed: bool) -> None:
-        """The input ends well; the run may be killed before all of it has been loaded."""
+        """End the input well; perhaps kill the run before all of it has been loaded."""
         self.source.state()
         self.send()
         if killed:
@@ -293,7 +293,7 @@ class DestinationMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "run"):
-            if self.run.is_broken:  # that failure is to be seen, not one of the end
+            if self.run.is_broken:  # report that failure, not one of the end
                 return
             self.run.finish()
             self.run.leave()

@@ -86,7 +86,7 @@ def test_a_killed_target_leaves_what_a_whole_run_does(
 
 
 def whole(store: Store, seed: int) -> list[dict[str, Any]]:
-    """The table that is replaced, without the columns of the record metadata."""
+    """Return the table that is replaced, without the columns of the record metadata."""
     rows = store.rows(seed, REPLACED) or []
     found = [{"id": row["id"], "n": row["n"]} for row in rows]
     return sorted(found, key=lambda row: row["id"])

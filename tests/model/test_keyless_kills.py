@@ -40,7 +40,7 @@ def state(at: int) -> bytes:
 
 
 def messages(folder: Path, first: int, count: int) -> bytes:
-    """Records from a STATE on, a STATE after every 300; every third lot comes as a BATCH."""
+    """Return records from a STATE on, a STATE after every 300; every third lot is a BATCH."""
     schema = {"type": "SCHEMA", "stream": PLAIN, "schema": SCHEMA, "key_properties": []}
     sent: list[dict[str, Any]] = [schema]
     for start in range(first, first + count, STEP):
@@ -59,25 +59,25 @@ def messages(folder: Path, first: int, count: int) -> bytes:
 
 
 def blocks(first: int, end: int) -> Counter[int]:
-    """How many of these records there are of each block."""
+    """Count the records of each block."""
     return Counter(number // 1_000 for number in range(first, end))
 
 
 def noted(note: str) -> int | None:
-    """The STATE that a note begins with, told by its anchor; None if there is no note."""
+    """Return the STATE that a note begins with, by its anchor; None if there is no note."""
     anchor = json.loads(note)[0] if note else None
-    told = (at for at in range(0, ENOUGH, STEP) if Bookmarks(state(at)).digest(PLAIN) == anchor)
-    return next(told) if anchor else None
+    found = (at for at in range(0, ENOUGH, STEP) if Bookmarks(state(at)).digest(PLAIN) == anchor)
+    return next(found) if anchor else None
 
 
 def skipped(log: str) -> int:
-    """How many records a run has told that it skipped."""
+    """Count the records that a run has reported as skipped."""
     records = sum(map(int, re.findall(r"skipped (\d+) records", log)))
     return records + STEP * log.count("skipped a batch file")
 
 
 def moment(chance: random.Random, nth: int) -> Moment:
-    """Around a commit or a STATE, mostly; some while Spark still starts. The first is certain."""
+    """Return a moment, mostly around a commit or a STATE; some while Spark still starts."""
     after = chance.choice(["commit", "commit", "commit", "state", "state", "start"])
     if not nth:
         return Moment("commit", 3, 0.0)

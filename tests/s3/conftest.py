@@ -31,7 +31,7 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What an AWS SDK finds its way with."""
+        """Return the environment variables that an AWS SDK reads."""
         return {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -41,7 +41,7 @@ class Server:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The same as `batch_config.storage.options`."""
+        """Return the same as `batch_config.storage.options`."""
         return {
             "aws_access_key_id": KEY,
             "aws_secret_access_key": SECRET,
@@ -50,7 +50,7 @@ class Server:
         }
 
     def folder(self) -> str:
-        """A new prefix in the bucket."""
+        """Return a new prefix in the bucket."""
         return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 

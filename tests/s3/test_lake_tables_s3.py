@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables on S3: the whole target, told only by `storage_options` where."""
+"""Delta and Iceberg tables on S3: the whole target, configured only by `storage_options`."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_tap_to_target(server: Any, tmp_path: Path) -> None:
 
 
 def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
-    """Records left out lie on S3 and load once what was wrong is mended; secrets show nowhere."""
+    """Dead letters are on S3 and load once the cause is corrected; secrets never appear."""
     options = StorageOptions(server.options)
     table, letters, url = server.folder(), server.folder(), join(server.folder(), "b.jsonl")
     with open_output(url, options=options) as sink:
@@ -177,7 +177,7 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ("table", "new table", "batch file", "dead letters"))
 def test_wrong_secret(where: str, server: Any, tmp_path: Path) -> None:
-    """Whatever the secret is wrong for: one line, exit code 6, and no retry."""
+    """A wrong secret, for any operation, is one line with exit code 6, without a retry."""
     if server.name == "moto":
         return  # it checks no credentials
     options = StorageOptions(server.options)

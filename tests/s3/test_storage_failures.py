@@ -1,4 +1,4 @@
-"""What goes wrong on S3, without Spark: numbers, texts, hints, and what may pass by itself."""
+"""Failures of S3, without Spark: numbers, texts, hints, and which are temporary."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Refusing(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_slow_down(slow_down: str, way: Any) -> None:
 
 
 def test_table_folder(server: Any) -> None:
-    """Every step of a commit says the same, and retries are told apart."""
+    """Every step of a commit reports the same error, and whether to retry."""
     if server.name == "moto":
         return
     secret = "very-wrong-secret-77"
@@ -273,7 +273,7 @@ def test_secrets_of_an_endpoint_are_not_shown() -> None:
 
 
 def task_failure(source: str, table: str, reads: Any, writes: Any) -> SingerSparkError:
-    """What the driver makes of a task that reads a file of lines and writes a part."""
+    """Return the driver's error for a task that reads a file of lines and writes a part."""
     schema = {"properties": {"id": {"type": "integer"}}}
     columns = struct_to_arrow(json_schema_to_spark(schema))
     file = InputFile(source, Encoding("jsonl"))

@@ -1,4 +1,4 @@
-"""Both command lines: options, exit codes, what goes where, and what is not imported."""
+"""Both command lines: options, exit codes, outputs, and what is not imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that come again after a crash are told from new ones: notes, digests and journals."""
+"""Records that are replayed after a crash are detected: notes, digests and journals."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Table:
     note: str = ""
 
     def held(self, note: Note) -> Note:
-        """Like a lake's table: the commits of the note must be the newest ones, in one run."""
+        """Return the part of a note that a lake's table holds: its commits must be the newest."""
         found = set()
         for token in reversed(self.commits):
             if token not in note.tokens:
@@ -72,7 +72,7 @@ class Run:
                 waiting.extend(self.core.handle(done, 0.0))
 
     def step(self) -> None:
-        """Be killed here, perhaps."""
+        """Raise an error at the step at which the run is killed."""
         self.kill_at -= 1
         if self.kill_at == 0:
             raise KilledError
@@ -187,7 +187,7 @@ def lots() -> st.SearchStrategy[Feed]:
 def killed_runs(
     table: Table, items: Feed, texts: list[str], kills: list[int], rows: int | None, file_rows: int
 ) -> tuple[list[Run], bool]:
-    """Runs until one ends well; all of them, and whether one was killed between note and STATE."""
+    """Run until one ends well; return all, and whether one was killed between note and STATE."""
     at, runs, is_between = 0, [], False
     for nth, kill_at in enumerate([*kills, 0]):
         run = Run(table, rows, file_rows, kill_at, nth)

@@ -18,10 +18,10 @@ _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-in
 
 @dataclass(frozen=True)
 class Shape:
-    """What has to be done to a value after its JSON text has been parsed.
+    """How to convert a value after its JSON text has been parsed.
 
     Attributes:
-        name: `plain` (nothing), `float`, `decimal`, `list`, `map`, `struct`, `any`.
+        name: `plain` (unchanged), `float`, `decimal`, `list`, `map`, `struct`, `any`.
         item: Of the elements of a list, or the values of a map.
         fields: Of a struct.
     """
@@ -31,14 +31,14 @@ class Shape:
     fields: Mapping[str, Shape] = field(default_factory=dict)
 
     def holds(self, name: str) -> bool:
-        """Whether there is such a value at any depth."""
+        """Return whether it holds such a value at any depth."""
         inner = [*self.fields.values(), *([self.item] if self.item else [])]
         return self.name == name or any(shape.holds(name) for shape in inner)
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """How a column comes: as it is, or as JSON text.
+    """How a column arrives: unchanged, or as JSON text.
 
     Attributes:
         text: Whether it is JSON text.
@@ -50,7 +50,7 @@ class Arrival:
 
 
 def reader(arrival: Arrival) -> Callable[[pa.Array], list[Any]]:
-    """Give what turns a column into a list of values."""
+    """Return a function that converts a column to a list of values."""
     if not arrival.text:
         return _plain
     parse = _parser(arrival.shape)
@@ -61,7 +61,7 @@ def _plain(array: pa.Array) -> list[Any]:
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError:
-        # Spark does not check what is said to be text.
+        # Spark does not check that text is UTF-8.
         data = array.cast(pa.large_binary()).to_pylist()
         return [None if item is None else item.decode("utf-8", "replace") for item in data]
     return values
@@ -73,7 +73,7 @@ def _parser(shape: Shape) -> Callable[[str], Any]:
     if shape.holds("decimal"):
         return lambda text: restored(json.loads(text, parse_float=Decimal), shape)
     if shape.holds("any"):
-        # The other parser takes integers of more than 64 bits for floats.
+        # The other parser converts integers of more than 64 bits to floats.
         return lambda text: restored(json.loads(text), shape)
     loads = _fast_loads()
     if not shape.holds("float"):
@@ -95,7 +95,7 @@ def _fast_loads() -> Callable[[str], Any]:
 
 
 def restored(value: Any, shape: Shape) -> Any:
-    """Turn parsed JSON into what it stands for: decimals, floats that JSON has no number for."""
+    """Convert parsed JSON to the values it represents: decimals, and floats that JSON lacks."""
     if value is None or shape.name == "plain":
         return value
     if shape.name == "struct":
@@ -126,7 +126,7 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {"float": _float, "decimal": Decimal
 def records(
     names: Sequence[str], readers: Sequence[Callable[[pa.Array], list[Any]]], arrays: Any, rows: int
 ) -> list[dict[str, Any]]:
-    """Give the records of a batch, with these columns of theirs."""
+    """Return the records of a batch, with these of their columns."""
     columns = [read(array) for read, array in zip(readers, arrays, strict=True)]
     if not columns:
         return [{} for _ in range(rows)]

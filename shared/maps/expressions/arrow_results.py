@@ -18,7 +18,7 @@ import pyarrow as pa
 DEPTH = 200
 """Levels of lists and dicts in a result."""
 LONGEST_RESULT = 8 * 1024 * 1024
-"""Bytes of a result made of lists and dicts, as JSON."""
+"""Bytes of a result that holds lists and dicts, as JSON."""
 LONGEST_BATCH = 1024 * 1024 * 1024
 """Characters of all the results of a batch."""
 
@@ -33,7 +33,7 @@ _MICRO = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Form:
-    """What a result has to be.
+    """The required form of a result.
 
     Attributes:
         name: `bool`, `int`, `float`, `decimal`, `str`, `date`, `datetime`, `timedelta`, `none`,
@@ -49,13 +49,13 @@ class Form:
     fields: tuple[tuple[str, Form], ...] = ()
 
     def is_json(self) -> bool:
-        """Whether it goes back as JSON text, as something in it is only known from the record."""
+        """Return whether results are JSON text, as the kind of a part depends on the record."""
         inner = [form for _, form in self.fields] + ([self.item] if self.item else [])
         return self.name == "any" or any(form.is_json() for form in inner)
 
 
 def storage(form: Form) -> pa.DataType:
-    """Give the Arrow type of a column of results."""
+    """Return the Arrow type of a column of results."""
     if form.is_json():
         return pa.string()
     if form.name == "list" and form.item:
@@ -82,7 +82,7 @@ _STORAGE: dict[str, pa.DataType] = {
 
 
 def taken(form: Form) -> Callable[[Any], Any]:
-    """Give what turns a result into what Arrow stores; it raises where the kind is another."""
+    """Return a function that converts a result for Arrow; it raises if the kind is another."""
     if form.is_json():
         return lambda value: None if value is None else json_text(value, form)
     return _turn(form)
@@ -111,7 +111,7 @@ def _of_class(name: str, kind: type) -> Callable[[Any], Any]:
 
 
 def other_kind(value: Any, name: str) -> TypeError:
-    """Say that a result is not of the kind that the expression was taken to have."""
+    """Return the error for a result of another kind than the expression has."""
     return TypeError(f"the result is of type {type(value).__name__}, not {name}")
 
 
@@ -119,7 +119,7 @@ _PLAIN: dict[str, type] = {"bool": bool, "str": str, "date": datetime.date}
 
 
 def _float(value: Any) -> Any:
-    """Take a float, or an integer that is one exactly (`x or 0`)."""
+    """Convert a float, or an integer that is one exactly (`x or 0`)."""
     if value is None or type(value) is float:
         return value
     if type(value) is not int:
@@ -221,10 +221,10 @@ def _struct(form: Form) -> Callable[[Any], Any]:
 
 
 def json_text(value: Any, form: Form) -> str:
-    """Write a result of which only the record tells the kind as JSON.
+    """Write a result as JSON whose kind depends on the record.
 
     Raises:
-        TypeError: It is nothing that JSON has, or another kind than promised.
+        TypeError: It cannot be written as JSON, or is of another kind than the form.
         ValueError: It is nested too deeply.
         OverflowError: It is too long, or holds a number of too many digits.
     """
@@ -248,7 +248,7 @@ def _write(value: Any, form: Form, depth: int, out: Callable[[str], None]) -> No
     elif form.name in ("list", "map", "struct"):
         raise other_kind(value, form.name)
     else:
-        # The same checks as where it is a column of its own.
+        # The same checks as for a column of its own.
         found = _turn(form)(value)
         out(_scalar(_aware(value) if form.name == "datetime" else found))
 
@@ -324,12 +324,12 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def results(form: Form, values: Sequence[Any], errors: list[str | None]) -> pa.StructArray:
-    """Put values and errors of a batch into one column.
+    """Combine values and errors of a batch to one column.
 
     Args:
-        form: What the values are.
-        values: What `taken` gave for them.
-        errors: Why there is no value, for each; more are added.
+        form: The form of the values.
+        values: The values as `taken` converts them.
+        errors: Why a value is missing, for each; this function adds errors.
 
     Returns:
         Structs of `value` and `error`.
@@ -351,7 +351,7 @@ def _stored(values: Sequence[Any], kind: pa.DataType, errors: list[str | None]) 
 
 
 def _alone(value: Any, kind: pa.DataType, errors: list[str | None], at: int) -> Any:
-    """Give a value if Arrow takes it; else note why not."""
+    """Return a value if Arrow accepts it; else record why not."""
     try:
         pa.array([value], kind)
     except Exception as error:

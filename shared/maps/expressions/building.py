@@ -1,6 +1,6 @@
-"""Parts that every compiled operation is made of: nulls, errors and their order.
+"""Parts of every compiled operation: nulls, errors and their order.
 
-A value's column may hold anything where its error is not null, but must never make Spark raise.
+A value's column may hold anything if its error is not null, but must never make Spark raise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shared.maps.expressions.values import Call, Thunk, Value
 
 Make: TypeAlias = Callable[..., Column]
 Check: TypeAlias = tuple[Make, str | Make]
-"""When an operation raises: a condition over its operands' columns, and what Python says."""
+"""When an operation raises: a condition over its operands' columns, and Python's error."""
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
@@ -49,11 +49,11 @@ _TYPE_NAMES = {
 class Fails(Exception):  # noqa: N818
     """A part of an expression raises for every record that comes to it.
 
-    Branches that are not always taken turn it into their error (`failing`); where nothing does,
-    the expression is refused.
+    Branches that are not always taken convert it to their error (`failing`); otherwise the
+    expression is rejected.
 
     Args:
-        text: What Python says: `TypeError: ...`.
+        text: Python's error: `TypeError: ...`.
         node: Where, if not at the node that is being compiled.
     """
 
@@ -64,7 +64,7 @@ class Fails(Exception):  # noqa: N818
 
 
 def failing(text: str) -> Value:
-    """Give a value that is an error for every record."""
+    """Return a value that is an error for every record."""
 
     def none() -> Column:
         return F.lit(None)
@@ -76,44 +76,44 @@ def failing(text: str) -> Value:
 
 
 def uncompiled(kind: Kind, why: str, *operands: Value) -> Value:
-    """Give a value that only the evaluator can compute.
+    """Return a value that only the evaluator can compute.
 
     Args:
-        kind: What it will be.
+        kind: The kind of the value.
         why: The reason; that of the first operand which has no column itself comes before it.
-        operands: What it is made of.
+        operands: Its operands.
     """
     return Value(kind, why=why_of(*operands) or why)
 
 
 def why_of(*operands: Value) -> str:
-    """Say why the first of these that has no column has none; empty where all have one."""
+    """Return why the first operand without a column has none; empty if all have one."""
     return next((value.why or "not compiled" for value in operands if value.column is None), "")
 
 
 def settled(value: Value) -> Value:
-    """Give a value for a use that tells ints from floats: of unknown kind where it may be both."""
+    """Return a value for a use that distinguishes ints from floats: of unknown kind if `mixed`."""
     return uncompiled(ANY, "a value that is an int or a float", value) if value.mixed else value
 
 
 def computed(kind: Kind, make: Make, *operands: Value, checks: Sequence[Check] = ()) -> Value:
-    """Give a value made of the columns of its operands, which are all evaluated before.
+    """Return a value computed from the columns of its operands, which are all evaluated before.
 
     Args:
-        kind: What it is.
-        make: Makes its column of the operands' columns.
+        kind: The kind of the value.
+        make: Makes its column from the operands' columns.
         operands: In the order in which Python evaluates them: their errors come first.
-        checks: When the operation itself raises, first one first; null counts as no.
+        checks: When the operation itself raises, first one first; null counts as false.
 
     Returns:
-        The value; without a column where an operand has none.
+        The value; without a column if an operand lacks one.
     """
     if why_of(*operands):
         return uncompiled(kind, "", *operands)
     thunks = [value.column for value in operands if value.column is not None]
     raises = [_check(check, thunks) for check in checks]
     error = first_error(*(value.error for value in operands), *raises)
-    # Made once: others ask for it several times, and every part is a call into Spark.
+    # Made once: callers use it several times, and every part is a call into Spark.
     return Value(kind, cache(lambda: make(*(thunk() for thunk in thunks))), error)
 
 
@@ -123,14 +123,14 @@ def _check(check: Check, operands: Sequence[Thunk]) -> Thunk:
     @cache
     def error() -> Column:
         columns = [operand() for operand in operands]
-        said = F.lit(text) if isinstance(text, str) else text(*columns)
-        return F.when(condition(*columns), said)
+        message = F.lit(text) if isinstance(text, str) else text(*columns)
+        return F.when(condition(*columns), message)
 
     return error
 
 
 def first_error(*errors: Thunk | None) -> Thunk | None:
-    """Give the first of these errors that a record has; None where none can happen."""
+    """Return the first of these errors that a record has; None if none can happen."""
     able = [error for error in errors if error is not None]
     if len(able) <= 1:
         return able[0] if able else None
@@ -151,20 +151,20 @@ def lifted(
     why: str = "",
     always: tuple[type[Exception], ...] = (),
 ) -> Value:
-    """Give the result of a function of Python.
+    """Return the result of a Python function.
 
-    What the function does with examples of its operands tells what it raises for all values of
-    such kinds, what it raises for None, and the kind of its result.
+    A call with examples of its operands shows what it raises for all values of such kinds, what
+    it raises for None, and the kind of its result.
 
     Args:
         python: The function.
-        make: Makes the column of the operands' columns, where none of them is None and no check
-            holds; None if only the evaluator computes it.
+        make: Makes the column from the operands' columns, if none is null and all checks pass; None
+            if only the evaluator computes it.
         operands: In the order in which Python evaluates them.
         kind: The kind of the result, if it is known beforehand.
-        checks: When else it raises.
+        checks: Other conditions for an error.
         why: Why the evaluator computes it.
-        always: What else than errors of types it raises for all values if it does for examples.
+        always: Errors other than those of types that are raised for all values if for examples.
 
     Raises:
         Fails: It raises for every record.
@@ -184,22 +184,22 @@ def lifted(
     try:
         found = constant_kind(python(*examples))
     except raised as error:
-        if all(said for _, said in _with_none(python, examples, operands)):
-            raise Fails(_said(error)) from None
+        if all(message for _, message in _with_none(python, examples, operands)):
+            raise Fails(_error_text(error)) from None
         make = None
     except Exception:  # noqa: S110 - other values may do
         pass
     if make is None:
         return uncompiled(kind or found, why, *operands)
     nones = _with_none(python, examples, operands)
-    of_none: list[Check] = [(_all_null(places), said) for places, said in nones if said]
+    of_none: list[Check] = [(_all_null(places), message) for places, message in nones if message]
     return computed(kind or found, make, *operands, checks=[*of_none, *checks])
 
 
 def called(
     python: Callable[..., Any], make: Make | None, call: Call, *owner: Value, **options: Any
 ) -> Value:
-    """Give the result of a call, as `lifted` does; the owner of a method is its first argument."""
+    """Return the result of a call; the owner of a method is its first argument. See `lifted`."""
     names, count = tuple(call.keywords), len(owner) + len(call.args)
 
     def function(*values: Any) -> Any:
@@ -210,26 +210,26 @@ def called(
 
 
 def _check_any(python: Callable[..., Any], examples: list[Any], at: int) -> None:
-    """Check that a function takes a value of some kind at a place.
+    """Check that a function accepts a value of some kind at a place.
 
     Raises:
         Fails: It does not.
     """
-    said = ""
+    message = ""
     for guess in (None, (), b"", frozenset[Any](), *_EXAMPLES.values()):
         try:
             python(*examples[:at], guess, *examples[at + 1 :])
         except _OF_TYPES as error:
-            said = _said(error)
+            message = _error_text(error)
         except Exception:
             return
         else:
             return
-    raise Fails(said)
+    raise Fails(message)
 
 
 def not_none(text: str, operand: Value) -> list[Check]:
-    """Give the check of an operation that raises this where its first operand is None."""
+    """Return the check of an operation that raises this error if its first operand is None."""
     return [(lambda *columns: columns[0].isNull(), text)] if operand.kind.nullable else []
 
 
@@ -238,7 +238,7 @@ LARGEST_FOLDED = 100_000
 
 
 def folded(python: Callable[..., Any], *operands: Value) -> Value:
-    """Compute at once what is the same for every record.
+    """Compute at once a value that is the same for every record.
 
     Raises:
         Fails: Python raises for these operands.
@@ -246,11 +246,11 @@ def folded(python: Callable[..., Any], *operands: Value) -> Value:
     try:
         return constant(python(*(operand.known for operand in operands)))
     except Exception as error:
-        raise Fails(_said(error)) from None
+        raise Fails(_error_text(error)) from None
 
 
 def _small(known: object) -> bool:
-    """Whether results of this stay small whatever is done with it."""
+    """Return whether the result of any operation on this value stays small."""
     if isinstance(known, str):
         return len(known) <= 1000  # noqa: PLR2004
     if isinstance(known, int):
@@ -258,30 +258,30 @@ def _small(known: object) -> bool:
     return known is None or isinstance(known, (float, datetime.date, datetime.timedelta))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
 def _with_none(
     python: Callable[..., Any], examples: Sequence[Any], operands: Sequence[Value]
 ) -> list[tuple[Sequence[int], str]]:
-    """Say what a function raises if some of its operands are None, the most of them first.
+    """Return what a function raises if some of its operands are None, the most of them first.
 
     Returns:
-        Their places, and the error; it is empty where None does.
+        Their places, and the error; it is empty if None is accepted.
     """
     able = [at for at, one in enumerate(operands) if one.kind.nullable and not one.is_known]
     found: list[tuple[Sequence[int], str]] = []
     for count in range(len(able), 0, -1):
         for chosen in combinations(able, count):
-            said = ""
+            message = ""
             try:
                 python(*(None if at in chosen else one for at, one in enumerate(examples)))
             except _OF_TYPES as error:
-                said = _said(error)
+                message = _error_text(error)
             except Exception:  # noqa: S110 - no error of types
                 pass
-            found.append((chosen, said))
+            found.append((chosen, message))
     return found
 
 
@@ -290,7 +290,7 @@ def _all_null(places: Sequence[int]) -> Make:
 
 
 def _example(value: Value) -> Any:
-    # Nothing that lists and dicts hold makes an example raise.
+    # The content of lists and dicts does not make an example raise.
     return value.known if value.is_known else _EXAMPLES.get(value.kind.name)
 
 
@@ -309,12 +309,12 @@ _EXAMPLES: dict[str, Any] = {
 
 
 def type_name(kind: Kind) -> str:
-    """Give the name that Python's errors have for a kind that is not None."""
+    """Return the name that Python's errors use for a kind that is not None."""
     return _TYPE_NAMES.get(kind.name, kind.name)
 
 
 def constant_kind(value: object) -> Kind:
-    """Give the kind of a Python value."""
+    """Return the kind of a Python value."""
     if value is None:
         return NONE
     if isinstance(value, (list, tuple)):
@@ -337,7 +337,7 @@ def _merged(kinds: Sequence[Kind]) -> Kind | None:
 
 
 def joined(one: Kind, other: Kind) -> Kind:
-    """Give the kind of what is one or the other; `any` where no one column holds both."""
+    """Return the kind of a value of either kind; `any` if one column cannot hold both."""
     nullable = one.nullable or other.nullable
     if "none" in {one.name, other.name}:
         return (other if one.name == "none" else one).or_none()
@@ -368,7 +368,7 @@ def _loose(kind: Kind | None) -> bool:
 
 
 def constant(value: Any) -> Value:
-    """Give the value of a literal, of a part of `config`, or of what is computed of those."""
+    """Return the value of a literal, of a part of `config`, or of an operation on those."""
     kind = constant_kind(value)
     if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         return Value(kind, why="an integer of more than 64 bits", known=value)
@@ -394,7 +394,7 @@ def _array(items: Sequence[Any]) -> Column:
 
 
 def literal(value: bool | int | float | str | None) -> Column:
-    """Give the column of a plain value, of the type that its kind has."""
+    """Return the column of a plain value, of the type that its kind has."""
     if isinstance(value, int) and not isinstance(value, bool):
         return F.lit(value).cast("bigint")
     return F.lit(value)

@@ -33,20 +33,20 @@ def compiled(expression: Expression, names: Names, where: Where) -> Value:
 
     Args:
         expression: The expression.
-        names: What it can name.
+        names: The names that it can use.
         where: Its place in the settings.
 
     Returns:
-        Its value: without a column where only the evaluator gives what Python would.
+        Its value: without a column if only the evaluator computes the same as Python.
 
     Raises:
-        SettingsError: It names what is not there, or raises for every record; with the position.
+        SettingsError: A name is unknown, or it raises for every record; with the position.
     """
     return _guarded(expression, where, _Compiler(names), _Compiler.value)
 
 
 def condition(expression: Expression, names: Names, where: Where) -> Value:
-    """Compile the truth of an expression, as a filter asks for it: a bool that is never None.
+    """Compile the truth of an expression, as a filter needs it: a bool that is never None.
 
     Raises:
         SettingsError: As of `compiled`.
@@ -80,14 +80,14 @@ def _depth(node: ast.AST) -> int:
 
 
 class _Compiler:
-    """Walks a syntax tree. Every method gives a value, or raises `Fails` or `Unknown`."""
+    """Walks a syntax tree. Every method returns a value, or raises `Fails` or `Unknown`."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._scope = Scope(names)
 
     def value(self, node: ast.AST) -> Value:
-        """Give what a node evaluates to."""
+        """Return the value of a node."""
         try:
             value: Value = getattr(self, f"_{type(node).__name__.lower()}")(node)
         except Fails as fails:
@@ -105,7 +105,7 @@ class _Compiler:
         return 1 + below * _USES.get(type(node), 1)
 
     def condition(self, node: ast.expr) -> Value:
-        """Give the truth of a node; parts of any kinds may make it up."""
+        """Return the truth of a node, whose parts may be of any kinds."""
         if isinstance(node, ast.BoolOp):
             return self._all_or_any(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -125,7 +125,7 @@ class _Compiler:
 
     @staticmethod
     def _both(one: Value, other: Value, *, stops: bool) -> Value:
-        """Give `one or other` of two truths where `stops`, else `one and other`."""
+        """Return `one or other` of two truths if `stops`, else `one and other`."""
         if one.is_known or other.error is not None or other.kind.name != "bool":
             other = truth(other)
             pair = (constant(True), other) if stops else (other, constant(False))
@@ -133,7 +133,7 @@ class _Compiler:
         return computed(BOOL, lambda a, b: a | b if stops else a & b, one, other)
 
     def _branch(self, node: ast.expr, compile_: Callable[[ast.expr], Value]) -> Value:
-        """Give what is not evaluated for every record, so that it may fail for those."""
+        """Return a value that is not evaluated for every record, so that it may fail for those."""
         try:
             return compile_(node)
         except Fails as fails:
@@ -182,7 +182,7 @@ class _Compiler:
         return result
 
     def _compared(self, op: ast.cmpop, left: Value, node: ast.expr) -> tuple[Value, Value]:
-        """Give a comparison, and its right side for the next one."""
+        """Return a comparison, and its right side for the next one."""
         if isinstance(op, (ast.In, ast.NotIn)):
             found, right = self._contained(left, node)
             return (negated(found) if isinstance(op, ast.NotIn) else found), right
@@ -246,7 +246,7 @@ class _Compiler:
         return functions.method(owner, func.attr, self._arguments(node))
 
     def _get(self, call: Call) -> Value:
-        """Give `record.get(key, default)`; what a record lacks is None here."""
+        """Return `record.get(key, default)`; a column that a record lacks is None here."""
         key = functions.key_of(call)
         if key is None:
             return uncompiled(ANY, "a key that is not known", *call.args)
@@ -267,7 +267,7 @@ class _Compiler:
                 continue
             if part.format_spec is not None:
                 self.value(part.format_spec)
-            # As in the SDK, `!r` and the like change nothing.
+            # As in the SDK, `!r` and the like are ignored.
             parts.append((settled(self.value(part.value)), part.format_spec is not None))
         return texts.formatted(parts)
 

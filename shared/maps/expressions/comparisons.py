@@ -37,7 +37,7 @@ _ONE_TYPE = frozenset({"str", "date", "datetime"})
 
 
 def equal(left: Value, right: Value) -> Value:
-    """Give `left == right`: false between values of different types."""
+    """Return `left == right`: false between values of different types."""
     names = {left.kind.name, right.kind.name}
     if "none" in names:
         return _of_none(left, right)
@@ -48,7 +48,7 @@ def equal(left: Value, right: Value) -> Value:
 
 
 def same(left: Value, right: Value, a: Column, b: Column) -> Column:
-    """Give whether two columns of comparable values are equal, never null."""
+    """Return whether two columns of comparable values are equal, never null."""
     names = {left.kind.name, right.kind.name}
     found = F.lit(False)
     if names <= NUMBERS or len(names - {"none"}) == 1 == len(names):
@@ -66,7 +66,7 @@ def _of_none(left: Value, right: Value) -> Value:
 
 
 def _always(result: bool, *operands: Value) -> Value:
-    """Give what is the same for every record, unless an operand is an error."""
+    """Return a result that is the same for every record, unless an operand is an error."""
     if all(operand.error is None and operand.column is not None for operand in operands):
         return constant(result)
 
@@ -77,7 +77,7 @@ def _always(result: bool, *operands: Value) -> Value:
 
 
 def comparable(left: Value, right: Value) -> bool:
-    """Whether such values are compared here as Python does it; `same` then takes them."""
+    """Return whether `same` compares such values as Python does."""
     names = {left.kind.name, right.kind.name}
     if "any" in names:
         return False
@@ -87,7 +87,7 @@ def comparable(left: Value, right: Value) -> bool:
 
 
 def _decimals_fit(left: Value, right: Value) -> bool:
-    """Whether no digit is lost in the type that both of these numbers have in common."""
+    """Return whether the common type of both numbers keeps all digits."""
     digits = [_digits(value) for value in (left, right)]
     if None in digits:
         return False
@@ -100,7 +100,7 @@ _LONG_DIGITS = 20
 
 
 def _digits(value: Value) -> tuple[int, int] | None:
-    """Give how many digits a number has before and after the point; None where any."""
+    """Return how many digits a number has before and after the point; None for any number."""
     if isinstance(value.data_type, T.DecimalType):
         return value.data_type.precision - value.data_type.scale, value.data_type.scale
     if value.kind.name in _LONGS:
@@ -109,10 +109,10 @@ def _digits(value: Value) -> tuple[int, int] | None:
 
 
 def ordered(symbol: str, left: Value, right: Value) -> Value:
-    """Give `left symbol right` for `<`, `<=`, `>` and `>=`.
+    """Return `left symbol right` for `<`, `<=`, `>` and `>=`.
 
     Raises:
-        Fails: Python has no order between such values.
+        Fails: Python cannot order such values.
     """
     left, right = replace(left, mixed=0), replace(right, mixed=0)
     make: Make | None = None
@@ -123,7 +123,7 @@ def ordered(symbol: str, left: Value, right: Value) -> Value:
 
 
 def _compared(symbol: str, left: Value, right: Value, a: Column, b: Column) -> Column:
-    """Compare two columns; null where one of them is."""
+    """Compare two columns; null if one of them is."""
     kinds = (left.kind.name in _LONGS, right.kind.name in _LONGS)
     if "decimal" in {left.kind.name, right.kind.name}:
         return _plain(symbol, _decimal(left, a), _decimal(right, b))
@@ -150,7 +150,7 @@ def _decimal(value: Value, column: Column) -> Column:
 
 
 def _without_nan(symbol: str, a: Column, b: Column) -> Column:
-    """Compare two double. For Spark NaN is equal to itself and above all else."""
+    """Compare two doubles. For Spark NaN is equal to itself and greater than all others."""
     found = _plain(symbol, a, b)
     large = {"<": [b], "<=": [a, b], ">": [a], ">=": [a, b], "==": [a]}[symbol]
     for column in large:
@@ -165,7 +165,7 @@ def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
         guarded = symbol in {">", ">="}
         return _plain(symbol, a, number) & ~F.isnan(a) if guarded else _plain(symbol, a, number)
     rounded = b.cast("double")
-    # Where both are the same double, that is an integer. 2**63 alone is no bigint, though Spark
+    # If both are the same double, that is an integer. 2**63 alone is not a bigint, though Spark
     # casts it to the largest one.
     whole = F.when(a < 2.0**63, a.try_cast("bigint"))
     exact = F.coalesce(_plain(symbol, whole, b), F.lit(symbol in {">", ">="}))
@@ -176,7 +176,7 @@ def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
 
 
 def is_none(value: Value) -> Value:
-    """Give `value is None`."""
+    """Return `value is None`."""
     if value.is_known:
         return constant(value.known is None)
     if value.kind.name == "none" or not value.kind.nullable:
@@ -187,14 +187,14 @@ def is_none(value: Value) -> Value:
 
 
 def _null_test(raw: Thunk, data_type: T.DataType | None) -> Thunk:
-    """Whether there is a value can be told of every type."""
+    """Return a test for null, which exists for every type."""
     if not isinstance(data_type, T.VariantType):
         return lambda: raw().isNull()
     return lambda: raw().isNull() | F.coalesce(F.is_variant_null(raw()), F.lit(False))
 
 
 def identical(left: Value, right: Value) -> Value:
-    """Give `left is right`, where that does not depend on how Python stores values."""
+    """Return `left is right`, if that does not depend on how Python stores values."""
     for value, other in ((left, right), (right, left)):
         if other.is_known and other.known is None:
             return is_none(value)
@@ -211,15 +211,15 @@ _UNHASHABLE = frozenset({"list", "dict"})
 
 
 def among(value: Value, parts: Sequence[Value], *, hashed: bool) -> Value:
-    """Give whether a value is one of several.
+    """Return whether a value is one of several.
 
     Args:
-        value: What is looked for.
+        value: The value to find.
         parts: The elements.
-        hashed: They are those of a set, or the keys of a dict.
+        hashed: Whether they are those of a set, or the keys of a dict.
 
     Raises:
-        Fails: A list or dict is looked for in a set.
+        Fails: The value is a list or dict, and the container a set.
     """
     if hashed:
         _check_hashable(value)
@@ -249,16 +249,16 @@ def _check_hashable(value: Value) -> None:
 def _findable(value: Value, part: Value) -> bool:
     if not comparable(value, part):
         return False
-    # A NaN is in a list that has this very object.
+    # A NaN is in a list only if the list has this very object.
     floats = value.kind.name == part.kind.name == "float"
     return not floats or value.is_known or part.is_known
 
 
 def contained(value: Value, container: Value) -> Value:
-    """Give `value in container`.
+    """Return `value in container`.
 
     Raises:
-        Fails: Nothing is in such a container, or no such value.
+        Fails: Such a container cannot hold values, or not this one.
     """
     known, name = container.known, container.kind.name
     if isinstance(known, (list, tuple, set, frozenset, dict)):

@@ -1,4 +1,4 @@
-"""Dates of the `datetime` module. What has a time of the day is left to the evaluator."""
+"""Dates of the `datetime` module. Values with a time of the day need the evaluator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WEEK_DATE = r"\A\d{4}(-W\d\d(-\d)?|W\d\d(\d)?)\z"
 
 
 def iso_date(text: Column) -> Column:
-    """Give `date.fromisoformat(text)`; null where Python raises."""
+    """Return `date.fromisoformat(text)`; null if Python raises."""
     found = F.when(F.rlike(text, F.lit(r"\A\d{4}-\d\d-\d\d\z")), _date(text))
     if _ONLY_ISO_DATES:
         return found
@@ -38,14 +38,14 @@ def iso_date(text: Column) -> Column:
 
 
 def _week_date(text: Column) -> Column:
-    """Give the date of an ISO week and day (Monday where none is given)."""
+    """Return the date of an ISO week and day (Monday by default)."""
     plain = F.translate(text, "-W", "")
     year = F.substring(plain, 1, 4).try_cast("int")
     week = F.substring(plain, 5, 2).try_cast("int")
     day = F.coalesce(F.substring(plain, 7, 1).try_cast("int"), F.lit(1))
     fourth = _date(F.concat(F.substring(plain, 1, 4), F.lit("-01-04")))
     monday = F.date_sub(fourth, F.weekday(fourth))
-    # The year has a week 53 where its 28th of December is in one.
+    # The year has a week 53 if its 28th of December is in one.
     last = F.weekofyear(_date(F.concat(F.substring(plain, 1, 4), F.lit("-12-28"))))
     found = F.date_add(monday, (week - 1) * 7 + day - 1)
     right = (week >= 1) & (week <= last) & (day >= 1) & (day <= 7)  # noqa: PLR2004
@@ -54,26 +54,26 @@ def _week_date(text: Column) -> Column:
 
 
 def _date(text: Column) -> Column:
-    """Give the date of `YYYY-MM-DD`; null where there is none, as in year 0."""
+    """Return the date of `YYYY-MM-DD`; null if it is not a date, as in year 0."""
     return F.when(~F.startswith(text, F.lit("0000")), text.try_cast("date"))
 
 
 def _from_iso(call: Call) -> Value:
-    def said(column: Column) -> Column:
+    def message(column: Column) -> Column:
         return F.concat(F.lit("ValueError: Invalid isoformat string: '"), column, F.lit("'"))
 
-    checks: list[Check] = [(lambda text: iso_date(text).isNull(), said)]
+    checks: list[Check] = [(lambda text: iso_date(text).isNull(), message)]
     return called(datetime.date.fromisoformat, iso_date, call, kind=DATE, checks=checks)
 
 
 def _made(name: str, kind: Kind) -> Function:
-    """Give a constructor: computed beforehand where all is known, else left to the evaluator."""
+    """Return a constructor: computed at once if all arguments are known, else by the evaluator."""
     function = getattr(datetime, name)
     return lambda call: called(function, None, call, kind=kind, why=f"datetime.{name}()")
 
 
-def left(name: str, kind: Kind) -> Function:
-    """Give a function that only the evaluator has."""
+def uncompiled_call(name: str, kind: Kind) -> Function:
+    """Return a function that only the evaluator has."""
     return lambda call: uncompiled(kind, f"{name}()", *call.args, *call.keywords.values())
 
 
@@ -86,13 +86,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "datetime.date": _made("date", DATE),
     "datetime.datetime": _made("datetime", DATETIME),
     "datetime.timedelta": _made("timedelta", TIMEDELTA),
-    "datetime.time": left("datetime.time", ANY),
+    "datetime.time": uncompiled_call("datetime.time", ANY),
     "datetime.date.fromisoformat": _from_iso,
     "datetime.datetime.strptime": lambda call: called(
         datetime.datetime.strptime, None, call, kind=DATETIME, why="strptime()"
     ),
     **{
-        f"datetime.{kind.name}.{name}": left(f"datetime.{kind.name}.{name}", kind)
+        f"datetime.{kind.name}.{name}": uncompiled_call(f"datetime.{kind.name}.{name}", kind)
         for kind, names in _CONSTRUCTORS.items()
         for name in names.split()
     },
@@ -109,7 +109,7 @@ ATTRIBUTES = frozenset(
 
 
 def attribute(value: Value, name: str) -> Value:
-    """Give an attribute that is an integer."""
+    """Return an attribute that is an integer."""
 
     def make(column: Column) -> Column:
         part: Column = getattr(F, name)(column)
@@ -127,7 +127,7 @@ _METHODS: Mapping[str, Kind] = {
 
 
 def method(owner: Value, name: str, call: Call) -> Value:
-    """Give the result of a method of a date or date-time, or of one that only the evaluator has.
+    """Return the result of a method; only the evaluator has those of other kinds than dates.
 
     Raises:
         Fails: It raises for all arguments of these kinds.
@@ -146,10 +146,10 @@ def method(owner: Value, name: str, call: Call) -> Value:
 
 
 def binary(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Give `left symbol right` where one of them is a date, date-time or timedelta.
+    """Return `left symbol right` if one of them is a date, date-time or timedelta.
 
     Raises:
-        Fails: Python has no such operation.
+        Fails: Python lacks such an operation.
     """
     if left.kind.name == "date" and isinstance(right.known, datetime.timedelta):
         # Only the whole days count.

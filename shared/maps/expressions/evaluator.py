@@ -1,7 +1,7 @@
-"""Evaluates expressions in Python, where Spark cannot compute the same; runs on the executors.
+"""Evaluates expressions in Python if Spark cannot compute the same; runs on the executors.
 
 Syntax and results are those of `simpleeval`, narrowed by `sandbox`. Its check of every value for
-modules and dangerous functions is left out: neither can be reached through what is named there.
+modules and dangerous functions is omitted: the names in `sandbox` do not reach either.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LONGEST_ERROR = 500
 
 @dataclass(frozen=True)
 class PortableExpression:
-    """An expression as it travels to the executors.
+    """An expression in the form that is sent to the executors.
 
     Attributes:
         text: The expression.
         columns: Names of the columns that a record has here, in order.
-        own: The column that `self` stands for.
-        fixed: Names that stand for the same in all records: `config`, `__stream_name__`, ...
+        own: The column of `self`.
+        fixed: Names whose values are the same in all records: `config`, `__stream_name__`, ...
         functions: More functions, by name.
     """
 
@@ -59,7 +59,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
             operators=sandbox.operators(self.meter),
             functions={**sandbox.functions(self.meter), **expression.functions},
         )
-        # The base class puts its own ones in.
+        # The base class adds its own.
         self.functions.update(sandbox.containers(self.meter))
         for kind in _NEVER:
             del self.nodes[kind]
@@ -71,7 +71,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         self.names: dict[str, Any] = {}
         self.live = dict(live or {})
         self.special: dict[str, Any] = {**expression.fixed, **self.live}
-        # `pop` is all that changes a value: what is the same for all records is then a copy.
+        # Only `pop` changes a value: values that are the same for all records are then copied.
         nodes = ast.walk(self.tree)
         self.changes = any(isinstance(node, ast.Attribute) and node.attr == "pop" for node in nodes)
 
@@ -82,7 +82,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
             record: Its columns; may be changed.
 
         Raises:
-            Exception: Whatever Python raises.
+            Exception: Any error of Python.
         """
         special = self.special
         if self.changes:
@@ -171,7 +171,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         return joined
 
     def _eval_formattedvalue(self, node: Any) -> Any:
-        # As in the SDK, `!r` and the like change nothing.
+        # As in the SDK, `!r` and the like are ignored.
         value = self._eval(node.value)
         if node.format_spec is None:
             return value
@@ -187,20 +187,20 @@ def _constant(node: ast.Constant) -> Any:
 
 
 def error_text(error: BaseException) -> str:
-    """Say what Python has raised, in one line: `TypeError: ...`."""
+    """Return the error of Python in one line: `TypeError: ...`."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "…"
 
 
 class Task:
-    """Evaluates an expression for batch after batch; what an Arrow function of Spark calls.
+    """Evaluates an expression for one batch after another, called by an Arrow function of Spark.
 
     Args:
         expression: The expression.
-        arrivals: How its columns come, in their order.
-        form: What its results are.
-        fake: How things are invented; None where nothing is. Where there is a seed, one more column
-            tells records apart.
+        arrivals: How its columns arrive, in their order.
+        form: The form of its results.
+        fake: How values are invented, if they are. With a seed, one more column distinguishes
+            records.
     """
 
     def __init__(
@@ -223,8 +223,8 @@ class Task:
         """Evaluate for a batch.
 
         Args:
-            arrays: The columns, of one length; those beyond the expression's only tell it, or tell
-                records apart.
+            arrays: The columns, of one length; those beyond the expression's only show the
+                length, or distinguish records.
 
         Returns:
             Structs of `value` and `error`.
@@ -259,7 +259,7 @@ class Task:
     def _records(
         self, ready: Ready, arrays: Sequence[pa.Array], rows: int
     ) -> Sequence[dict[str, Any] | Exception]:
-        """Read a batch; where that fails, one by one, so that one record spoils no other."""
+        """Read a batch; if that fails, one by one, so that one record does not spoil others."""
         try:
             return records(self.expression.columns, ready.readers, arrays, rows)
         except (RecursionError, ValueError, ArithmeticError):
@@ -274,7 +274,7 @@ class Task:
 
 
 def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.Array:
-    """Evaluate for the values inside lists of so many levels; gives lists of structs."""
+    """Evaluate for the values inside lists of so many levels; return lists of structs."""
     if not depth:
         return task(arrays)
     lists = arrays[0]
@@ -287,7 +287,7 @@ def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.A
 
 
 class Ready(NamedTuple):
-    """What a task needs that does not travel."""
+    """Parts of a task that are not sent to executors."""
 
     evaluator: Evaluator
     readers: list[Callable[[pa.Array], list[Any]]]

@@ -1,7 +1,7 @@
 """The `fake` of expressions: invented names, addresses and the like, by the library Faker.
 
-Only what its providers invent can be called. With a seed, a record gets the same values whenever
-and wherever it is seen. Imports nothing of this project, so that workers can be sent it by value.
+Only the functions of its providers can be called. With a seed, a record always gets the same
+values. Does not import this project, so that it can be sent to workers by value.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _KNOWN = {"boolean": "bool", "seed_instance": "none", "uuid4": "str"}
 
 @dataclass(frozen=True)
 class FakeSettings:
-    """How things are invented.
+    """How values are invented.
 
     Attributes:
         locale: One of Faker's, or several.
-        seed: Decides what is invented; None for chance.
-        label: Tells properties of one record apart.
+        seed: Seed of the values; None for random ones.
+        label: Distinguishes properties of one record.
     """
 
     locale: Any = None
@@ -65,10 +65,10 @@ class FakeSettings:
 
 
 class Fakes:
-    """What `fake` stands for.
+    """The value of `fake` in expressions.
 
     Args:
-        settings: How things are invented.
+        settings: How values are invented.
 
     Raises:
         ImportError: Faker is not installed here.
@@ -86,10 +86,10 @@ class Fakes:
             factory.random = random.Random()  # noqa: S311 - not one that other fakes share
 
     def begin(self, record: int) -> None:
-        """Begin with a record.
+        """Start a record.
 
         Args:
-            record: A number made of its content.
+            record: A hash of its content.
         """
         text = f"{self._settings.seed}\n{record}\n{self._settings.label}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
@@ -99,10 +99,10 @@ class Fakes:
             random.seed(seed)
 
     def attribute(self, name: str) -> Callable[..., Any]:
-        """Give a function that invents something.
+        """Return a function that invents values.
 
         Raises:
-            FeatureNotAvailable: There is none of this name, or not here.
+            FeatureNotAvailable: A function of this name does not exist, or is not allowed.
         """
         method = self._methods.get(name)
         if method is None:
@@ -117,20 +117,20 @@ class Fakes:
 
     @property
     def seeded(self) -> bool:
-        """Whether a seed decides what is invented."""
+        """Return whether a seed decides which values are invented."""
         return self._settings.seed is not None
 
     @property
     def names(self) -> frozenset[str]:
-        """What can be called."""
+        """Return the names of the functions that can be called."""
         return self._names
 
     def has(self, name: str) -> bool:
-        """Whether there is a function of this name."""
+        """Return whether a function has this name."""
         return name in self._names or name == "seed_instance"
 
     def hint(self, name: str) -> Any:
-        """Give the type that a function says to give; raises as `attribute` does."""
+        """Return the annotated type of a function's result; raise as `attribute` does."""
         self.attribute(name)
         return inspect.signature(getattr(self._faker, name)).return_annotation
 
@@ -142,7 +142,7 @@ class Fakes:
 
 
 def offered(faker: Any) -> frozenset[str]:
-    """Name the functions of a Faker that expressions may call."""
+    """Return the names of the Faker functions that expressions may call."""
     names = {
         name
         for factory in faker.factories
@@ -176,11 +176,11 @@ def _check_argument(name: str, parameter: str, value: Any) -> None:
 
 
 def result_kind(name: str, settings: FakeSettings) -> str:
-    """Name the kind of what a function of `fake` gives; `any` where the library does not tell.
+    """Return the kind of the result of a function of `fake`; `any` if the library does not say.
 
     Args:
         name: The function.
-        settings: How things are invented: languages have functions of their own.
+        settings: How values are invented: languages have functions of their own.
     """
     if name in _KNOWN:
         return _KNOWN[name]

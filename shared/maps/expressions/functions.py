@@ -1,4 +1,4 @@
-"""Calls: of functions, of what modules have, of methods."""
+"""Calls of functions, of functions in modules, and of methods."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _int_of_text(text: Column) -> Column:
     return _without_underscores(texts.number_text(text)).try_cast("bigint")
 
 
-def _unlike(pattern: str, said: str) -> Check:
-    """Give the check of a text that is no number."""
+def _unlike(pattern: str, message: str) -> Check:
+    """Return the check of a text that is not a number."""
 
     def wrong(text: Column) -> Column:
         return ~F.rlike(texts.number_text(text), F.lit(pattern))
 
     def error(text: Column) -> Column:
-        return F.concat(F.lit(f"ValueError: {said}: '"), text, F.lit("'"))
+        return F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
 
     return wrong, error
 
@@ -97,7 +97,7 @@ def _float(call: Call) -> Value:
 
 
 def _alike(call: Call) -> Call:
-    """Take what may be an int for the float that is equal to it."""
+    """Treat arguments that may be ints as the floats that are equal to them."""
     return replace(call, args=tuple(replace(value, mixed=0) for value in call.args))
 
 
@@ -162,7 +162,7 @@ def _digest(call: Call, function: Callable[[Any], str]) -> Value:
 
 
 def _extreme(call: Call) -> Value:
-    """Give `min` or `max`: their kind, for the evaluator to compute."""
+    """Return `min` or `max`: their kind, for the evaluator to compute."""
     call = _settled(call)
     values = (*call.args, *call.keywords.values())
     kind = call.args[0].kind if len(call.args) > 1 and not call.keywords else ANY
@@ -171,7 +171,7 @@ def _extreme(call: Call) -> Value:
     return uncompiled(kind, "min() or max()", *values)
 
 
-_LEFT: Mapping[str, Kind] = {
+_UNCOMPILED: Mapping[str, Kind] = {
     **{"list": Kind("list"), "tuple": Kind("list"), "dict": Kind("dict"), "set": ANY, "sum": ANY},
     **{"rand": FLOAT, "randint": INT, "json.dumps": STR, "json.loads": ANY},
 }
@@ -181,7 +181,7 @@ FUNCTIONS: Mapping[str, Function] = {
     **{"min": _extreme, "max": _extreme},
     "md5": lambda call: _digest(call, md5),
     "sha256": lambda call: _digest(call, sha256),
-    **{name: dates.left(name, kind) for name, kind in _LEFT.items()},
+    **{name: dates.uncompiled_call(name, kind) for name, kind in _UNCOMPILED.items()},
     **dates.FUNCTIONS,
     **PERSONAL,
 }
@@ -191,10 +191,10 @@ _MODULES = {"datetime": datetime, "json": json}
 
 
 def function(name: str, call: Call) -> Value:
-    """Give the result of a function, which has its module's name before it.
+    """Return the result of a function, whose name begins with its module's.
 
     Raises:
-        Fails: There is none, or it raises for all arguments of these kinds.
+        Fails: It does not exist, or raises for all arguments of these kinds.
     """
     if "." in name:
         module_attribute(name)
@@ -209,10 +209,10 @@ def _settled(call: Call) -> Call:
 
 
 def module_attribute(name: str) -> Value:
-    """Give what a module has under a dotted name.
+    """Return the value of a dotted name in a module.
 
     Raises:
-        Fails: It has no such thing, or that is a module itself.
+        Fails: The name does not exist, or is a module itself.
     """
     first, *parts = name.split(".")
     found: object = _MODULES[first]
@@ -227,17 +227,17 @@ def module_attribute(name: str) -> Value:
 
 
 def fake(name: str, call: Call) -> Value:
-    """Give the result of a method of `fake`, which only the evaluator has."""
+    """Return the result of a method of `fake`, which only the evaluator has."""
     faker = call.names.faker if call.names is not None else None
     settings = FakeSettings((faker or {}).get("locale"))
     return uncompiled(Kind(result_kind(name, settings)), f"fake.{name}()")
 
 
 def method(owner: Value, name: str, call: Call) -> Value:
-    """Give the result of a method.
+    """Return the result of a method.
 
     Raises:
-        Fails: Such values have no such method, or it raises for all arguments of these kinds.
+        Fails: Such values lack the method, or it raises for all arguments of these kinds.
     """
     owner, call = settled(owner), _settled(call)
     kind = owner.kind
@@ -258,7 +258,7 @@ def method(owner: Value, name: str, call: Call) -> Value:
 
 
 def key_of(call: Call) -> str | None:
-    """Give the key that `get` is called with; None where it is not known.
+    """Return the key that `get` is called with; None if it is not known.
 
     Raises:
         Fails: It is called with too few or too many arguments.
@@ -272,7 +272,7 @@ def key_of(call: Call) -> str | None:
 
 
 def _get(owner: Value, call: Call) -> Value:
-    """Give `owner.get(key, default)`; what a struct has under its keys is None, not missing."""
+    """Return `owner.get(key, default)`; a null field of a struct is None, not missing."""
     key = key_of(call)
     default = call.args[1] if len(call.args) > 1 else constant(None)
     fields = dict(owner.kind.fields)
@@ -280,9 +280,9 @@ def _get(owner: Value, call: Call) -> Value:
         return constant(owner.known[key]) if key in owner.known else default
     if key is None or owner.is_known or (not fields and owner.kind.values is None):
         return uncompiled(ANY, "a key that is not known", owner, *call.args)
-    said = "AttributeError: 'NoneType' object has no attribute 'get'"
+    message = "AttributeError: 'NoneType' object has no attribute 'get'"
     kind = owner.kind.not_none()
-    error = computed(kind, lambda whole: whole, owner, checks=not_none(said, owner)).error
+    error = computed(kind, lambda whole: whole, owner, checks=not_none(message, owner)).error
     present = replace(owner, kind=kind, error=error)
     if key in fields:
         return operators.entry(present, key)

@@ -1,6 +1,6 @@
-"""How large things may grow where Python evaluates expressions.
+"""How large values may grow if Python evaluates expressions.
 
-Imports nothing of this project, so that it can be sent to workers by value.
+Does not import this project, so that it can be sent to workers by value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import simpleeval
 
 LONGEST = simpleeval.MAX_STRING_LENGTH
-"""Characters or elements that one operation may make out of less."""
+"""Characters or elements that one operation may create from fewer."""
 BUDGET = 10_000_000
 """The same for all operations on one record together."""
 BITS = 65_536
@@ -23,15 +23,15 @@ DIGITS = 4_000
 
 
 def words(text: str) -> frozenset[str]:
-    """Give the words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
 _ENCODINGS = words("ascii utf8 utf16 utf32 latin1 iso88591 cp1252 windows1252")
 _INDENT = 16
-# Python itself refuses texts of long integers.
+# Python itself rejects texts of long integers.
 _FLAT = frozenset({bool, int, float, decimal.Decimal, type(None)})
-# What may be made of a long record, in lengths of it.
+# Length of values from a long record, in lengths of the record.
 _TIMES = 20
 _SPEC_NUMBER = re.compile(r"\d{5,}", re.ASCII)
 _PERCENT = re.compile(
@@ -40,7 +40,7 @@ _PERCENT = re.compile(
 
 
 def too_long() -> NoReturn:
-    """Refuse to make something long.
+    """Raise the error for a value that would be too long.
 
     Raises:
         IterableTooLong: Always.
@@ -49,7 +49,7 @@ def too_long() -> NoReturn:
 
 
 def too_high() -> NoReturn:
-    """Refuse to compute with a huge number.
+    """Raise the error for a number that would be too large.
 
     Raises:
         NumberTooHigh: Always.
@@ -65,7 +65,7 @@ def weight(value: object, limit: int) -> int:
         limit: Where to stop counting.
 
     Returns:
-        The count; something above `limit` where it is more than that.
+        The count; any number above `limit` if it is more than that.
     """
     total, stack = 0, [value]
     while stack and total <= limit:
@@ -85,19 +85,19 @@ def weight(value: object, limit: int) -> int:
 
 
 class Meter:
-    """Counts what the evaluation of one record has made so far."""
+    """Counts the characters and elements that the evaluation of one record has created so far."""
 
     def __init__(self) -> None:
         self.begin({})
 
     def begin(self, record: Mapping[str, Any]) -> None:
-        """Begin with a record; the longer it is, the more may be made of it."""
+        """Start a record; the longer it is, the longer the values made of it may be."""
         self._record = record
         self._limit = BUDGET
         self.spent = 0
 
     def made(self, value: Any) -> Any:
-        """Count a string or container that an operation has made.
+        """Count a string or container that an operation has created.
 
         Raises:
             IterableTooLong: The record has used up its budget.
@@ -136,14 +136,14 @@ class Meter:
         return self.made(a * b)
 
     def remainder(self, a: Any, b: Any) -> Any:
-        """Take the remainder of numbers, or fill in a text's `%` places."""
+        """Compute the remainder of numbers, or fill in a text's `%` places."""
         if isinstance(a, (str, bytes)):
             percent_fits(a, b)
             return self.made(a % b)
         return a % b
 
     def text(self, value: Any = "", turn: Callable[[Any], str] = str) -> str:
-        """Do as `str` (or `repr`, `ascii`) does, up to a length."""
+        """Call `str` (or `repr`, `ascii`), up to a length."""
         kind = type(value)
         if kind is not str and kind not in _FLAT and weight(value, LONGEST) > LONGEST:
             too_long()
@@ -152,7 +152,7 @@ class Meter:
         return found
 
     def formatted(self, value: Any, spec: str) -> str:
-        """Do as `format` does, up to a length."""
+        """Call `format`, up to a length."""
         if _SPEC_NUMBER.search(spec):
             too_long()
         kind = type(value)
@@ -162,7 +162,7 @@ class Meter:
         return found
 
     def method(self, text: str, name: str) -> Callable[..., Any]:
-        """Give a method of `str` that could make something long, but does not."""
+        """Return a method of `str` with a limit on the length of its result."""
         guard, meth = _GUARDS[name], getattr(text, name)
 
         def call(*args: Any, **keywords: Any) -> Any:
@@ -175,7 +175,7 @@ class Meter:
 
 
 def percent_fits(text: str | bytes, values: Any) -> None:
-    """Check that filling in the `%` places of a text makes nothing long."""
+    """Check that a text does not become long when its `%` places are filled in."""
     plain = text.decode("latin-1") if isinstance(text, bytes) else text
     total, named = len(plain), 0
     for place in _PERCENT.finditer(plain):
@@ -235,14 +235,14 @@ _GUARDS: dict[str, Callable[..., None]] = {
     "encode": _encoding,
 }
 GUARDED = frozenset(_GUARDS)
-"""Methods of `str` that `Meter.method` stands in for."""
+"""Methods of `str` that `Meter.method` replaces."""
 
 
 def check_encoding(name: str = "utf-8") -> None:
-    """Refuse encodings but a few; looking one up would import a module of that name.
+    """Reject encodings but a few; looking one up would import a module of that name.
 
     Raises:
-        LookupError: It is another one.
+        LookupError: It is not one of those.
     """
     if re.sub(r"[-_ ]", "", name).lower() not in _ENCODINGS:
         raise LookupError(f"unknown encoding: {name}")
@@ -256,14 +256,14 @@ def power(a: Any, b: Any) -> Any:
 
 
 def shifted_left(a: Any, b: Any) -> Any:
-    """Shift; integers only up to a length."""
+    """Shift to the left; integers only up to a length."""
     if isinstance(a, int) and isinstance(b, int) and b + a.bit_length() > BITS:
         too_high()
     return simpleeval.safe_lshift(a, b)
 
 
 def integer(*args: Any, **keywords: Any) -> int:
-    """Do as `int` does; not for texts or decimals of thousands of digits."""
+    """Call `int`, but not for texts or decimals of thousands of digits."""
     value = args[0] if args else 0
     if isinstance(value, (str, bytes)) and len(value) > LONGEST:
         too_long()
@@ -272,7 +272,7 @@ def integer(*args: Any, **keywords: Any) -> int:
 
 
 def rounded(number: Any, ndigits: int | None = None) -> Any:
-    """Do as `round` does; not to thousands of digits."""
+    """Call `round`, but not for thousands of digits."""
     _check_digits(number)
     if isinstance(ndigits, int) and abs(ndigits) > DIGITS:
         too_high()

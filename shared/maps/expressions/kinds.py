@@ -1,4 +1,4 @@
-"""What a value inside an expression is in Python, known before any record is seen."""
+"""The Python type of a value inside an expression, known before any record is read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Kind:
 
     Attributes:
         name: `none`, `bool`, `int`, `float`, `decimal`, `str`, `list`, `dict`, `date`, `datetime`,
-            `timedelta`, or `any` where only the record tells.
+            `timedelta`, or `any` if it depends on the record.
         nullable: Whether it may be None instead.
-        item: Of the elements of a list, where they are all alike.
+        item: Of the elements of a list, if they are all alike.
         fields: Of a dict that always has the same keys.
-        values: Of the values of a dict with any keys, where they are all alike.
+        values: Of the values of a dict with any keys, if they are all alike.
     """
 
     name: str
@@ -27,11 +27,11 @@ class Kind:
     values: Kind | None = None
 
     def or_none(self) -> Kind:
-        """The same, or None."""
+        """Return the same kind, or None."""
         return replace(self, nullable=True)
 
     def not_none(self) -> Kind:
-        """The same, but never None."""
+        """Return the same kind, but never None."""
         return replace(self, nullable=False)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ NUMBERS = frozenset({"bool", "int", "float", "decimal"})
 
 
 def kind_of(data_type: T.DataType, *, nullable: bool = True) -> Kind:
-    """The kind that a column has as part of a JSON record.
+    """Return the kind that a column has as part of a JSON record.
 
     Dates, times, intervals and binary are the text that they are in a RECORD message.
     """
@@ -86,9 +86,9 @@ def _scalar(data_type: T.DataType) -> Kind:
 
 
 def data_type_of(kind: Kind) -> T.DataType:
-    """The type of a column that holds results of a kind.
+    """Return the type of a column that holds results of a kind.
 
-    Dates and times are stored as such; what only the record tells is a VARIANT.
+    Dates and times are stored as such; a kind that depends on the record is a VARIANT.
     """
     plain: dict[str, T.DataType] = {
         "none": T.StringType(),

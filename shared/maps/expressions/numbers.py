@@ -37,16 +37,16 @@ _GROUPS = 4
 
 
 def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Give `left symbol right` of two numbers.
+    """Return `left symbol right` of two numbers.
 
     Args:
         symbol: The operator.
-        function: What it does in Python.
+        function: The operator in Python.
         left: A number.
         right: A number.
 
     Raises:
-        Fails: No such numbers can be operands of it.
+        Fails: Such numbers cannot be its operands.
     """
     if left.mixed or right.mixed:
         return _mixed(symbol, function, left, right)
@@ -69,19 +69,19 @@ def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Va
 
 
 def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Compute with what may be a small integer instead of a float, where that is exact."""
+    """Compute with values that may be small integers instead of floats, if that is exact."""
     sizes = [_size(value) for value in (left, right)]
     bound = sizes[0] * sizes[1] if symbol == "*" else sizes[0] + sizes[1]
     if symbol in {"+", "-", "*", "/"} and bound <= EXACT:
         plain = [replace(value, mixed=0) for value in (left, right)]
         whole = symbol != "/" and all(sizes)
         return replace(arithmetic(symbol, function, *plain), mixed=max(bound, 1) if whole else 0)
-    left_out = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
-    return replace(left_out, mixed=-1)
+    by_evaluator = uncompiled(FLOAT, "arithmetic of a value that is an int or a float", left, right)
+    return replace(by_evaluator, mixed=-1)
 
 
 def _size(value: Value) -> int:
-    """Give how large an integer it may be: 0 if it is none, more than `EXACT` if it is any."""
+    """Return the greatest integer it may be: 0 for a float, more than `EXACT` for any integer."""
     if value.mixed:
         return value.mixed if value.mixed > 0 else EXACT + 1
     if value.kind.name == "float":
@@ -106,9 +106,9 @@ def _of_doubles(make: Make) -> Make:
 
 
 def _true_quotient(a: Column, b: Column) -> Column:
-    """Give a / b of two bigint as the nearest double.
+    """Return a / b of two bigint as the nearest double.
 
-    Doubles do it where both are exact in one; else the quotient's digits do, by long division.
+    It divides doubles if both numbers are exact in one; else it does a long division.
     """
     small = a.between(-EXACT, EXACT) & b.between(-EXACT, EXACT)
     divided = F.try_divide(a.cast("double"), b.cast("double"))
@@ -117,16 +117,16 @@ def _true_quotient(a: Column, b: Column) -> Column:
 
 
 def _long_division(a: Column, b: Column) -> Column:
-    """Give the quotient by its decimal digits, and one more that tells whether more follow.
+    """Return the quotient by its decimal digits, and one more that is not 0 if digits follow.
 
-    A double, and what lies half way between two, has at most 72 of them behind the point here.
+    A double, and a number half way between two, has at most 72 of them after the point here.
     """
 
     def digits(dividend: Column, by: Column) -> Column:
         return F.call_function("div", dividend, by).cast("string")
 
     wide = "decimal(20,0)"
-    # 1 is no divisor here: the quotient would not always be a bigint.
+    # 1 is not a divisor here: the quotient would not always be a bigint.
     divisor = F.nullif(F.nullif(F.abs(b.cast(wide)), F.lit(0).cast(wide)), F.lit(1).cast(wide))
     dividend = F.abs(a.cast(wide))
     parts = [F.when((a < 0) != (b < 0), "-").otherwise(""), digits(dividend, divisor), F.lit(".")]
@@ -145,7 +145,7 @@ def _remainder(a: Column, b: Column) -> Column:
 
 
 def _floor_quotient(a: Column, b: Column) -> Column:
-    """Give a // b of two bigint; null where it has more bits, or b is 0."""
+    """Return a // b of two bigint; null if it has more bits, or b is 0."""
     lowest = F.lit(INT_MIN).cast("bigint")
     outside = (b == 0) | ((a == lowest) & (b == -1))
     divisor = F.when(outside, None).otherwise(b)
@@ -154,7 +154,7 @@ def _floor_quotient(a: Column, b: Column) -> Column:
 
 
 def _off(rest: Column, b: Column) -> Column:
-    """Whether a remainder has the sign of the dividend where Python's has the divisor's."""
+    """Return whether a remainder has the sign of the dividend, but Python's has the divisor's."""
     return (rest != 0) & ((rest < 0) != (b < 0))
 
 
@@ -175,10 +175,10 @@ _FLOATS: Mapping[str, Make] = {
 
 
 def unary(symbol: str, function: Callable[..., Any], value: Value) -> Value:
-    """Give `-value`, `+value` or `~value`.
+    """Return `-value`, `+value` or `~value`.
 
     Raises:
-        Fails: It is no number that this can be done with.
+        Fails: The operator does not accept such a number.
     """
     mixed = 0 if symbol == "~" else value.mixed
     plain = settled(value) if symbol == "~" else replace(value, mixed=0)

@@ -44,7 +44,7 @@ _MOST_BITS = 4096
 
 
 def binary(op: ast.operator, left: Value, right: Value) -> Value:
-    """Give `left op right`.
+    """Return `left op right`.
 
     Raises:
         Fails: Python raises for all operands of these kinds.
@@ -75,7 +75,7 @@ _DATES = frozenset({"date", "datetime", "timedelta"})
 
 
 def _huge(symbol: str, one: Any, other: Any) -> bool:
-    """Whether the result, or the work for it, may be out of proportion."""
+    """Return whether the result, or the work for it, may be too large."""
     if symbol == "%":
         return isinstance(one, str)
     if not isinstance(one, int) or not isinstance(other, int):
@@ -87,7 +87,7 @@ def _huge(symbol: str, one: Any, other: Any) -> bool:
 
 
 def _of_containers(symbol: str, one: Kind, other: Kind) -> Kind | None:
-    """Give the kind of what is made of lists or dicts."""
+    """Return the kind of an operation on lists or dicts."""
     if one.name == other.name == "list":
         item = joined(one.item, other.item) if one.item and other.item else None
         return Kind("list", item=None if item and item.name == "any" else item)
@@ -98,10 +98,10 @@ def _of_containers(symbol: str, one: Kind, other: Kind) -> Kind | None:
 
 
 def unary(op: ast.unaryop, value: Value) -> Value:
-    """Give `-value`, `+value` or `~value`.
+    """Return `-value`, `+value` or `~value`.
 
     Raises:
-        Fails: There is no such operation.
+        Fails: Python lacks such an operation.
     """
     function: Callable[..., Any] = simpleeval.DEFAULT_OPERATORS[type(op)]
     if value.is_known:
@@ -110,10 +110,10 @@ def unary(op: ast.unaryop, value: Value) -> Value:
 
 
 def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
-    """Give a comparison, other than `in`.
+    """Return a comparison, other than `in`.
 
     Raises:
-        Fails: There is no order between such values.
+        Fails: Python cannot order such values.
     """
     if isinstance(op, (ast.Is, ast.IsNot)):
         found = comparisons.identical(left, right)
@@ -133,7 +133,7 @@ def _not(value: Value) -> Value:
 
 
 def item(container: Value, key: Value) -> Value:
-    """Give `container[key]`.
+    """Return `container[key]`.
 
     Raises:
         Fails: It never has that.
@@ -156,7 +156,7 @@ def item(container: Value, key: Value) -> Value:
 
 
 def entry(container: Value, key: str) -> Value:
-    """Give the value that a dict has under a key.
+    """Return the value of a key in a dict.
 
     Raises:
         Fails: It never has this key.
@@ -180,7 +180,7 @@ def _known_item(container: Any, key: Any) -> Value:
 
 
 def sliced(container: Value, ends: Sequence[Value | None]) -> Value:
-    """Give `container[lower:upper:step]`.
+    """Return `container[lower:upper:step]`.
 
     Raises:
         Fails: It cannot be sliced.
@@ -199,10 +199,10 @@ def sliced(container: Value, ends: Sequence[Value | None]) -> Value:
 
 
 def attribute(value: Value, name: str) -> Value:
-    """Give `value.name`, which of a dict is also a key.
+    """Return `value.name`, which for a dict is also a key.
 
     Raises:
-        Fails: There is no such attribute, or it is a method that is not called.
+        Fails: The attribute does not exist, or is a method that is not called.
     """
     value = settled(value)
     kind = value.kind
@@ -222,7 +222,7 @@ def attribute(value: Value, name: str) -> Value:
 
 
 def no_attribute(kind: Kind, name: str) -> Fails:
-    """Say that values of a kind do not have an attribute."""
+    """Return the error for values of a kind that do not have an attribute."""
     public = [known for known in dir(TYPES[kind.name]) if not known.startswith("_")]
     near = nearest(name, public)
     return Fails(f"AttributeError: '{type_name(kind)}' object has no attribute '{name}'{near}")

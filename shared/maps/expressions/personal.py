@@ -1,9 +1,9 @@
 """Functions of maps that hide personal data: `hash_value`, `mask`, `truncate`, `redact`.
 
-All take any value and give a text; None stays None. They work on the value's text: a text itself,
-numbers as Python writes them, `true` and `false`, lists and dicts as compact JSON.
+All accept any value and return a text; None stays None. They work on the value's text: a text
+itself, numbers as Python writes them, `true` and `false`, lists and dicts as compact JSON.
 
-This module imports nothing of this project, so that it can be sent to workers by value.
+This module does not import this project, so that it can be sent to workers by value.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 ALGORITHMS = ("sha224", "sha256", "sha384", "sha512")
-"""What `hash_value` takes as `algorithm`."""
+"""Values of the option `algorithm` of `hash_value`."""
 REDACTED = "[REDACTED]"
-"""What `redact` puts in the place of what it takes out."""
+"""The text by which `redact` replaces matches."""
 SALT = "hash_salt"
 """The key of `stream_map_config` that holds the salt of `hash_value`."""
 
@@ -26,7 +26,7 @@ _LONGEST_PATTERN = 1000
 
 
 def text_of(value: Any) -> str | None:
-    """Give the text that a value is hidden as; None for None."""
+    """Return the text that a value is hidden as; None for None."""
     if value is None or type(value) is str:
         return value
     if isinstance(value, bool):
@@ -41,16 +41,16 @@ def text_of(value: Any) -> str | None:
 
 
 def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str | None:
-    """Give the digest of salt and value, in hexadecimal.
+    """Return the digest of salt and value, in hexadecimal.
 
     Args:
-        value: What to hide.
-        salt: Put before the value.
+        value: The value to hide.
+        salt: Text before the value.
         algorithm: One of `ALGORITHMS`.
 
     Raises:
-        TypeError: The salt is no text.
-        ValueError: It is empty, or there is no such algorithm.
+        TypeError: The salt is not a text.
+        ValueError: It is empty, or the algorithm is unknown.
     """
     check_hash(salt, algorithm)
     text = text_of(value)
@@ -60,17 +60,17 @@ def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str |
 
 
 class Salted:
-    """`hash_value` with a salt where none is given.
+    """`hash_value` with a default salt.
 
     Args:
-        salt: That of the settings.
+        salt: The salt of the settings.
     """
 
     def __init__(self, salt: Any) -> None:
         self._salt = salt
 
     def __call__(self, value: Any, *args: Any, **keywords: Any) -> str | None:
-        """Do as `hash_value` does."""
+        """Return the result of `hash_value`."""
         if not args:
             keywords.setdefault("salt", self._salt)
         return hash_value(value, *args, **keywords)
@@ -87,12 +87,12 @@ def check_hash(salt: Any, algorithm: Any) -> None:
 
 
 def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
-    """Replace all characters but the last ones; all of them where there are no more than those.
+    """Replace all characters but the last ones; all of them if the text is not longer than those.
 
     Args:
-        value: What to hide.
+        value: The value to hide.
         keep_last: How many are kept.
-        char: What takes the place of each of the others.
+        char: The character for each of the others.
 
     Raises:
         TypeError: An option is of the wrong type.
@@ -121,11 +121,11 @@ def truncate(value: Any, length: Any) -> str | None:
     """Keep the first characters only.
 
     Args:
-        value: What to cut.
+        value: The value to cut.
         length: How many are kept.
 
     Raises:
-        TypeError: The length is no integer.
+        TypeError: The length is not an integer.
         ValueError: It is negative.
     """
     check_truncate(length)
@@ -146,17 +146,17 @@ def _check_count(function: str, name: str, value: Any) -> None:
 
 
 def redact(value: Any, pattern: Any = None, replacement: Any = REDACTED) -> str | None:
-    """Replace every match of a pattern, or the whole text where there is none.
+    """Replace every match of a pattern, or the whole text without a pattern.
 
-    Patterns are RE2's, whose time grows with the length of the text alone, whatever they are.
+    Patterns are RE2's, whose time grows only with the length of the text.
 
     Args:
-        value: What to hide parts of.
-        pattern: What to take out.
-        replacement: What to put there, as it is.
+        value: The value with parts to hide.
+        pattern: The pattern of the parts.
+        replacement: The text for each match, without references to groups.
 
     Raises:
-        TypeError: An option is no text.
+        TypeError: An option is not a text.
         ValueError: The pattern is wrong, or too long.
     """
     check_redact(pattern, replacement)
@@ -169,7 +169,7 @@ def redact(value: Any, pattern: Any = None, replacement: Any = REDACTED) -> str 
 
 
 def redacted(texts: Any, pattern: str, replacement: str) -> Any:
-    """Do as `redact` does, for a column of texts in Arrow."""
+    """Redact a column of texts in Arrow as `redact` does."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     plain = replacement.replace("\\", "\\\\")

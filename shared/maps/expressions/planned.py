@@ -1,4 +1,4 @@
-"""From an expression to a column: of Spark where it gives the same as Python, else of Python."""
+"""Plan an expression as a column: of Spark if its results equal Python's, else of Python."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Planned:
     """An expression, ready to be computed.
 
     Attributes:
-        expression: What it is.
+        expression: The expression.
         result: The type of its column.
-        source: Path of the column that it is, untouched; empty where it is computed.
+        source: Path of the column that it is, unchanged; empty if it is computed.
         compiled: Whether Spark computes it; else Python does, on the executors.
         why: Why Spark does not.
         reads: The columns that it needs.
-        fresh: Whether it gives something else each time, so that one column cannot stand for two
-            properties.
+        fresh: Whether each evaluation has another result, so that two properties cannot share a
+            column.
     """
 
     expression: Expression
@@ -51,32 +51,32 @@ class Planned:
     fresh: bool = False
 
     def column(self) -> Column:
-        """Make the column of results; null where there is an error."""
+        """Make the column of results; null for rows with an error."""
         return self._made.value(self.result)
 
     def error(self) -> Column | None:
-        """Make the column of errors, null where there is none; None where there never is one."""
+        """Make the column of errors, null for rows without one; None if errors cannot happen."""
         return self._made.error()
 
     def inside(self, values: Column, depth: int) -> Column:
         """Make arrays of structs of `value` and `error`; only for what Python computes.
 
         Args:
-            values: Arrays of so many levels, of the values that `self` stands for.
+            values: Arrays of so many levels, of the values of `self`.
             depth: The levels.
         """
         assert isinstance(self._made, Python)  # noqa: S101
         return self._made.inside(values, depth)
 
     def taken(self, both: Column) -> Column:
-        """Take the value out of such a struct."""
+        """Return the value of such a struct."""
         assert isinstance(self._made, Python)  # noqa: S101
         return self._made.taken(both, self.result)
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What is only copied.
+    """A copy of a column.
 
     Attributes:
         raw: Makes the column.
@@ -89,12 +89,12 @@ class Copied:
         return self.raw()
 
     def error(self) -> None:
-        """Copying never fails."""
+        """Return None: a copy never fails."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What Spark computes.
+    """An expression that Spark computes.
 
     Attributes:
         column: Makes the column of values.
@@ -115,12 +115,12 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Python:
-    """What Python computes: a column of values and errors.
+    """An expression that Python computes: a column of values and errors.
 
     Attributes:
-        task: What runs on the executors.
+        task: The work of the executors.
         struct: The columns of the record.
-        keyed: A column that tells records apart is needed.
+        keyed: Whether it needs a column that distinguishes records.
     """
 
     task: Task
@@ -129,7 +129,7 @@ class Python:
 
     @cached_property
     def both(self) -> Column:
-        """The column of both; one object, so that Spark computes it once for values and errors."""
+        """Return the column of values and errors; one object, so that Spark computes it once."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from shared.maps.expressions import python_columns  # noqa: PLC0415
@@ -151,7 +151,7 @@ class Python:
         return self.taken(self.both, result)
 
     def taken(self, both: Column, result: DataType) -> Column:
-        """Take the value out of a struct of both."""
+        """Return the value of a struct of both."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         value = both["value"]
@@ -160,7 +160,7 @@ class Python:
         return value.cast(result)
 
     def inside(self, values: Column, depth: int) -> Column:
-        """Make arrays of both, for arrays of the values that the record's only column has."""
+        """Make arrays of both, for arrays of the values of the record's only column."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from shared.maps.expressions import python_columns as columns  # noqa: PLC0415
@@ -196,14 +196,14 @@ def plan(
     """Plan how an expression is computed.
 
     Args:
-        expression: What it is.
-        names: What it can name.
-        where: The setting it stands in.
-        truth: Give a boolean: whether the result counts as true. For filters.
-        in_arrays: The record's only column stands for values inside arrays: Python computes it.
+        expression: The expression.
+        names: The names that it can use.
+        where: Its place in the settings.
+        truth: Return a boolean: whether the result counts as true. For filters.
+        in_arrays: Whether the record's only column is a value inside arrays, for Python to compute.
 
     Raises:
-        SettingsError: It fails for every record, or needs something that is not there: an unknown
+        SettingsError: It fails for every record, or needs something that is missing: an unknown
             name, a salt, the library Faker.
     """
     check_salt(expression, names, where)
@@ -217,7 +217,7 @@ def plan(
         if value.error is None:
             copied = Copied(value.raw)
             return Planned(expression, value.data_type, copied, value.source, reads=reads)
-        # `item['sku']` fails where `item` is None.
+        # `item['sku']` fails if `item` is None.
         raw = Compiled(value.raw, value.error)
         return Planned(expression, value.data_type, raw, reads=reads)
     result = data_type_of(value.kind)
@@ -275,10 +275,10 @@ def _named(tree: ast.AST) -> set[str]:
 
 
 def _fake(expression: Expression, names: Names, where: Where) -> FakeSettings | None:
-    """Give how `fake` invents, where the expression has it.
+    """Return how `fake` invents values, if the expression uses it.
 
     Raises:
-        SettingsError: Faker is not installed, does not know a language, or has no such function.
+        SettingsError: Faker is not installed, does not know a language, or lacks a function.
     """
     from shared.maps.expressions import fakes  # noqa: PLC0415
 
@@ -303,10 +303,10 @@ def _fake(expression: Expression, names: Names, where: Where) -> FakeSettings | 
 
 
 def check_salt(expression: Expression, names: Names, where: Where) -> None:
-    """Check that `hash_value` has a salt wherever the expression gives it none.
+    """Check that the settings have a salt if a call of `hash_value` has none.
 
     Raises:
-        SettingsError: There is none.
+        SettingsError: The salt is missing.
     """
     salt = names.config.get(SALT)
     if isinstance(salt, str) and salt:

@@ -21,9 +21,9 @@ _PRECISION, _SCALE = 38, 10
 
 
 def key(struct: T.StructType) -> Column:
-    """Give a number made of the whole record, as it is in a RECORD message.
+    """Return a hash of the whole record, as it is in a RECORD message.
 
-    Of a value inside an object, that is a number made of the value.
+    For a value inside an object, it is a hash of the value.
     """
     inside = [field for field in struct if PATH in field.metadata]
     return (
@@ -32,7 +32,7 @@ def key(struct: T.StructType) -> Column:
 
 
 def key_of(value: Column, data_type: T.DataType) -> Column:
-    """Give a number made of a value."""
+    """Return a hash of a value."""
     return F.xxhash64(json_text(value, data_type))
 
 
@@ -44,17 +44,17 @@ def within(value: Column, depth: int, change: Callable[[Column], Column]) -> Col
 
 
 def arrays_of(data_type: T.DataType, depth: int) -> T.DataType:
-    """Give the type of arrays of so many levels."""
+    """Return the type of arrays of so many levels."""
     return T.ArrayType(arrays_of(data_type, depth - 1)) if depth else data_type
 
 
 def view(data_type: T.DataType) -> Callable[[Column], Column]:
-    """Give what turns a column into what `arrival` says."""
+    """Return a function that converts a column to what `arrival` says."""
     if isinstance(data_type, _PLAIN):
         text = isinstance(data_type, _TEXT)
         return lambda column: column.cast("string") if text else column
     if isinstance(data_type, T.FloatType):
-        # By way of its text: 0.1 is not to become 0.10000000149.
+        # Through its text: 0.1 must not become 0.10000000149.
         return lambda column: column.cast("string").cast("double")
     if isinstance(data_type, T.NullType):
         return lambda column: column.cast("string")
@@ -62,14 +62,14 @@ def view(data_type: T.DataType) -> Callable[[Column], Column]:
 
 
 def arrival(data_type: T.DataType) -> Arrival:
-    """Say how a column of a type comes to Python."""
+    """Return how a column of a type arrives in Python."""
     if isinstance(data_type, (*_PLAIN, T.FloatType, T.NullType)):
         return Arrival()
     return Arrival(text=True, shape=shape(data_type))
 
 
 def shape(data_type: T.DataType) -> Shape:
-    """Say what there is to be restored after the JSON text of a type was parsed."""
+    """Return which values to restore after the JSON text of a type was parsed."""
     if isinstance(data_type, T.StructType):
         return Shape("struct", fields={f.name: shape(f.dataType) for f in data_type})
     if isinstance(data_type, T.ArrayType):
@@ -84,17 +84,17 @@ def shape(data_type: T.DataType) -> Shape:
 
 
 def decimal(struct: T.StructType, reads: Iterable[str]) -> T.DecimalType:
-    """Give the type of a decimal made of these columns."""
+    """Return the type of a decimal computed from these columns."""
     types = (struct[name].dataType for name in reads)
     scales = [found.scale for found in types if isinstance(found, T.DecimalType)]
     return T.DecimalType(_PRECISION, max([_SCALE, *scales]))
 
 
 def form(kind: Kind, result: T.DataType) -> Form:
-    """Say what results have to be for a column of a type.
+    """Return the form that results need for a column of a type.
 
     Args:
-        kind: What the expression gives.
+        kind: The kind of the expression's result.
         result: The type of its column.
     """
     if isinstance(result, T.VariantType):
@@ -112,6 +112,6 @@ def form(kind: Kind, result: T.DataType) -> Form:
 
 
 def result_type(of: Form) -> T.StructType:
-    """Give the type of what Python's function gives for results of a form."""
+    """Return the type that Python's function returns for results of a form."""
     value = T.StructField("value", from_arrow_type(storage(of)))
     return T.StructType([value, T.StructField("error", T.StringType())])

@@ -21,20 +21,20 @@ from shared.maps.expressions.kinds import NONE, Kind, kind_of
 from shared.maps.expressions.values import Thunk, Value
 
 PATH = "path"
-"""In a column's metadata: the names that lead to it, where it is a field inside another column."""
+"""In a column's metadata: the names that lead to it, if it is a field inside another column."""
 
 _VARIANT = "a variant"
 
 
 def named(field: T.StructField) -> Column:
-    """Give the column, or the field inside one, that a record has under a name."""
+    """Return the column, or the field inside one, that a record has under a name."""
     from shared.maps.transform import at_path  # noqa: PLC0415
 
     return at_path(field.metadata.get(PATH, (field.name,)))
 
 
 def column(name: str, struct: T.StructType) -> Value:
-    """Give a column of the record."""
+    """Return a column of the record."""
 
     def raw() -> Column:
         return named(struct[name])
@@ -43,14 +43,14 @@ def column(name: str, struct: T.StructType) -> Value:
 
 
 def whole(struct: T.StructType) -> Value:
-    """Give the record itself, as a dict."""
+    """Return the record itself, as a dict."""
     parts = [column(field.name, struct) for field in struct.fields]
     value = mapping(struct.names, parts)
     return value if struct.names else uncompiled(value.kind, "a record without properties")
 
 
 def mapping(keys: Sequence[str], parts: Sequence[Value]) -> Value:
-    """Give a dict of values under keys that no other of them has."""
+    """Return a dict of values under keys that all differ."""
     kind = Kind("dict", fields=tuple(zip(keys, (part.kind for part in parts), strict=True)))
     if not keys or len({key.lower() for key in keys}) != len(keys):
         return uncompiled(kind, "a dict without keys, or whose keys differ only in case", *parts)
@@ -62,7 +62,7 @@ def mapping(keys: Sequence[str], parts: Sequence[Value]) -> Value:
 
 
 def listed(parts: Sequence[Value]) -> Value:
-    """Give a list of values."""
+    """Return a list of values."""
     item: Kind | None = parts[0].kind if parts else None
     for part in parts[1:]:
         item = joined(item, part.kind) if item is not None else None
@@ -93,7 +93,7 @@ def _value(
 
 
 def _viewable(data_type: T.DataType) -> bool:
-    """Whether a type has a column that holds what JSON has."""
+    """Return whether a type has a column that holds the same as JSON."""
     if isinstance(data_type, T.StructType):
         names = {name.lower() for name in data_type.names}
         known = len(names) == len(data_type.names) > 0
@@ -110,7 +110,7 @@ def _is_text(data_type: T.DataType) -> bool:
 
 
 def viewed(raw: Column, data_type: T.DataType) -> Column:
-    """Turn a column into what the JSON of a record has: text of dates, bigint, double.
+    """Convert a column to what the JSON of a record has: text of dates, bigint, double.
 
     Args:
         raw: The column as Spark has read it.
@@ -129,7 +129,7 @@ def viewed(raw: Column, data_type: T.DataType) -> Column:
 
 
 def _turned(data_type: T.DataType) -> bool:
-    """Whether a type has to be turned at some depth."""
+    """Return whether a type needs conversion at some depth."""
     if isinstance(data_type, T.StructType):
         return any(_turned(field.dataType) for field in data_type)
     if isinstance(data_type, T.ArrayType):
@@ -146,7 +146,7 @@ def _scalar(raw: Column, data_type: T.DataType) -> Column:
     if isinstance(data_type, T.IntegralType):
         return raw.cast("bigint")
     if isinstance(data_type, T.FloatType):
-        # By way of its text: the nearest double of 0.1f has more digits than the record has.
+        # Through its text: the nearest double of 0.1f has more digits than the record has.
         return raw.cast("string").cast("double")
     if _is_text(data_type):
         return raw.cast("string")
@@ -156,7 +156,7 @@ def _scalar(raw: Column, data_type: T.DataType) -> Column:
 
 
 def field(container: Value, key: str) -> Value:
-    """Give `container[key]` of a dict.
+    """Return `container[key]` of a dict.
 
     Raises:
         Fails: It never has this key.
@@ -178,10 +178,10 @@ def field(container: Value, key: str) -> Value:
 
 
 def item(container: Value, index: Value) -> Value:
-    """Give `container[index]` of a list.
+    """Return `container[index]` of a list.
 
     Raises:
-        Fails: The index is no integer.
+        Fails: The index is not an integer.
     """
     kind = (container.kind.item or Kind("any")).or_none()
     make = _at if container.kind.item is not None else None

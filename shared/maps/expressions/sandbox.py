@@ -1,8 +1,8 @@
-"""What an expression may touch where Python evaluates it.
+"""What an expression may use if Python evaluates it.
 
 Nothing here reaches files, the network, modules or the inside of objects: functions and attributes
-are named one by one, and everything not named is refused. Imports nothing of this project but what
-goes to workers by value with it.
+are listed one by one, and everything else is rejected. Imports of this project only modules that
+are sent to workers by value with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DUMPS = words(
 
 
 def summed(items: Iterable[Any], start: Any = 0) -> Any:
-    """Do as `sum` does, for numbers and durations."""
+    """Return the sum of numbers or durations, as `sum` does."""
     total = start
     for item in (start, *items):
         if not isinstance(item, (*_NUMBERS, datetime.timedelta)):
@@ -55,13 +55,13 @@ def summed(items: Iterable[Any], start: Any = 0) -> Any:
 
 
 def least(*args: Any, **keywords: Any) -> Any:
-    """Do as `min` does, without `key`."""
+    """Return the least value, as `min` does without `key`."""
     _only_default(keywords)
     return min(*args, **keywords)
 
 
 def greatest(*args: Any, **keywords: Any) -> Any:
-    """Do as `max` does, without `key`."""
+    """Return the greatest value, as `max` does without `key`."""
     _only_default(keywords)
     return max(*args, **keywords)
 
@@ -73,27 +73,27 @@ def _only_default(keywords: Mapping[str, Any]) -> None:
 
 
 def random_integer(top: Any) -> int:
-    """Give a random integer below a number, as the SDK does."""
+    """Return a random integer below a number, as the SDK does."""
     return int(random.random() * top)  # noqa: S311
 
 
 def md5(string: Any) -> str:
-    """Give the MD5 digest of a text, in hexadecimal."""
+    """Return the MD5 digest of a text, in hexadecimal."""
     return hashlib.md5(string.encode("utf-8")).hexdigest()  # noqa: S324
 
 
 def sha256(string: Any) -> str:
-    """Give the SHA-256 digest of a text, in hexadecimal."""
+    """Return the SHA-256 digest of a text, in hexadecimal."""
     return hashlib.sha256(string.encode("utf-8")).hexdigest()
 
 
 def json_loads(text: Any) -> Any:
-    """Do as `json.loads` does, without options."""
+    """Parse JSON as `json.loads` does without options."""
     return json.loads(text)
 
 
 def json_dumps(value: Any, **keywords: Any) -> str:
-    """Do as `json.dumps` does, with most of its options and up to a length."""
+    """Write JSON as `json.dumps` does, with most of its options and up to a length."""
     for name in keywords:
         if name not in _DUMPS:
             raise TypeError(f"json.dumps() got an unexpected keyword argument '{name}'")
@@ -120,7 +120,7 @@ class Namespace:
 
 
 def public(kind: type) -> frozenset[str]:
-    """Name what a class has for everybody."""
+    """Return the public names of a class."""
     return frozenset(name for name in dir(kind) if not name.startswith("_"))
 
 
@@ -180,7 +180,7 @@ CLASSES = frozenset(value for value in DATETIME.parts.values() if isinstance(val
 
 
 def bytes_text(data: bytes, name: str) -> Callable[..., Any]:
-    """Give a method of `bytes`; `decode` for a few encodings only."""
+    """Return a method of `bytes`; `decode` for a few encodings only."""
 
     def decode(encoding: str = "utf-8", errors: str = "strict") -> str:
         check_encoding(encoding)
@@ -190,13 +190,13 @@ def bytes_text(data: bytes, name: str) -> Callable[..., Any]:
 
 
 def attributes() -> dict[type, frozenset[str]]:
-    """Give `ATTRIBUTES`, and those of a class that cannot be sent to workers by value."""
+    """Return `ATTRIBUTES`, and those of a class that cannot be sent to workers by value."""
     week = type(datetime.date(2000, 1, 1).isocalendar())
     return {**ATTRIBUTES, week: frozenset({"year", "week", "weekday"})}
 
 
 def functions(meter: Meter) -> dict[str, Any]:
-    """Name everything that can be called by name, or that a name stands for."""
+    """Return the functions and values by the names that expressions use."""
     return {
         "abs": abs,
         "bool": bool,
@@ -219,7 +219,7 @@ def functions(meter: Meter) -> dict[str, Any]:
 
 
 def containers(meter: Meter) -> dict[str, Any]:
-    """Name the functions that make containers."""
+    """Return the functions that make containers, by name."""
     return {
         "dict": lambda *args, **items: meter.made(dict(*args, **items)),
         "list": lambda *args: meter.made(list(*args)),
@@ -229,7 +229,7 @@ def containers(meter: Meter) -> dict[str, Any]:
 
 
 def operators(meter: Meter) -> dict[type[ast.AST], Callable[..., Any]]:
-    """Give what each operator does."""
+    """Return the function of each operator."""
     return {
         **simpleeval.DEFAULT_OPERATORS,
         ast.Add: meter.added,

@@ -1,4 +1,4 @@
-"""What the names of an expression stand for."""
+"""The values of the names in an expression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shared.maps.expressions.values import Names, Value
 
 
 class Unknown(Exception):  # noqa: N818
-    """There is no such name, whichever record comes."""
+    """A name is unknown for every record."""
 
     def __init__(self, node: ast.AST, message: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Scope:
 
     @contextmanager
     def binding(self, bound: frozenset[str]) -> Iterator[None]:
-        """Let names stand for what a comprehension gives them."""
+        """Bind the names of a comprehension while the block runs."""
         before, self._bound = self._bound, self._bound | bound
         try:
             yield
@@ -49,7 +49,7 @@ class Scope:
             self._bound = before
 
     def value(self, node: ast.Name) -> Value:
-        """Give what a name stands for.
+        """Return the value of a name.
 
         Raises:
             Unknown: Nothing has this name.
@@ -88,14 +88,14 @@ class Scope:
         return f"unknown name '{name}'{nearest(name, known)}"
 
     def is_record(self, node: ast.AST) -> bool:
-        """Whether a node is the record as a whole."""
+        """Return whether a node is the whole record."""
         return isinstance(node, ast.Name) and node.id in RECORD_NAMES and node.id not in self._bound
 
     def property(self, node: ast.expr, name: str) -> Value:
-        """Give a column that is named as a key of the record.
+        """Return the column that a key of the record names.
 
         Raises:
-            Unknown: There is no such column.
+            Unknown: The column does not exist.
         """
         names = self.names.struct.names
         if name not in names:
@@ -103,7 +103,7 @@ class Scope:
         return records.column(name, self.names.struct)
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Give the name of what is in a module; None for anything else."""
+        """Return the dotted name of something in a module; None for anything else."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -114,6 +114,6 @@ class Scope:
         return None if hidden else ".".join([node.id, *reversed(parts)])
 
     def is_fake(self, node: ast.AST) -> bool:
-        """Whether a node is `fake`, and not a column of this name."""
+        """Return whether a node is `fake`, and not a column of this name."""
         named = isinstance(node, ast.Name) and node.id == "fake" and "fake" not in self._bound
         return named and self.names.faker is not None

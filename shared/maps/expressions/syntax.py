@@ -67,7 +67,7 @@ class Expression:
 
     Attributes:
         text: As it was written.
-        tree: Its syntax tree; positions count from the first character that is no space.
+        tree: Its syntax tree; positions count from the first character that is not a space.
     """
 
     text: str
@@ -89,7 +89,7 @@ def parse(text: str, where: Where) -> Expression:
         where: Its place in the settings.
 
     Raises:
-        SettingsError: It is no expression, or has what may not be evaluated; with the position.
+        SettingsError: It is not an expression, or a part is not allowed; with the position.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
         raise SettingsError(f"the expression is longer than {MAX_TEXT} bytes", where=where)
@@ -114,12 +114,12 @@ def _tree(text: str, where: Where) -> ast.expr:
     except SyntaxError as error:
         raise SettingsError(f"at {_ends(text, error)}: {error.msg}", where=where) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        said = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
-        raise SettingsError(f"at column 1: {said}", where=where) from None
+        reason = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
+        raise SettingsError(f"at column 1: {reason}", where=where) from None
 
 
 def _ends(text: str, error: SyntaxError) -> str:
-    """Say where the syntax is wrong: Python gives no place where more should come."""
+    """Return where the syntax is wrong: at the end if Python gives no position."""
     if error.offset:
         return _place(text, error.lineno or 1, error.offset - 1)
     rows = text.strip().split("\n")
@@ -127,7 +127,7 @@ def _ends(text: str, error: SyntaxError) -> str:
 
 
 def wrong(expression: Expression, node: ast.AST, message: str, where: Where) -> SettingsError:
-    """Give the error about a part of an expression, with its position."""
+    """Return the error about a part of an expression, with its position."""
     line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
     rows = expression.text.strip().split("\n")
     row = rows[line - 1] if line <= len(rows) else ""
@@ -142,13 +142,13 @@ def _place(text: str, line: int, characters: int) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Give ` (nearest: 'x')` for a name that is not known; empty where none is near."""
+    """Return ` (nearest: 'x')` for an unknown name; empty if none is near."""
     found = checking.nearest(name, reversed(known), cutoff=0.6)
     return f" (nearest: '{found}')" if found is not None else ""
 
 
 def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
-    """Walk a tree without recursion, so that none is too deep for it."""
+    """Walk a tree without recursion, so that any depth is possible."""
     waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -228,12 +228,12 @@ _CHECKS: tuple[tuple[type[ast.AST], Callable[[Any], None]], ...] = (
 def names_read(
     expression: Expression, columns: Sequence[str], own: str | None = None
 ) -> frozenset[str]:
-    """Give the columns that an expression reads: all of them for a bare `record` or `_`.
+    """Return the columns that an expression reads: all of them for a bare `record` or `_`.
 
     Args:
         expression: The expression.
-        columns: The columns that there are.
-        own: The property that it makes, which `self` names.
+        columns: All columns.
+        own: The property that it computes, which `self` names.
     """
     reader = _Reader(frozenset(columns), own)
     reader.visit(expression.tree)
@@ -270,7 +270,7 @@ class _Reader(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Whether the record has a name needs no other column."""
+        """Read only the named column for `'name' in record`."""
         whole = self._is_record(node.comparators[0]) and len(node.ops) == 1
         if whole and isinstance(node.left, ast.Constant) and isinstance(node.ops[0], _MEMBERSHIP):
             self.found.add(str(node.left.value))
@@ -311,7 +311,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def bound_by(node: ast.ListComp | ast.GeneratorExp | ast.DictComp) -> frozenset[str]:
-    """Give the names that a comprehension binds."""
+    """Return the names that a comprehension binds."""
     targets = (part for generator in node.generators for part in ast.walk(generator.target))
     return frozenset(part.id for part in targets if isinstance(part, ast.Name))
 

@@ -25,19 +25,19 @@ Part: TypeAlias = "str | tuple[Value, bool]"
 """Text of an f-string, or a value and whether it has a format."""
 
 WHITESPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
-"""What `str.strip` takes away."""
+"""Characters that `str.strip` removes."""
 NUMBER_SPACE = "\t\n\x0b\x0c\r " + "".join(char for char in WHITESPACE if not char.isascii())
-"""What `int` and `float` allow around a number."""
+"""Characters that `int` and `float` allow around a number."""
 
 _ALL = range(0x110000)
 _REGEX_SIGNS = frozenset(r"\^$.|?*+()[]{}-&~#")
 
 
 def index(text: Value, position: Value) -> Value:
-    """Give `text[position]`.
+    """Return `text[position]`.
 
     Raises:
-        Fails: The position is no integer.
+        Fails: The position is not an integer.
     """
     at: Any = position.known
 
@@ -60,10 +60,10 @@ _FAR = 2**30
 
 
 def sliced(text: Value, ends: Sequence[Value]) -> Value:
-    """Give `text[lower:upper:step]`; compiled for bounds that are known, without a step.
+    """Return `text[lower:upper:step]`; compiled for bounds that are known, without a step.
 
     Raises:
-        Fails: A bound is no integer, or the step is 0.
+        Fails: A bound is not an integer, or the step is 0.
     """
     known = [end.known for end in ends]
     plain = all(end is None or (isinstance(end, int) and abs(end) < _FAR) for end in known)
@@ -79,7 +79,7 @@ def sliced(text: Value, ends: Sequence[Value]) -> Value:
 
 
 def _between(text: Column, low: int | None, high: int | None) -> Column:
-    """Give the characters from one place to another; below 0 they count from the end."""
+    """Return the characters from one place to another; below 0 they count from the end."""
     low = low or 0
     if low >= 0 and (high is None or high >= 0):
         rest = [] if high is None else [F.lit(max(high - low, 0))]
@@ -91,7 +91,7 @@ def _between(text: Column, low: int | None, high: int | None) -> Column:
 
 
 def text_of(value: Value) -> Value:
-    """Give `str(value)`."""
+    """Return `str(value)`."""
     name = value.kind.name
     if value.is_known and isinstance(value.known, (bool, int, float, str, type(None))):
         return constant(str(value.known))
@@ -110,7 +110,7 @@ def text_of(value: Value) -> Value:
 
 
 def formatted(parts: Sequence[Part]) -> Value:
-    """Give the text of an f-string."""
+    """Return the text of an f-string."""
     values = [constant(part) if isinstance(part, str) else _formatted(*part) for part in parts]
     if all(value.is_known for value in values):
         return constant("".join(value.known for value in values))
@@ -137,7 +137,7 @@ METHODS: Mapping[str, Kind] = {
 
 
 def method(text: Value, name: str, call: Call) -> Value:
-    """Give the result of one of `METHODS`.
+    """Return the result of one of `METHODS`.
 
     Raises:
         Fails: It raises for all arguments of these kinds.
@@ -219,12 +219,12 @@ _NEWER_LETTERS = (
 )
 """Letters with another case that came after Unicode 13, the version of the oldest Python here."""
 _NEWLY_CASED = (0x19B, 0x264)
-"""Letters that had no capital before Unicode 16."""
+"""Letters without a capital before Unicode 16."""
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 
 
 def upper(text: Column) -> Column:
-    """Give `str.upper` of a text."""
+    """Return `str.upper` of a text."""
     newer = _newer(_NEWLY_CASED)
     if not newer:
         return F.upper(text)
@@ -232,7 +232,7 @@ def upper(text: Column) -> Column:
 
 
 def lower(text: Column) -> Column:
-    """Give `str.lower` of a text.
+    """Return `str.lower` of a text.
 
     Whether a capital sigma ends a word depends on the characters around it, so that all those
     which Python does not know matter.
@@ -254,7 +254,7 @@ def _is_ascii(text: Column) -> Column:
 
 @cache
 def _newer(more: tuple[int, ...] = ()) -> str:
-    """Give the class of the letters whose case Spark knows and Python does not."""
+    """Return the class of the letters whose case Spark knows and Python does not."""
     if tuple(map(int, unicodedata.unidata_version.split(".")[:2])) >= _SPARKS_UNICODE:
         return ""
     codes = (code for first, last in _NEWER_LETTERS for code in range(first, last + 1))
@@ -271,7 +271,7 @@ def _is_unassigned(code: int) -> bool:
 
 
 def _ranges(codes: Iterable[int]) -> str:
-    """Give the inside of a regular expression's class of characters."""
+    """Return characters as ranges inside a regular expression's class."""
     found: list[list[int]] = []
     for code in codes:
         if found and found[-1][1] == code - 1:
@@ -282,7 +282,7 @@ def _ranges(codes: Iterable[int]) -> str:
 
 
 def _around(text: Column, left: str, turn: Callable[[Column], Column]) -> Column:
-    """Turn what is between the characters of a class, which stay as they are."""
+    """Convert the text between characters of a class, and leave those unchanged."""
     pieces = F.regexp_extract_all(text, F.lit(f"[{left}]+|[^{left}]+"), F.lit(0))
     stays = F.lit(rf"\A[{left}]")
     return F.array_join(
@@ -294,7 +294,7 @@ def _around(text: Column, left: str, turn: Callable[[Column], Column]) -> Column
 
 
 def number_text(text: Column) -> Column:
-    """Give what `int` and `float` read: ASCII digits without space around them."""
+    """Return the text that `int` and `float` read: ASCII digits without space around them."""
     digits = _decimals()
     turned = F.translate(text, digits, "".join(str(unicodedata.decimal(d)) for d in digits))
     plain = F.when(_is_ascii(text), text).otherwise(turned)
@@ -303,5 +303,5 @@ def number_text(text: Column) -> Column:
 
 @cache
 def _decimals() -> str:
-    """Give the decimal digits of all scripts but ASCII's."""
+    """Return the decimal digits of all scripts but ASCII's."""
     return "".join(chr(code) for code in _ALL[128:] if chr(code).isdecimal())

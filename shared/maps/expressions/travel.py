@@ -1,4 +1,4 @@
-"""Which modules go to Spark's workers by value, as nothing of ours may be installed there."""
+"""Which modules are sent to Spark's workers by value, as workers need not have this project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from types import ModuleType
 
 
 def modules() -> tuple[ModuleType, ...]:
-    """Name the modules that the evaluation of expressions needs, but for pyarrow.
+    """Return the modules that the evaluation of expressions needs, apart from pyarrow.
 
-    `orjson` is used where it is there. `faker` has to be there for expressions with `fake`.
+    `orjson` is used if it is installed. `faker` must be installed for expressions with `fake`.
     """
     import simpleeval  # noqa: PLC0415
 
@@ -28,7 +28,7 @@ def modules() -> tuple[ModuleType, ...]:
 
 
 def send_by_value() -> None:
-    """Let workers do without these modules."""
+    """Send these modules to workers by value, so that workers need not have them."""
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value

@@ -24,7 +24,7 @@ _ALWAYS = frozenset({"date", "datetime"})
 
 
 def truth(value: Value) -> Value:
-    """Give whether a value counts as true: never null."""
+    """Return whether a value counts as true: never null."""
     if value.is_known:
         return constant(bool(value.known))
     if value.kind.name in {"any", "timedelta"} or (
@@ -49,19 +49,19 @@ def _truth(column: Column, kind: Kind) -> Column:
 
 
 def negated(value: Value) -> Value:
-    """Give `not value`."""
+    """Return `not value`."""
     if value.is_known:
         return constant(not value.known)
     return computed(BOOL, lambda column: ~column, truth(value))
 
 
 def chosen(test: Value, body: Value, otherwise: Value) -> Value:
-    """Give `body if test else otherwise`: only the error of the branch taken counts.
+    """Return `body if test else otherwise`; only errors of the branch taken count.
 
     Args:
-        test: Any value, of which the truth decides.
-        body: What is taken where it is true.
-        otherwise: What else.
+        test: Any value; its truth decides.
+        body: The result if it is true.
+        otherwise: The result if not.
     """
     asked = truth(test)
     if asked.is_known:
@@ -82,7 +82,7 @@ def chosen(test: Value, body: Value, otherwise: Value) -> Value:
 
 
 def _one_type(kind: Kind, body: Value, otherwise: Value) -> bool:
-    """Whether the columns of two values of a kind have one type, too."""
+    """Return whether the columns of two values of a kind also have one type."""
     others = [value for value in (body, otherwise) if value.kind.name != "none"]
     types = [value.data_type for value in others]
     return len(others) <= 1 or not _has_decimals(kind) or (None not in types and len({*types}) == 1)
@@ -113,10 +113,10 @@ def _as(column: Column, value: Value, kind: Kind) -> Column:
 
 
 def _merged(one: Value, other: Value) -> tuple[Kind, int]:
-    """Give the kind that holds either value, and how large an integer in it may be.
+    """Return the kind that holds either value, and how large an integer in it may be.
 
     A float and small known integers make a float. With other integers the result is a float too,
-    but only the evaluator can tell it: the size is below 0 then.
+    but only the evaluator can compute it: the size is below 0 then.
     """
     kind = joined(one.kind, other.kind)
     names = {one.kind.name, other.kind.name}
@@ -132,7 +132,7 @@ def _merged(one: Value, other: Value) -> tuple[Kind, int]:
 
 
 def either(values: Sequence[Value]) -> Value:
-    """Give `a or b or ...`: the first that is true, else the last."""
+    """Return `a or b or ...`: the first that is true, else the last."""
     result = values[-1]
     for value in reversed(values[:-1]):
         result = chosen(truth(value), _known_good(value, truly=True), result)
@@ -140,7 +140,7 @@ def either(values: Sequence[Value]) -> Value:
 
 
 def every(values: Sequence[Value]) -> Value:
-    """Give `a and b and ...`: the first that is false, else the last."""
+    """Return `a and b and ...`: the first that is false, else the last."""
     result = values[-1]
     for value in reversed(values[:-1]):
         result = chosen(truth(value), result, _known_good(value, truly=False))
@@ -148,6 +148,6 @@ def every(values: Sequence[Value]) -> Value:
 
 
 def _known_good(value: Value, *, truly: bool) -> Value:
-    """Give a value after its truth was asked for: its errors have come up by then."""
+    """Return a value after its truth was evaluated: its errors have come up by then."""
     kind = value.kind.not_none() if truly and value.kind.name != "none" else value.kind
     return replace(value, kind=kind, error=None)

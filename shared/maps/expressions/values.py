@@ -16,7 +16,7 @@ Thunk: TypeAlias = Callable[[], Column]
 
 
 class _Unknown:
-    """There is no such value yet."""
+    """The value is not known yet."""
 
 
 UNKNOWN = _Unknown()
@@ -28,18 +28,18 @@ class Value:
 
     Attributes:
         kind: What it is in Python.
-        column: Makes the column with its values; null stands for None. Numbers are bigint and
+        column: Makes the column with its values; null is None. Numbers are bigint and
             double, dates and times of records the text they are in JSON, results of `datetime`
-            functions date and timestamp. None where Spark cannot compute the same as Python.
-        error: Makes a text column: why Python would raise (`TypeError: ...`), null where it would
-            not. None where it never does. The errors of operands are in it.
-        why: Why there is no column.
-        known: The value itself where it is the same for every record (literals, `config`).
-        source: Path of the column that it is, untouched; empty where it is computed.
-        raw: Makes that column as Spark has read it; None where it is computed.
+            functions date and timestamp. None if Spark cannot compute the same as Python.
+        error: Makes a text column: why Python would raise (`TypeError: ...`), null if it would not.
+            None if it never does. Includes the errors of operands.
+        why: Why the column is missing.
+        known: The value itself if it is the same for every record (literals, `config`).
+        source: Path of the column that it is, unchanged; empty if it is computed.
+        raw: Makes that column as Spark has read it; None if it is computed.
         data_type: The type of `raw`.
         mixed: It is an int for some records, which its float column holds exactly: of at most this
-            magnitude (1 or more). 0 where it never is, -1 where any int may come: without a column.
+            magnitude (1 or more). 0 if it never is, -1 if any int is possible: without a column.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class Value:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is the same for every record."""
+        """Return whether it is the same for every record."""
         return self.known is not UNKNOWN
 
 
@@ -63,10 +63,10 @@ class Call:
     """The arguments of a call.
 
     Attributes:
-        node: Where it stands.
+        node: Its node in the syntax tree.
         args: Positional ones.
         keywords: Those with a name.
-        names: What the whole expression can name.
+        names: The names that the whole expression can use.
     """
 
     node: ast.Call
@@ -77,15 +77,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Names:
-    """What an expression can name.
+    """The names that an expression can use.
 
     Attributes:
         struct: Columns of the record, as Spark has read them.
         config: `stream_map_config`.
-        stream: Name of the stream as it leaves (`__stream_name__`).
-        original: Name of the stream as it came (`__original_stream_name__`).
-        own: The property that is made (`self`), where the record has it.
-        faker: `faker_config`; None where `fake` is not to be had.
+        stream: Name of the output stream (`__stream_name__`).
+        original: Name of the source stream (`__original_stream_name__`).
+        own: The property that is computed (`self`), if the record has it.
+        faker: `faker_config`; None if `fake` is not available.
     """
 
     struct: StructType

@@ -43,12 +43,12 @@ class Details:
 
     @property
     def is_view(self) -> bool:
-        """Whether it is a view."""
+        """Return whether it is a view."""
         return self.facts.get("Type", "").upper() == "VIEW"
 
     @property
     def row_count(self) -> int | None:
-        """Number of rows, if the catalog keeps statistics."""
+        """Return the number of rows, if the catalog keeps statistics."""
         found = _ROWS.search(self.facts.get("Statistics", ""))
         count = int(found.group(1)) if found else None
         # A Hive metastore writes 0 when a table is created, and does not update it.
@@ -56,7 +56,7 @@ class Details:
 
     @property
     def format(self) -> str:
-        """The stream's format: `delta` or `iceberg`, else `table`."""
+        """Return the stream's format: `delta` or `iceberg`, else `table`."""
         provider = self.facts.get("Provider", "").lower()
         return provider if provider in LOG_FORMATS and not self.is_view else "table"
 

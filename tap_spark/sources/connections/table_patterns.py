@@ -22,5 +22,5 @@ def is_wanted(config: ConnectionConfig, schema: str | None, table: str) -> bool:
 
 
 def stream_name(config: ConnectionConfig, parts: Sequence[str]) -> str:
-    """Name the stream of a table as the SDK does: `schema-table`, after the prefix."""
+    """Return the name of a table's stream as in the SDK: `schema-table`, after the prefix."""
     return config.stream_prefix + "-".join(parts)

@@ -61,7 +61,7 @@ class AvroSource(ParquetSource):
 
 
 def schema_text(file: BinaryIO) -> bytes:
-    """Read the schema from the header of an Avro file, as it is written there.
+    """Read the schema from the header of an Avro file, unchanged.
 
     Args:
         file: The file, at its start.

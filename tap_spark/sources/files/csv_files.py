@@ -50,12 +50,12 @@ class CsvLayout:
 
     @property
     def columns(self) -> list[str]:
-        """All column names."""
+        """Return all column names."""
         return [*self.names, *(field.name for field in self.partitions)]
 
 
 def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
-    """Name the columns of a header: empty ones get `_cN`, repeated ones a number.
+    """Return the columns of a header: empty names become `_cN`, repeated ones get a number.
 
     Names that differ only by case count as repeated: they are the same to Spark.
     """
@@ -79,7 +79,7 @@ class CsvSource(FileSource):
 
     @cached_property
     def header(self) -> bool:
-        """Whether each file starts with a header line."""
+        """Return whether each file starts with a header line."""
         return self.flag("header", default=True)
 
     def schema(self, spark: SparkSession) -> StructType:
@@ -148,7 +148,7 @@ class CsvSource(FileSource):
         return self.layout(spark).columns or None
 
     def check_file(self, url: str) -> None:
-        """Refuse a file with another header, whose values would get the wrong names."""
+        """Raise an error if a file has another header, whose values would get the wrong names."""
         layout = self._layout or self.layout(self._spark)
         if layout.header is None:
             return
@@ -197,7 +197,7 @@ class CsvSource(FileSource):
         return frame, data, ()
 
     def _given_names(self, spark: SparkSession, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Name columns by position as `schema` does, unless the header has these names."""
+        """Return names by position as in `schema`, unless the header has these names."""
         if not self.stream.schema:
             return names
         given = parse_ddl(self, spark).names

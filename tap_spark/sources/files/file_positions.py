@@ -142,7 +142,7 @@ def kept_positions(
 ) -> dict[str, FilePosition]:
     """Drop the positions of files that have not been listed for `FORGET_DAYS`.
 
-    If no file is listed, as in a folder that is not mounted, all stay as they are.
+    If no file is listed, as in a folder that is not mounted, all stay unchanged.
     """
     if not listed:
         return dict(positions)
@@ -197,7 +197,7 @@ def waves(
     """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
 
     Args:
-        file_ranges: What is to be read, in order.
+        file_ranges: The ranges to read, in order.
         wave_bytes: Bytes after which a wave is closed.
         cut: Finds the first line start at or after an offset.
 

@@ -29,13 +29,13 @@ class FixedWidthSource(FileSource):
 
     @cached_property
     def columns(self) -> tuple[FixedColumn, ...]:
-        """The positions of the columns."""
+        """Return the positions of the columns."""
         columns: tuple[FixedColumn, ...] = self.stream.own["columns"]
         return columns
 
     @cached_property
     def header(self) -> bool:
-        """Whether each file starts with a header line."""
+        """Return whether each file starts with a header line."""
         return self.flag("header")
 
     def schema(self, spark: SparkSession) -> StructType:

@@ -59,7 +59,7 @@ def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
 
 
 def decide(bits: int | None) -> DataType:
-    """Return the type that keeps every form in `bits`; None stands for a column of nulls."""
+    """Return the type that keeps every form in `bits`; None means a column of nulls."""
     if bits is None or forms.settled(bits):
         return StringType()
     found = bits & ((1 << forms.SCALE_SHIFT) - 1)

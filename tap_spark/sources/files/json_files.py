@@ -43,7 +43,7 @@ class JsonSource(FileSource):
 
     @cached_property
     def document(self) -> bool:
-        """Whether each file is one JSON value instead of one per line."""
+        """Return whether each file is one JSON value instead of one per line."""
         if self.option("multiLine"):
             return self.flag("multiLine")
         return bool(self._records_path()) or self._first_is_document()

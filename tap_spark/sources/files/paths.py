@@ -112,12 +112,12 @@ def is_read_whole(url: str) -> bool:
 
 
 def from_spark(url: str) -> str:
-    """Turn Spark's name of a file into its URL as listed."""
+    """Convert Spark's name of a file to its URL as listed."""
     return plain_path(unquote(url))
 
 
 def spark_url(url: str) -> str:
-    """Turn the URL of a listed file into a path for Spark."""
+    """Convert the URL of a listed file to a path for Spark."""
     return escaped(url)
 
 

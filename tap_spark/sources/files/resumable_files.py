@@ -1,4 +1,4 @@
-"""Slices of files that grow: what is new since the bookmark, with a bookmark after each slice."""
+"""Slices of growing files: new lines since the bookmark, with a bookmark after each slice."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _changed(
     *,
     lines: bool = True,
 ) -> list[FileRange]:
-    """Find what is to be read; warn of files that start over, renew other positions."""
+    """Find the ranges to read; warn of files that start over, renew other positions."""
     _forget_positions(plan, files, positions)
     file_ranges = []
     for file in files:
@@ -357,7 +357,7 @@ def lines_frame(
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:
-    """Put small ranges together, so that many small files do not make as many tasks."""
+    """Combine small ranges, so that many small files need fewer tasks."""
     tasks: list[list[LineRange]] = []
     room = 0
     for line_range in ranges:

@@ -75,7 +75,7 @@ def union(sets: Iterable[Sequence[int | None]], count: int) -> list[int | None]:
 
 
 def settled(bits: int | None) -> bool:
-    """Return whether only text can hold all these forms, whatever follows."""
+    """Return whether only text can hold all these forms, with any forms that follow."""
     if bits is None:
         return False
     forms = bits & ((1 << SCALE_SHIFT) - 1)

@@ -1,4 +1,4 @@
-"""Unquoted JSON values in fields of type text: put in quotes as they are written.
+"""Unquoted JSON values in fields of type text: enclosed in quotes, unchanged.
 
 Spark's `from_json` parses numbers and writes them as text again, which loses digits (`1.10`); its
 reader of whole files keeps them. With quotes, both return the same.
@@ -52,7 +52,7 @@ class UnquotedValues:
     text_fields: TextFields
 
     def __call__(self, lines: pa.Array) -> pa.Array:
-        """Return the lines with quoted values; lines that are not JSON stay as they are."""
+        """Return the lines with quoted values; lines that are not JSON stay unchanged."""
         found = pc.match_substring_regex(lines, self._pattern())
         if not found.true_count:
             return lines

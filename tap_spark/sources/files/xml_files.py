@@ -30,7 +30,7 @@ class XmlSource(FileSource):
     """XML files.
 
     Types of top-level values are inferred as for CSV; nested values stay text unless the setting
-    `schema` or the option `inferSchema` gives them types.
+    `schema` or the option `inferSchema` sets their types.
     """
 
     def schema(self, spark: SparkSession) -> StructType:

@@ -48,10 +48,10 @@ def custom_schema(columns: Iterable[ColumnInfo]) -> str | None:
 
 
 def typed(frame: DataFrame, columns: Iterable[ColumnInfo]) -> list[Column]:
-    """Cast what the JDBC reader returns for each column's expression to the column's type.
+    """Cast the result of the JDBC reader for each column's expression to the column's type.
 
     Args:
-        frame: What was read, with a column of each name: arrays as JSON text, and dates and
+        frame: The rows read, with a column of each name: arrays as JSON text, and dates and
             timestamps as days and microseconds since 1970, if the expression returns them so.
         columns: What to select, in this order.
     """

@@ -23,7 +23,7 @@ SPLIT = (COLUMN, "lowerBound", "upperBound", PARTS)
 
 @dataclass(frozen=True)
 class JdbcOptions:
-    """What the stream's options ask for.
+    """The stream's options, parsed.
 
     Attributes:
         reader: Options for Spark's reader in any case.

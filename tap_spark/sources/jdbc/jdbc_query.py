@@ -72,7 +72,7 @@ class JdbcQuery:
 
     @property
     def block_column(self) -> str:
-        """Name of the column with the block of each row."""
+        """Return the name of the column with the block of each row."""
         return self.dialect.quote(BLOCK)
 
     def in_ranges(
@@ -103,7 +103,7 @@ class JdbcQuery:
 
     @property
     def filtered(self) -> str:
-        """The FROM clause with its conditions."""
+        """Return the FROM clause with its conditions."""
         where = " WHERE " + " AND ".join(self.conditions) if self.conditions else ""
         return self.source + where
 

@@ -67,7 +67,7 @@ def query_runner(
     Args:
         spark: The session.
         connection: One with a URL.
-        where: What errors name; the connection if it is left out.
+        where: The place that errors name; by default the connection.
 
     Raises:
         SettingsError: The URL or a property is rejected.
@@ -87,7 +87,7 @@ def table_info(
         spark: The session.
         connection: One with a URL.
         parts: Schema and name, or the name alone.
-        where: What errors name.
+        where: The place that errors name.
 
     Raises:
         SourceError: The table does not exist, or the database cannot be reached.

@@ -119,7 +119,7 @@ def plan_parts(
     """
     key = statistics.key
     if key_type is not None and key.indexed and key.bounds:
-        above = [b for b in key.bounds if start is None or _less(start, b, key_type)]
+        above = [b for b in key.bounds if start is None or _is_less(start, b, key_type)]
         share = len(above) / len(key.bounds)
         rows = int((statistics.rows or 0) * share)
         near = abs(key.correlation or 0) >= WELL_ORDERED
@@ -129,7 +129,7 @@ def plan_parts(
                 slices=group_ranges(key_ranges(spread_evenly(above[1:], count * parts)), count)
             )
         if start is not None and share < SMALL_SHARE:
-            return PartPlan(slices=(key_ranges(spread_evenly(above, _few(rows, parts))),))
+            return PartPlan(slices=(key_ranges(spread_evenly(above, _useful_count(rows, parts))),))
     if statistics.pages is not None:
         return PartPlan(pages=tuple(page_starts(statistics.pages, parts)))
     return PartPlan()
@@ -155,7 +155,7 @@ def spread_evenly(bounds: Sequence[T], ranges: int) -> list[T]:
 
 
 def group_ranges(ranges: Sequence[KeyInterval], count: int) -> tuple[tuple[KeyInterval, ...], ...]:
-    """Put neighbouring ranges together in at most `count` groups."""
+    """Combine neighbouring ranges to at most `count` groups."""
     count = min(count, len(ranges))
     cuts = [len(ranges) * number // count for number in range(count + 1)]
     return tuple(tuple(ranges[a:b]) for a, b in pairwise(cuts))
@@ -216,9 +216,9 @@ def page_conditions(column: str, starts: Sequence[int]) -> list[str]:
     ]
 
 
-def _few(rows: int, parts: int) -> int:
+def _useful_count(rows: int, parts: int) -> int:
     return max(1, min(parts, -(-rows // PART_ROWS)))
 
 
-def _less(first: Json, second: Json, key_type: str) -> bool:
+def _is_less(first: Json, second: Json, key_type: str) -> bool:
     return bool(first != second and greater(first, second, key_type) == second)

@@ -44,9 +44,9 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
 """Default properties of each driver, by prefix of the URL; the user's own win."""
 _IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
 NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
-"""A session that waits for Spark to write what it has read is not idle."""
+"""A session that waits for Spark to write rows already read is not idle."""
 TEXT_FORMATS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
-"""How the server formats what is read as text."""
+"""How the server formats values that are read as text."""
 REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 

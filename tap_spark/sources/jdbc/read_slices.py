@@ -69,7 +69,7 @@ class JdbcRead:
 
     @property
     def where(self) -> Where:
-        """The stream, for errors and logs."""
+        """Return the stream, for errors and logs."""
         return Where(stream=self.plan.tap_stream_id)
 
     def at_snapshot(self, snapshot: DatabaseSnapshot | None) -> JdbcQuery:

@@ -51,7 +51,7 @@ def snapshot_of(
     Args:
         spark: The session.
         connection: The database.
-        where: What errors name.
+        where: The place that errors name.
 
     Yields:
         The snapshot; None if the database has none to share, or the settings turn it off.

@@ -54,12 +54,12 @@ class TableInfo:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Schema and name, or the name alone."""
+        """Return schema and name, or the name alone."""
         return (self.name,) if self.schema is None else (self.schema, self.name)
 
     @property
     def is_view(self) -> bool:
-        """Whether it is a view, materialized or not."""
+        """Return whether it is a view, materialized or not."""
         return self.kind.endswith("view")
 
     def column(self, name: str) -> ColumnInfo | None:

@@ -57,7 +57,7 @@ _BOUNDS = "pg_catalog.array_to_json({bounds})::text"
 def table_statistics(
     run_query: QueryRunner, database: str, table: TableInfo, key: ColumnInfo | None
 ) -> TableStatistics:
-    """Ask for the statistics of a table.
+    """Read the statistics of a table.
 
     Args:
         run_query: Queries the database.

@@ -46,14 +46,14 @@ class DeltaVersion:
 
     @property
     def changes_columns(self) -> bool:
-        """Whether the change feed may not be readable across it."""
+        """Return whether a read of the change feed across it may fail."""
         return self.operation.startswith((*_COLUMNS_CHANGE, "REPLACE COLUMNS", *_REPLACES)) or (
             self.replaces_rows
         )
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether it may have replaced rows by rows with other columns."""
+        """Return whether it may have replaced rows with rows of other columns."""
         overwrites = self.parameters.get("mode") == "Overwrite"
         return overwrites or self.operation.startswith(_REPLACES)
 

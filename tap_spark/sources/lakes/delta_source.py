@@ -78,7 +78,7 @@ class DeltaSource(LakeSource):
 
     @property
     def relation(self) -> str:
-        """The table as SQL names it."""
+        """Return the table as SQL names it."""
         return self.name or f"delta.{quoted(str(self.path))}"
 
     def pin(self, spark: SparkSession) -> DeltaPinned:

@@ -73,7 +73,7 @@ class LakeSource(ABC):
 
     @abstractmethod
     def pin(self, spark: SparkSession) -> Pinned:
-        """Look up the table's newest version.
+        """Find the table's newest version.
 
         Raises:
             Exception: Any failure of Spark; `explained` turns it into a SourceError.
@@ -127,11 +127,11 @@ class LakeSource(ABC):
     @property
     @abstractmethod
     def unit(self) -> str:
-        """Name of a position: version or snapshot."""
+        """Return the name of a position: version or snapshot."""
 
     @property
     def shown(self) -> str:
-        """The table, for messages."""
+        """Return the table's name for messages."""
         return f"{self.kind} table {self.stream.table or shown(str(self.path))}"
 
     def error(self, message: str, hint: str = "") -> SourceError:
@@ -145,7 +145,7 @@ class LakeSource(ABC):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn failures inside the block into errors that name the stream."""
+        """Convert failures inside the block to errors that name the stream."""
         try:
             yield
         except SingerSparkError:

@@ -26,7 +26,7 @@ class Cursor(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """Number of rows that the last statement has changed."""
+        """Return the number of rows that the last statement has changed."""
 
     def execute(self, query: str, args: Sequence[Any] | None = None, /) -> Any:
         """Run one statement; `%` is special only with arguments."""

@@ -210,9 +210,9 @@ class JdbcDestination(Destination):
                 work.key(request, plan)
                 work.insert(request, plan, flush.parts)
                 if flush.parts:  # Parts have rows; a flush without any is in no note either.
-                    self._tell(work, flush)
+                    self._add_token(work, flush)
             work.connection.commit()
-            self._tidy(work, staging_tables_of([flush]))
+            self._drop_staging(work, staging_tables_of([flush]))
 
     def _replace(self, held: Sequence[Flush]) -> None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
@@ -228,9 +228,9 @@ class JdbcDestination(Destination):
                 if last.request.view is not None:
                     filled.view(last.request, plan)
                 swap_in(work, filled)
-                self._tell(work, last)
+                self._add_token(work, last)
             work.connection.commit()
-            self._tidy(work, [*staging_tables_of(held), *swap_names(work)])
+            self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
 
     def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""
@@ -238,12 +238,12 @@ class JdbcDestination(Destination):
             work.view(request, plan)
             self._views[work.place] = request.view
 
-    def _tell(self, work: TableWork, flush: Flush) -> None:
+    def _add_token(self, work: TableWork, flush: Flush) -> None:
         rows = sum(part.rows for part in flush.parts)
         proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
-    def _tidy(self, work: TableWork, parts: Sequence[str]) -> None:
+    def _drop_staging(self, work: TableWork, parts: Sequence[str]) -> None:
         """Remove staging tables; those that remain are removed at the end of the run."""
         try:
             with explain_errors(self._database, self._target.place):
@@ -274,7 +274,7 @@ class JdbcDestination(Destination):
         self._has_note(request, note)
 
     def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
-        """Stop if another run has taken over the note of this run.
+        """Raise an error if another run has adopted the note of this run.
 
         Raises:
             DestinationError: A later run has treated this one as dead and has taken its place.
@@ -298,7 +298,7 @@ class JdbcDestination(Destination):
             there = {column.name for column in found.columns} if found else set()
             if TABLE_VERSION not in there:
                 return
-            # Columns of the record metadata keep their names, whatever the rules are.
+            # Columns of the record metadata keep their names, under any rules.
             sql = self._database.sql
             if edit.hard_delete:
                 work.cursor.execute(sql.delete_versions(work.place, TABLE_VERSION, edit.version))

@@ -62,7 +62,7 @@ class Failure:
 def explain_errors(
     database: Database, place: DatabaseAddress, where: Where | None = None
 ) -> Iterator[None]:
-    """Turn the driver's errors in the block into a DestinationError.
+    """Convert the driver's errors in the block to a DestinationError.
 
     Its cause is an OSError with the number of the failure.
     """

@@ -23,7 +23,7 @@ class Ledger:
 
     Attributes:
         database: The kind of database.
-        place: The table; the ledger lies in its schema.
+        place: The table; the ledger is in its schema.
         run: This run.
     """
 
@@ -91,7 +91,7 @@ class Ledger:
         return cursor.fetchone() is not None
 
     def take(self, cursor: Cursor, stream: str) -> Note:
-        """Take over the note of an ended run for a stream.
+        """Adopt the note of an ended run for a stream.
 
         Returns:
             The part that the table holds; empty if there is none, or there is a newer flush.
@@ -120,7 +120,7 @@ class Ledger:
         return f"{self.run} note {digest}"
 
     def end(self, cursor: Cursor) -> None:
-        """End the table for this run: forget all but its last flush."""
+        """End the table for this run: delete all but its last flush."""
         runs = f"SELECT DISTINCT run FROM {self._ledger} WHERE table_name = %s AND run <> %s"
         cursor.execute(runs, (self._table, self.run))
         others = [run for (run,) in cursor.fetchall()]

@@ -69,7 +69,7 @@ class StagingSink:
             if source.error is not None:
                 raise source.error from None
             if errno_of(error) in PASSING:
-                # Where `://` stands, the failure is taken for one of a storage of files.
+                # A message with `://` would be classified as a failure of a file storage.
                 raise OSError(errno_of(error), str(error).replace("://", ": ")) from None
             raise
         except Exception:

@@ -46,12 +46,12 @@ class TablePlan:
 
     @property
     def table(self) -> FoundTable:
-        """The table, which must exist."""
+        """Return the table, which must exist."""
         return self.found or FoundTable(())
 
     @property
     def mapping(self) -> Mapping[str, str]:
-        """Stream's column → table's column."""
+        """Return the names of the stream's columns in the table."""
         return self.change.mapping
 
 

@@ -52,7 +52,7 @@ def hint_of(path: str, error: OSError) -> str:
 
 @contextmanager
 def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
-    """Turn failures of the storage in the block into a DestinationError that names `path`."""
+    """Convert failures of the storage in the block to a DestinationError that names `path`."""
     try:
         if local_path(path) is not None:
             yield
@@ -65,7 +65,7 @@ def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
 
 @contextmanager
 def _storage(path: str, options: StorageOptions | None) -> Iterator[None]:
-    """Like `shared.storage.files.failures`, but pass our own errors through."""
+    """Convert errors as `shared.storage.files.failures` does, but pass our own errors on."""
     ours: SingerSparkError | None = None
     with failures(path, options):
         try:

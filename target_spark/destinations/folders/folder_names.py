@@ -1,4 +1,4 @@
-"""Folder names made of stream names: safe on every file system and visible to every reader."""
+"""Folder names derived from stream names: safe on every file system and visible to every reader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 MAX_BYTES = 200
-"""Longest folder name in bytes: leaves room for the hidden names that are made of it."""
+"""Longest folder name in bytes: leaves room for the hidden names that contain it."""
 
 WORK_PREFIX = "target-spark-"
 """How the private folders of a run begin."""
@@ -21,7 +21,7 @@ _HIDING = "._"
 def folder_name(name: str) -> str:
     """Return a folder name for a stream, schema or table name.
 
-    Ordinary names stay as they are. Characters that separate paths, end names or are control
+    Ordinary names stay unchanged. Characters that separate paths, end names or are control
     characters become `%XX`, as does a leading `.` or `_` (readers such as Spark skip such
     folders) and a trailing dot or space. `..` therefore cannot occur. Different names give
     different folders. Names above `MAX_BYTES` are cut and end in a digest of the whole name.

@@ -38,7 +38,7 @@ class TableFolder(Protocol):
 
     @property
     def options(self) -> StorageOptions:
-        """Of the storage."""
+        """Return the options of the storage."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the table against other target processes."""

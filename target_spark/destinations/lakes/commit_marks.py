@@ -27,7 +27,7 @@ class Mark:
 
     @property
     def number(self) -> int | None:
-        """Number of the flush within the run; None if the token lacks one."""
+        """Return the number of the flush within the run; None if the token lacks one."""
         tail = (self.token or "").rpartition("-")[2]
         return int(tail) if tail.isascii() and tail.isdecimal() else None
 

@@ -28,7 +28,7 @@ def repeated(
 
     Args:
         work: Called with the number of the attempt, from 0.
-        conflicts: Matches the text of conflicts, which do not leave anything behind.
+        conflicts: Matches the text of conflicts, which have not changed anything.
         where: Place for errors.
         shown: Name of the table.
 

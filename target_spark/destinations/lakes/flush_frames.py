@@ -149,7 +149,7 @@ def _escaped(path: str) -> str:
 
 
 def _as_text(dtype: DataType) -> DataType:
-    """Return the type in Parquet parts, where some types are text."""
+    """Return the type in Parquet parts, in which some types are text."""
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
     return StringType() if isinstance(dtype, TEXT_ONLY) else dtype

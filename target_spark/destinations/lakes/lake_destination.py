@@ -191,7 +191,7 @@ class LakeDestination(Destination):
         form, base = self._form, None
         is_again = flush.token in table.tried
         if is_again:
-            # Before the search: what lands behind it makes the commit fail.
+            # Before the search: a commit after it makes this one fail.
             base = form.head(table.spark, table.place)
             if self._is_stored(table, flush.token):
                 return

@@ -112,7 +112,7 @@ class LakeFormat(ABC):
             place: Location of the table.
             mark: Mark of the commit.
             base: See `head`: this commit may have been made since then, so that it must fail if
-                anybody has appended rows; None if it cannot have been made.
+                other programs have appended rows; None if it cannot have been made.
         """
 
     def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
@@ -171,9 +171,9 @@ class LakeFormat(ABC):
         change: TableChange,  # noqa: ARG002
         mark: Mark,  # noqa: ARG002
     ) -> bool:
-        """Take the parts of a flush over as files of the table, in one commit with the mark.
+        """Adopt the parts of a flush as files of the table, in one commit with the mark.
 
         Returns:
-            Whether it was done; if not, nothing has happened. The parts stay as they are.
+            Whether it was done; if not, nothing has changed. The parts stay unchanged.
         """
         return False

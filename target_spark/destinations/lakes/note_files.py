@@ -40,7 +40,7 @@ class NoteFile(Protocol):
     """The note of one stream and table."""
 
     def take(self) -> Note:
-        """Own the file; may be repeated.
+        """Adopt the note for this run; may be repeated.
 
         Returns:
             The note of an ended run. Empty if there is none, if its run is not known to have ended,
@@ -112,7 +112,7 @@ class LocalNoteFile:
             return
         with writing(str(self._path)):
             new = _written(self._spare, _both_notes(self._stored, note))
-            # Whoever opened the old file and waits for its lock finds another file in its place.
+            # A run that opened the old file and waits for its lock finds another file here.
             self._spare.replace(self._path)
             old, self._fd = self._fd, new
             os.close(old)
@@ -156,7 +156,7 @@ class RemoteNoteFile:
             except (ValueError, TypeError):
                 owner, text = {}, None
         self._exists = owner is not None
-        state = _life(owner or {})
+        state = _owner_status(owner or {})
         self._is_owned = state != "living"
         if state != "ended":
             return Note()
@@ -241,7 +241,7 @@ def _owner() -> dict[str, Any]:
     return {"place": _place(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
-def _life(owner: dict[str, Any]) -> str:
+def _owner_status(owner: dict[str, Any]) -> str:
     """Return whether the process that wrote a file is `living`, has `ended`, or is unknown."""
     if owner.get("ended"):
         return "ended"

@@ -1,4 +1,4 @@
-"""Rows of CSV files that are none: each one is refused by itself, the others are read."""
+"""Malformed rows of CSV files: each one is rejected alone, the others are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = "3 fields where the header has 2"
 def read(
     path: Path, data: bytes
 ) -> tuple[list[tuple[int, str | None, str | None]], list[RefusedRow]]:
-    """Rows with their numbers, and the refused ones."""
+    """Return rows with their numbers, and the rejected rows."""
     path.write_bytes(data)
     rows, found, before = [], [], 0
     for table, refused in read_csv(str(path)):

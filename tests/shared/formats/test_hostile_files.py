@@ -35,13 +35,13 @@ MOST_MIB = 600
 
 
 def bomb(path: Path, piece: bytes, times: int, first: bytes = b"") -> str:
-    """A file of gzip members, each of which is one piece."""
+    """Return a file of gzip members, each of which is one piece."""
     path.write_bytes((gzip.compress(first) if first else b"") + gzip.compress(piece, 9) * times)
     return str(path)
 
 
 def read_alone(url: str, form: str) -> tuple[str, int]:
-    """What the reader says of a file in a process of its own, and the most MiB that it held."""
+    """Return the reader's answer to a file in a process of its own, and its peak memory in MiB."""
     code = (
         "import sys\n"
         "import pyarrow as pa\n"
@@ -93,7 +93,7 @@ def test_the_limit_of_a_line_is_that_of_stdin() -> None:
 def test_long_lines_in_a_share_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
-    """The share that has it refuses it; others skip it or never come to it."""
+    """The share with the line rejects it; others skip it or do not reach it."""
     monkeypatch.setattr(limits, "MAX_LINE_BYTES", MIB)
     data = b'{"a":1}\n' * 5 + b'{"a":"' + b"x" * (24 * MIB) + b'"}\n' + b'{"a":2}\n'
     packed = data if codec == "none" else gzip.compress(data)
@@ -197,7 +197,7 @@ AVRO: dict[str, Callable[[bytes], bytes]] = {
 
 
 def number(value: int) -> bytes:
-    """An Avro long."""
+    """Return an Avro long."""
     value, found = value << 1, b""
     while value > 0x7F:
         value, found = value >> 7, found + bytes([value & 0x7F | 0x80])
@@ -205,7 +205,7 @@ def number(value: int) -> bytes:
 
 
 def avro(path: Path, codec: str, block: bytes, size: int | None = None) -> str:
-    """An Avro file of one block that tells any size."""
+    """Return an Avro file of one block that claims any size."""
     sink = io.BytesIO()
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
     fastavro.writer(sink, schema, [], codec=codec)

@@ -102,7 +102,7 @@ READABLE = {
 
 
 def read(path: Path, data: bytes, form: str, **piece: int) -> tuple[int, int]:
-    """Rows that were read, and rejected ones."""
+    """Return rows that were read, and rejected ones."""
     path.write_bytes(data)
     rejects = Rejects()
     plan = ReadPlan((), SCHEMA, COLUMNS)

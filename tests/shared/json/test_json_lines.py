@@ -1,4 +1,4 @@
-"""What the reader takes, refuses and says, line by line."""
+"""What the reader accepts, rejects and reports, line by line."""
 
 from __future__ import annotations
 

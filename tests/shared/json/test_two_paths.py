@@ -122,7 +122,7 @@ def plain(read: LinesRead) -> tuple[Any, ...]:
 
 
 def _casted(column: Any) -> list[Any]:
-    """Values with years outside Python's as the integers they are stored as."""
+    """Return values with years outside Python's as the integers that Spark stores."""
     kind = str(column.type)
     if kind.startswith("timestamp"):
         return column.cast("int64").to_pylist()

@@ -1,4 +1,4 @@
-"""Rows of columnar and CSV files: what is taken, what is refused, and by which row."""
+"""Rows of columnar and CSV files: which are accepted, and which are rejected, by number."""
 
 from __future__ import annotations
 

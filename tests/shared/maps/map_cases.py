@@ -56,13 +56,13 @@ ORDERS: dict[str, Any] = {
 
 
 def settings(stream_maps: Mapping[str, Any] | None = None, **values: Any) -> TransformSettings:
-    """Settings as the programs read them."""
+    """Return settings as the programs read them."""
     given = {"stream_maps": dict(stream_maps or {}), **values}
     return transform_settings(complete_settings(SCHEMA, given, (transform_problems,)))
 
 
 def flat(depth: int, **values: Any) -> dict[str, Any]:
-    """Settings that flatten."""
+    """Return settings that flatten."""
     return {"flattening_enabled": True, "flattening_max_depth": depth, **values}
 
 
@@ -73,7 +73,7 @@ def planned(
     stream: str = "orders",
     **values: Any,
 ) -> tuple[StreamOutput, ...]:
-    """The outputs of a stream as a target sees it."""
+    """Return the outputs of a stream as a target sees it."""
     struct = json_schema_to_spark(schema)
     return outputs(settings(stream_maps, **values), stream, schema, struct, keys)
 
@@ -85,7 +85,7 @@ def by_sdk(
     stream: str = "orders",
     **values: Any,
 ) -> list[Any]:
-    """The SDK's mappers of a stream."""
+    """Return the SDK's mappers of a stream."""
     given: Any = {"stream_maps": copy.deepcopy(dict(stream_maps)), **values}
     mapper = PluginMapper(given, logging.getLogger("sdk"))
     mapper.register_raw_stream_schema(stream, copy.deepcopy(dict(schema)), list(keys))
@@ -93,12 +93,12 @@ def by_sdk(
 
 
 def names(output: StreamOutput) -> list[str]:
-    """The properties of an output."""
+    """Return the properties of an output."""
     return list(output.schema["properties"])
 
 
 def without_null(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema node, whether or not it allows null."""
+    """Return a schema node without null among its types."""
     types = node.get("type", [])
     types = [types] if isinstance(types, str) else list(types)
     plain = sorted(name for name in types if name != "null")
@@ -106,14 +106,14 @@ def without_null(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields(struct: T.StructType) -> dict[str, T.DataType]:
-    """The types of a struct's fields."""
+    """Return the types of a struct's fields."""
     return {field.name: field.dataType for field in struct}
 
 
 def mapped(
     spark: SparkSession, output: StreamOutput, schema: Mapping[str, Any], records: list[Any]
 ) -> list[dict[str, Any]]:
-    """The records of an output, by way of the target's reader and the tap's JSON."""
+    """Return the records of an output, through the target's reader and the tap's JSON."""
     lines = "".join(json.dumps(record) + "\n" for record in records).encode()
     read = LineReader(schema, envelope=False, strict=True).read(lines)
     assert not read.rejects
@@ -127,7 +127,7 @@ def mapped(
 
 
 def plain(value: Any) -> Any:
-    """A value without what the two may write differently: nulls, and JSON inside texts."""
+    """Return a value without what the two may write differently: nulls, and JSON inside texts."""
     if isinstance(value, str):
         try:
             inner = json.loads(value)

@@ -75,7 +75,7 @@ def streams(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def as_text(value: Any) -> Any:
-    """What a column of texts holds of a value that the SDK leaves as it is."""
+    """Return the text that a column holds for a value that the SDK leaves unchanged."""
     if value is None or isinstance(value, str | dict | list):
         return value
     return json.dumps(value)

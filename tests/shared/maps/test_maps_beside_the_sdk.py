@@ -1,6 +1,6 @@
 """Whole maps beside the SDK's mapper: which records leave, under which names, with what in them.
 
-What expressions give is compared in tests/shared/maps/expressions.
+Results of expressions are compared in tests/shared/maps/expressions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_each_output_has_the_same_records(spark: SparkSession, case: str) -> Non
 
 
 def without_untold(record: dict[str, Any]) -> dict[str, Any]:
-    """The SDK takes a new object for text in its schema, and so does not flatten it."""
+    """Flatten the new object of a record, which the SDK treats as text and leaves nested."""
     new = record.pop("new", None)
     if new is not None:
         record |= {"new__a": new["a"], "new__b__c": new["b"]["c"]}

@@ -58,7 +58,7 @@ def maps(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def has_keys(rule: Any) -> bool:
-    """Whether the SDK takes a rule: it wants keys to be named again under `__else__`."""
+    """Return whether the SDK accepts a rule: it wants keys to be named again under `__else__`."""
     if not isinstance(rule, dict) or "__else__" not in rule:
         return True
     return set(rule.get("__key_properties__", ["id"])) <= set(rule)

@@ -1,4 +1,4 @@
-"""SQL in maps: what is refused by its text, what by Spark, and the types of the rest."""
+"""SQL in maps: what is rejected by its text, what by Spark, and the types of the rest."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class TestAbout:
 
     @BOTH
     def test_no_object_takes_unknown_keys_silently(self, program: Program) -> None:
-        # Those of the batch blocks are told by `shared.batch_config`.
+        # `shared.batch_config` declares those of the batch blocks.
         rows = (row for row in settings_of(program) if row.name.split(".")[0] not in BLOCKS)
         for row in rows:
             for schema in (row.schema, row.schema.get("items", {})):

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Reader:
-    """Reads the other end of a pipe in a thread, slowly where told."""
+    """Reads the other end of a pipe in a thread, slowly on request."""
 
     def __init__(self, fd: int, pause: float = 0.0) -> None:
         self.data = bytearray()

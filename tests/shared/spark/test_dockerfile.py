@@ -25,7 +25,7 @@ SECONDS = 600
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Name and argument of each instruction, with comments dropped and lines joined."""
+    """Yield name and argument of each instruction; drop comments and join lines."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         if line.strip():
@@ -45,7 +45,7 @@ class Build:
     base: str = ""
 
     def inside(self, path: str) -> Path:
-        """Where a path of the image lies on this machine."""
+        """Return where a path of the image is on this machine."""
         return self.image / os.path.join(self.workdir, path).lstrip("/")
 
     def run(self, command: list[str]) -> str:
@@ -71,7 +71,7 @@ class Build:
         return ended.stdout + ended.stderr
 
     def tools(self) -> Path:
-        """A folder with the programs of the base image, of which Java is none."""
+        """Return a folder with the programs of the base image, which lacks Java."""
         folder = self.image.with_name("tools")
         if not folder.exists():
             folder.mkdir()
@@ -81,7 +81,7 @@ class Build:
         return folder
 
     def step(self, name: str, argument: str) -> None:
-        """Do what one instruction says."""
+        """Execute one instruction."""
         match name:
             case "FROM":
                 self.base = argument

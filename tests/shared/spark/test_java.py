@@ -11,7 +11,7 @@ from shared.spark.java import find_java, java_version
 
 
 def fake_java(home: Path, version: str | None, *, release: bool = True, runs: bool = True) -> Path:
-    """A folder that looks like a Java runtime."""
+    """Return a folder that looks like a Java runtime."""
     (home / "bin").mkdir(parents=True)
     answer = f'openjdk version \\"{version}\\" 2025-01-01' if version else "no runtime present"
     script = f'#!/bin/sh\necho "{answer}" >&2\nexit {0 if version else 1}\n'

@@ -50,7 +50,7 @@ def program(code: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess
 
 
 def answer(code: str, cwd: Path, **environ: str) -> Any:
-    """The JSON that the code prints."""
+    """Return the JSON that the code prints."""
     ended = program(code, cwd, **environ)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return json.loads(ended.stdout)
@@ -88,7 +88,7 @@ def test_a_cluster_has_its_own_authentication(master: str) -> None:
 
 
 def _frame(kind: int, head: bytes, body: bytes = b"") -> bytes:
-    """A message as Spark's processes send them to each other."""
+    """Return a message as Spark's processes send them to each other."""
     return struct.pack(">QB", 9 + len(head) + len(body), kind) + head + body
 
 
@@ -97,7 +97,7 @@ def _text(text: str) -> bytes:
 
 
 def _answer(port: int, message: bytes) -> bytes:
-    """The first message that a port of Spark answers with."""
+    """Return the first message that a port of Spark answers with."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(message)
         size = struct.unpack(">Q", connection.recv(8, socket.MSG_WAITALL))[0]

@@ -20,7 +20,7 @@ PREFIX = "mine-"
 
 
 def dead_folder(root: Path, *, locked: bool = True) -> Path:
-    """What a killed owner leaves behind."""
+    """Create a folder as a killed owner leaves it."""
     path = root / f"{PREFIX}{socket.gethostname()}-dead"
     path.mkdir(mode=0o700)
     if locked:
@@ -164,7 +164,7 @@ def test_many_at_once(tmp_path: Path) -> None:
 
 
 def owner(root: Path, then: str) -> subprocess.Popen[str]:
-    """A process that owns a folder and prints its lock."""
+    """Return a process that owns a folder and prints its lock."""
     code = (
         "import subprocess, sys, time\n"
         "from shared.storage.owned_folders import OwnedFolder\n"

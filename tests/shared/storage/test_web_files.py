@@ -82,7 +82,7 @@ def other() -> Iterator[Server]:
 
 
 def load(url: str, **batch: Any) -> list[Any]:
-    """The rows of a file that a manifest names, as an executor reads them."""
+    """Return the rows of a file that a manifest names, as an executor reads them."""
     config = TargetConfig(path="/tables", batch_config=BatchConfig(**batch))
     (file,) = resolve([InputFile(url, Encoding("jsonl"))], "s", batch.get("allowed_roots"))
     plan = ReadPlan((), SCHEMA, pa.schema([("id", pa.int64())]), options=batch_options(config))
@@ -129,7 +129,7 @@ def test_redirects_within_the_roots(server: Server, other: Server) -> None:
 
 
 def test_options_stay_with_hosts_of_roots(server: Server, other: Server) -> None:
-    """Without `allowed_roots` a file may lie anywhere, but not everybody is told the password."""
+    """Without `allowed_roots` a file may be anywhere, but not every host gets the password."""
     server.files["/a"] = other.files["/a"] = DATA
     root = server.url("/elsewhere")
     assert load(other.url("/a"), root=root, options=HEADERS) == ROWS

@@ -103,7 +103,7 @@ SHAPES: list[tuple[str, Any]] = [
 
 
 def _plain(value: Any) -> Any:
-    """Bring Arrow's Python values to comparable ones (NaN equal to itself)."""
+    """Convert Arrow's Python values to comparable ones (NaN equal to itself)."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, list | tuple):

@@ -17,7 +17,7 @@ from tap_spark.batch.batch_staging import PREFIX, BatchStagingFolder, staging_fo
 
 
 def dead_folder(root: Path) -> Path:
-    """What a killed run leaves."""
+    """Create a folder as a killed run leaves it."""
     folder = root / f"{PREFIX}{socket.gethostname()}-dead"
     folder.mkdir(parents=True)
     (folder / LOCK_NAME).touch()

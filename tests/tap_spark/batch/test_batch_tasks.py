@@ -34,7 +34,7 @@ from tap_spark.batch.batch_tasks import (
     read_raw,
     waiting_path,
 )
-from tap_spark.output.line_chunks import LEFT_OUT, KeyMax, unpack_meta
+from tap_spark.output.line_chunks import FILTERED, KeyMax, unpack_meta
 from tap_spark.output.spool_files import TaskSpool
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -153,10 +153,10 @@ def test_the_greatest_key_of_each_file(bench: Bench) -> None:
 
 
 def marked(start: int, stop: int, left_out: Container[int]) -> pa.RecordBatch:
-    """Rows as `batch` makes them, some of them marked as left out."""
+    """Return rows as `batch` makes them, some of them marked as filtered."""
     rows = batch(start, stop, keyed=True)
     marks = pa.array([number in left_out for number in range(start, stop)], pa.bool_())
-    return pa.record_batch([*rows.columns, marks], names=[*rows.schema.names, LEFT_OUT])
+    return pa.record_batch([*rows.columns, marks], names=[*rows.schema.names, FILTERED])
 
 
 @pytest.mark.parametrize("size", [None, 3, 4])

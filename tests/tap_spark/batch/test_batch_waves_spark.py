@@ -79,7 +79,7 @@ class Bench:
         return self.spark
 
     def run(self) -> list[dict[str, Any]]:
-        """Give the messages of a run from the state of the last one."""
+        """Return the messages of a run from the state of the last one."""
         got: list[bytes] = []
         source, sink = os.pipe()
         reader = threading.Thread(
@@ -102,7 +102,7 @@ class Bench:
         return messages
 
     def rest_of(self, state: dict[str, Any]) -> set[int]:
-        """Give the rows that a run from a state would read."""
+        """Return the rows that a run from a state would read."""
         plan = self.plan(state)
         slices = source_for(plan.config).slices(self.spark, plan)
         return {row["id"] for piece in slices for row in piece.frame.select("id").collect()}

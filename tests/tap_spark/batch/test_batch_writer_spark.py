@@ -206,7 +206,7 @@ def awkward(spark: SparkSession) -> DataFrame:
 def as_records(
     awkward: DataFrame, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> list[str]:
-    """The rows as RECORD messages give them."""
+    """The rows as in RECORD messages."""
     bench = Bench(spark, tmp_path_factory.mktemp("records"))
     bench.write(awkward, batch=False)
     schema = spark_to_json_schema(awkward.schema)
@@ -297,7 +297,7 @@ def test_sizes_are_exact_over_all_slices(
     assert [len(part) for part in found[:-1]] == [10] * (len(found) - 1)
     assert sorted(n for part in found for n in part) == list(range(ends[-1]))
     assert bench.files == set(bench.urls)
-    # A bookmark is told once all its rows have been announced, and not before.
+    # A bookmark is written once all its rows have been announced, and not before.
     assert [(b and b["n"], rows) for b, rows in bench.settled] == settled
     announced = [0]
     for size in map(len, found):

@@ -99,7 +99,7 @@ def test_rows_without_a_line_are_dropped() -> None:
             ),
             3,
         ),
-        # The first and the last day of the years 1 to 9999 stand for the infinities.
+        # The first and the last day of the years 1 to 9999 represent the infinities.
         (pa.array([date(9999, 12, 31), date(1, 1, 1), date(2020, 1, 1), date(1, 1, 2)]), 2),
         (pa.array([-719162, -719163, None, 2932896], pa.int32()).cast(pa.date32()), 1),
         (pa.array([2932896, 2932897, 20000, None], pa.int32()).cast(pa.date32()), 1),
@@ -182,7 +182,7 @@ def test_greater_takes_what_is_there() -> None:
 
 
 def with_left_out(numbers: Sequence[int], left_out: Container[int]) -> pa.RecordBatch:
-    """Rows with these keys, of which some have no line."""
+    """Return rows with these keys, some of which are filtered."""
     lines = [None if number in left_out else record(n=number) for number in numbers]
     owns = [f'{{"k":{number}}}' for number in numbers]
     arrays = [pa.array(lines, pa.string()), pa.array(numbers, pa.int64()), pa.array(owns)]

@@ -43,7 +43,7 @@ def test_a_last_line_without_newline_is_a_segment() -> None:
 
 
 class Pipe:
-    """A pipe with our end as message stream, and a reader that can be told to go on."""
+    """A pipe with our end as message stream, and a reader that continues on request."""
 
     def __init__(self) -> None:
         self.source, sink = os.pipe()
@@ -134,7 +134,7 @@ def test_close_lets_the_line_finish(pipe: Pipe, monkeypatch: pytest.MonkeyPatch)
     thread.start()
     time.sleep(0.1)
     got: list[bytes] = []
-    # Reading goes on slowly while the output is being closed in the middle of the write.
+    # Reading continues slowly while the output is being closed in the middle of the write.
     closer = threading.Thread(target=pipe.output.close, daemon=True)
     closer.start()
     while closer.is_alive():
@@ -144,7 +144,7 @@ def test_close_lets_the_line_finish(pipe: Pipe, monkeypatch: pytest.MonkeyPatch)
     assert 0 < len(read) < len(data)
     assert read.endswith(b"\n")
     thread.join(5)
-    assert len(failures) == 1  # whoever wrote must not believe that all of it is out
+    assert len(failures) == 1  # the writer must not assume that all of it is out
 
 
 def test_close_does_not_wait_for_a_reader_that_has_stopped(pipe: Pipe) -> None:

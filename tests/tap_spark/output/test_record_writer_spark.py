@@ -99,10 +99,10 @@ class Bench:
 
 
 def living_sizes(folder: Path) -> Iterator[int]:
-    for parent, _, names in os.walk(folder):  # passes over folders that are removed meanwhile
+    for parent, _, names in os.walk(folder):  # ignores folders that are removed during the walk
         for name in names:
             if name.endswith(".lines"):
-                with suppress(FileNotFoundError):  # copied meanwhile
+                with suppress(FileNotFoundError):  # copied during the walk
                     yield os.stat(os.path.join(parent, name)).st_size
 
 
@@ -257,12 +257,12 @@ def test_an_error_in_the_data_ends_the_slice(bench: Bench, transport: str) -> No
 
 
 def slow_frame(spark: SparkSession) -> DataFrame:
-    """More tasks than would ever be done in time, each of which ends soon."""
+    """Return a frame of more tasks than can end in time, each of which is short."""
     return spark.range(0, 10**7, 1, 5000).selectExpr("id", "repeat('x', 2000) as x")
 
 
 def nothing_runs(spark: SparkSession) -> bool:
-    """Whether the two cores are free again."""
+    """Return whether the two cores are free again."""
     started = time.monotonic()
     spark.range(0, 2, 1, 2).collect()
     return time.monotonic() - started < 10

@@ -231,7 +231,7 @@ def test_no_space_is_granted_while_the_partition_is_written(tmp_path: Path) -> N
             for _ in range(3):
                 take(folder)
             assert read_progress(str(folder.path)) == CopyProgress()
-        for _ in range(3):  # its task is dead, and the next attempt has to wait for a core
+        for _ in range(3):  # its task is dead, and the next attempt must wait for a core
             take(folder)
         assert read_progress(str(folder.path)).granted > 0
 

@@ -28,7 +28,7 @@ def paths_of(tree: dict, base: tuple = ()):
 
 
 def expected(tree: dict, marks: dict, path: tuple) -> bool:
-    """The rule, from the top down, for one path."""
+    """Apply the rule to one path, from the top down."""
     for end in range(2, len(path) + 1, 2):
         mark = marks.get(path[:end], {})
         if mark.get("inclusion") == "unsupported":

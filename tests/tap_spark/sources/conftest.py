@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str | bytes], str]:
-    """Writes a file and gives its path."""
+    """Return a function that writes a file and returns its path."""
 
     def put(name: str, text: str | bytes) -> str:
         path = tmp_path / name

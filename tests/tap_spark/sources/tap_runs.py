@@ -21,7 +21,7 @@ from tap_spark.stream_config import StreamConfig
 
 
 def failure(call: Callable[[], object]) -> str:
-    """The one line that a user sees of what a call fails with."""
+    """Return the one-line error that a user sees when a call fails."""
     with pytest.raises(Exception) as caught:
         call()
     error = source_error("s", caught.value)
@@ -47,7 +47,7 @@ def types(spark, config: StreamConfig) -> dict[str, str]:
 def read_all(
     spark, config: StreamConfig, *, catalog=None, state=None, deselect=()
 ) -> tuple[list[dict], list[Slice]]:
-    """Rows and slices of one run."""
+    """Return rows and slices of one run."""
     tap = TapConfig(streams=(config,))
     catalog = catalog or catalog_for(spark, tap)
     off = [[part for name in _path(item) for part in ("properties", name)] for item in deselect]

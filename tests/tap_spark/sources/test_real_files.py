@@ -23,7 +23,7 @@ JSON = {"movies": None, "flights-20k": None, "earthquakes": "features"}
 
 
 def as_text(value):
-    """A typed value as the file's own text, exactly."""
+    """Return a typed value as the file's own text, exactly."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -59,7 +59,7 @@ def test_csv_types(spark, data_dir):
 
 
 def without_nulls(value):
-    """JSON as compared: absent and null are one, numbers by value."""
+    """Return JSON for a comparison: absent and null are equal, numbers are values."""
     if isinstance(value, dict):
         return {k: without_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):

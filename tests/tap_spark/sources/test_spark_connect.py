@@ -86,7 +86,7 @@ def test_sources_over_spark_connect(tmp_path):
     answer = json.loads(done.stdout.rpartition("ANSWER")[2])
     expected = [{"id": 1, "day": "2024-01-01"}]
     found = answer.pop("mapped")
-    assert [(row["__replication_key"], row["__left_out"]) for row in found] == [
+    assert [(row["__replication_key"], row["__filtered"]) for row in found] == [
         (0, True), (1, True), (2, None),
     ]  # fmt: skip
     mapped = {"id": 2, "who": {"mail": "*bc"}, "all": [{"mail": "*bc"}, None], "n": 5}

@@ -40,7 +40,7 @@ def test_the_number_of_parallel_functions_is_limited() -> None:
         with lock:
             running.append(1)
             most.append(len(running))
-        barrier.wait()  # passes only where three are here at the same time
+        barrier.wait()  # passes only if three are here at the same time
         with lock:
             running.pop()
 

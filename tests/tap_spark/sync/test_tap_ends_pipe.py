@@ -72,7 +72,7 @@ def tap(tmp_path: Path) -> Iterator[Tap]:
 
 
 def all_gone(processes: list[psutil.Process], seconds: float = 15) -> bool:
-    """Whether every process ends in time; a JVM has noticed that we are gone."""
+    """Return whether every process ends in time; a JVM has noticed that we are gone."""
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 

@@ -33,7 +33,7 @@ def watched(
     size: BatchSize = SMALL,
     cost: CommitCost | None = None,
 ) -> list[str]:
-    """What is told of flushes one after the other: conversion, commit, pause."""
+    """Return the warnings for consecutive flushes: conversion, commit, pause."""
     cost = cost or CommitCost(advice)
     now, told = 1000.0, []
     for _ in range(flushes):
@@ -116,7 +116,7 @@ STRATEGIES = [
 
 
 def drive(world: World, flushes: int, seconds: float, pause: float = 0.0) -> None:
-    """Records that fill a flush, then its conversion and its commit."""
+    """Send records that fill a flush, then convert and commit it."""
     world.line = 1000
     world.schema("s")
     for _ in range(flushes):

@@ -83,7 +83,7 @@ class Result:
 
     @property
     def dead(self) -> list[dict]:
-        """All messages of all files of dead letters."""
+        """Return all messages of all files of dead letters."""
         lines = [line for path in self.files for line in path.read_bytes().splitlines()]
         return [json.loads(line) for line in lines]
 
@@ -110,7 +110,7 @@ DAMAGED = (
     'INFO {"type":"RECORD"}{"type":"STATE","value":1}',
     '"type":"ACTIVATE_VERSION","stream":"s","version":1}',
 )
-"""Lines that are no JSON and may have been anything but a RECORD."""
+"""Lines that are not JSON and may have been anything but a RECORD."""
 
 DAMAGED_RECORDS = (
     '{"type":"RECORD", "stream":"s","record":{"type":"SCHEMA","id":}}',
@@ -306,7 +306,7 @@ class TestSendToDLQ:
 
 
 def rejecting(loader: FakeLoader, mark: bytes, reason: str = "not wanted"):
-    """A convert that also rejects valid lines with a text in them."""
+    """Return a convert function that also rejects valid lines with a text in them."""
     from target_spark.core.load_plans import LoadResult, Part, Reject
     from target_spark.load.rejects import reject_line
 

@@ -177,7 +177,7 @@ def merging() -> World:
 
 
 def conversions(w: World) -> list[tuple[int, int]]:
-    """The position in its flush of each conversion, and its files."""
+    """Return the position in its flush of each conversion, and its files."""
     return [(a.piece, len(a.files)) for a in w.log if isinstance(a, ev.Convert)]
 
 

@@ -85,7 +85,7 @@ def test_everything_received_is_durable_once_in_order_and_state_follows(
 
 
 def play_out(world: World, data: st.DataObject) -> None:
-    """What still runs ends, some of it badly, until the run is over."""
+    """End running work, some of it badly, until the run is over."""
     for _ in range(1000):
         if world.core.done:
             return
@@ -98,7 +98,7 @@ def play_out(world: World, data: st.DataObject) -> None:
 
 
 def check_given_up(world: World) -> None:
-    """Nothing of what is aborted has been committed."""
+    """Check that no aborted work has been committed."""
     committed = {key for keys in world.durable.values() for key in keys}
     for number, _ in world.clean_up.flushes:
         rows = {key for keys in world.flush_keys[number].values() for key in keys}
@@ -148,7 +148,7 @@ def test_after_failed_work_only_ready_commits_of_others_begin_and_state_stays_tr
 
 
 def check_ended_before(world: World, bad: Item) -> None:
-    """All before the message with a bad item is durable once, the newest STATE there is out."""
+    """Check that all before a bad item is durable once, and the newest STATE of that is out."""
     assert world.core.done
     lines = [line_of(item) for item in world.received]
     first = lines.index(line_of(bad))
@@ -195,7 +195,7 @@ def test_bad_records_and_files_end_the_input_before_the_first_of_them(
 
 
 def loaded_by(script: list[tuple]) -> list[object]:
-    """Lines of records and names of files."""
+    """Return lines of records and names of files."""
     world = World(pipeline())
     play(world, script)
     return [key for key in map(key_of, world.received) if isinstance(key, int | str)]
@@ -206,7 +206,7 @@ def key_of(item: Item | bytes) -> object:
 
 
 def line_of(item: Item | bytes) -> object:
-    """The line that a record or a file came in."""
+    """Return the line that a record or a file came in."""
     key = key_of(item)
     return int(key[1:].partition("-")[0]) if isinstance(key, str) else key
 

@@ -33,7 +33,7 @@ def read(data: bytes, block: int = 1 << 20, **options) -> list[ev.InputEvent]:
 
 
 def flat(events: list[ev.InputEvent]) -> list[tuple]:
-    """One entry per line, whatever the runs were."""
+    """Return one entry per line, independent of the runs."""
     out = []
     for event in events:
         if not isinstance(event, ev.RecordsSeen):
@@ -300,7 +300,7 @@ def test_a_schema_nested_too_deeply_is_an_error_with_its_line(levels, lenient):
 
 @pytest.mark.parametrize("levels", [900, 960, 990, 995, 1000, 1010])
 def test_a_state_nested_deeply_is_whole_or_an_error_with_its_line(levels):
-    """How deep Python's parser goes depends on its version."""
+    """The depth that Python's parser accepts depends on its version."""
     line = f'\n{{"type":"STATE","value":{nested(levels)},"x":1}}\n'.encode()
     try:
         events = read(line)

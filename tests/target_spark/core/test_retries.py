@@ -26,7 +26,7 @@ from target_spark.core.schedule import NoRetries
 
 
 def caused(cause: BaseException) -> DestinationError:
-    """As the loader raises it."""
+    """Return an error as the loader raises it."""
     try:
         raise DestinationError("cannot write") from cause
     except DestinationError as error:
@@ -318,7 +318,7 @@ fates = st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60)
 
 
 def work_on(world: World, fates: list[tuple[int, bool]]) -> None:
-    """Something that runs ends well or badly; where nothing runs, time passes."""
+    """End running work, well or badly; if none runs, let time pass."""
     if not world.works:
         wait = world.core.deadline() - world.now
         assert not math.isinf(wait), "nothing will ever happen"

@@ -27,7 +27,7 @@ MIB = 1024 * 1024
 
 
 def sizes(world: World) -> list[int]:
-    """Rows of each flush, in order."""
+    """Return rows of each flush, in order."""
     return [sum(map(len, world.flush_keys[n].values())) for n in sorted(world.flush_keys)]
 
 
@@ -233,7 +233,7 @@ Latency = Callable[[int], float]
 def steer(
     rule: LatencySteered, latency: Latency, flushes: int, under_way: int = 1
 ) -> list[tuple[int, float]]:
-    """Flushes of a busy stream; each is heard of only when `under_way` newer ones have begun."""
+    """Run flushes of a busy stream; each ends when `under_way` newer ones have begun."""
     waiting: list[tuple[int, float]] = []
     told = []
     for _ in range(flushes):

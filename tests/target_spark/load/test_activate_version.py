@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> Any:
 
 
 def filled(t: Table) -> Table:
-    """Five files: old, mixed, new, old but deleted already, without a version."""
+    """Load five files: old, mixed, new, old but deleted already, without a version."""
     gone = 1577836800000000 if t.form != "json" else "2020-01-01T00:00:00.000000+00:00"
     text = 'say "_sdc_deleted_at":null, {}\\'
     for rows in (

@@ -1,4 +1,4 @@
-"""Batch files taken over as they are: when, how, and what is still read row by row."""
+"""Batch files adopted unchanged: when, how, and what is still read row by row."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_files_given_to_the_target_are_moved(tmp_path: Path) -> None:
 
 
 def test_files_that_stay_share_nothing_with_the_table(tmp_path: Path) -> None:
-    """Whoever owns such a file may change it."""
+    """The owner of such a file may change it."""
     b = Bench(tmp_path, batch_config=BatchConfig(cleanup=True, root=str(tmp_path / "in")))
     path = b.file([row(1)])
     b.load(path)

@@ -1,4 +1,4 @@
-"""Columns that a map only copies: told from the others, sent ahead, put beside them again."""
+"""Columns that a map only copies: separated from the others, sent ahead, joined again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS = st.lists(st.tuples(VALUES, st.none() | st.fixed_dictionaries({"a": VALUES
 def divided(
     settings: dict[str, Any], changed: dict[str, T.DataType] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The columns that a map still makes, and those that it copies, with their paths."""
+    """Return the columns that a map still makes, and those that it copies, with their paths."""
     found = transform_settings({**DEFAULTS, **settings})
     [output] = outputs(found, "s", SCHEMA, source_columns(SCHEMA), ["id"])
     assert output.transform is not None
@@ -88,7 +88,7 @@ def test_a_column_of_another_type_in_the_table_is_no_copy() -> None:
 
 
 def table_of(rows: list[Any], first: int = 0) -> pa.Table:
-    """Records with places from a number on."""
+    """Return records with places from a number on."""
     columns = [
         pa.array([row[0] for row in rows], pa.int64()),
         pa.array([row[1] for row in rows], pa.struct([("a", pa.int64())])),

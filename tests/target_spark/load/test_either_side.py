@@ -1,4 +1,4 @@
-"""The same maps give the same rows in the tap and in the target, as RECORD and as BATCH."""
+"""The same maps have the same rows in the tap and in the target, as RECORD and as BATCH."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def loaded(bench: Bench, kind: str, side: str, maps: dict[str, Any]) -> Loaded:
     wanted = "RECORD" if kind == "RECORD" else "BATCH"
     assert of_type(messages, wanted)
     assert not of_type(messages, "BATCH" if kind == "RECORD" else "RECORD")
-    # `x-spark-type` of the tap would keep types that the target cannot tell by itself.
+    # `x-spark-type` of the tap would keep types that the target alone cannot detect.
     own = {"add_record_metadata": False}
     return bench.target(messages, {**own, **(maps if side == "target" else {})})
 

@@ -115,7 +115,7 @@ def test_urls_inside_the_roots(given: str) -> None:
      "s3://b/p/../q", "s3://b/p/%2e%2e/q", "s3://B/p/x", "ftp://h.example/in/x"],
 )  # fmt: skip
 def test_urls_outside_of_the_roots(given: str) -> None:
-    """Whatever a server may take them for."""
+    """They are rejected, for every way in which a server may read them."""
     with pytest.raises(MessageError, match="allowed_roots"):
         urls(given, roots=WEB_ROOTS)
 

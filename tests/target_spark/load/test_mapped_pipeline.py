@@ -17,7 +17,7 @@ LINE = b'{"type":"RECORD"}\n'
 
 
 class Core:
-    """A pipeline that is told what happens, and does at once what it asks for."""
+    """A pipeline that gets events, and whose actions are done at once."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class OneFails(Loader):
 
 
 def staged(path: Path, first: int, last: int) -> InputFile:
-    """Records of a range, as they are staged."""
+    """Return records of a range, as they are staged."""
     lines = [
         json.dumps({"type": "RECORD", "stream": "s", "record": {"id": number}})
         for number in range(first, last)

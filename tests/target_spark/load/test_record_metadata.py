@@ -91,7 +91,7 @@ def test_every_column(bench: Bench, kind: str, maps: str) -> None:
     zero, one = loaded.rows(stream)
     expected = EXTRACTED_AT if kind == "RECORD" else None
     for row in (zero, one):
-        # When the tap read it; files do not tell.
+        # When the tap read it; files do not contain that.
         assert row["_sdc_extracted_at"] == expected
         # When the target got the message, and when it made the batch of it.
         assert near(row["_sdc_received_at"], begin, end)

@@ -35,7 +35,7 @@ def plan_of(pieces: Sequence[Piece], folder: Path | None = None, **more: Any) ->
 
 
 def places(read: ReadPlan) -> list[tuple[int, int]]:
-    """The value and place of each row."""
+    """Return the value and place of each row."""
     found: list[tuple[int, int]] = []
     for table in read_task(read, read.tasks[0], Rejects()):
         found += zip(table["n"].to_pylist(), table[ROW_ORIGIN].to_pylist(), strict=True)
@@ -43,7 +43,7 @@ def places(read: ReadPlan) -> list[tuple[int, int]]:
 
 
 def told(read: ReadPlan, folder: Path, wanted: Sequence[int]) -> list[tuple[str, int, bytes]]:
-    """File, line and text of rows that failed, by their place."""
+    """Return file, line and text of rows that failed, by their place."""
     originals, rejects = Originals(read), Rejects(str(folder))
     for place in wanted:
         originals.reject(place, "why", rejects)

@@ -1,4 +1,4 @@
-"""Streams that would go into one table: refused where one would destroy the other's rows."""
+"""Streams of one table: rejected if one would destroy the other's rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ PARTS = {"s-*": {"schema": "{schema}", "table": "{table}"}, "u": {"schema": "s",
 )
 def test_overwrite_shares_no_table(place: str, names: tuple[str, str], rules: Any) -> None:
     assert is_refused(place, names, streams=rules, load_method="overwrite")
-    # Also where only one of them is replaced, whichever comes first.
+    # Also if only one of them is replaced, in either order.
     for whole in names:
         one = {**rules, f"[{whole[0]}]{whole[1:]}": {"load_method": "overwrite"}}
         assert is_refused(place, names, streams=one), whole

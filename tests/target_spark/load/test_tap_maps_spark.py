@@ -38,7 +38,7 @@ def settings(bench: Bench, maps: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def sent_files(messages: list[dict[str, Any]], stream: str) -> list[dict[str, Any]]:
-    """The rows of the files that BATCH messages name."""
+    """Return the rows of the files that BATCH messages name."""
     rows: list[dict[str, Any]] = []
     for message in of_type(messages, "BATCH"):
         for url in message["manifest"] if message["stream"] == stream else ():

@@ -40,7 +40,7 @@ def test_small_files_go_together_in_order() -> None:
     [
         ([8] * 13, 2, [6, 7]),  # 104 MiB
         ([8] * 5, 2, [2, 3]),
-        ([8] * 3, 2, [3]),  # no task is made smaller than need be
+        ([8] * 3, 2, [3]),  # a task is not smaller than necessary
         ([8] * 13, 1, [6, 7]),
         ([8] * 13, 8, [2, 2, 2, 3, 2, 2]),
         ([8] * 20, 2, [5, 5, 5, 5]),  # 160 MiB: three tasks would leave a core idle

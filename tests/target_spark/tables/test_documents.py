@@ -70,7 +70,7 @@ def test_parquet_files(tmp_path: Path) -> None:
     columns = {"id": ["1", "x", "2"], DELETED_AT: [None, None, "2026-01-01T00:00:00+00:00"]}
     pq.write_table(pa.table({**columns, "more": [1, 2, 3]}), path)
     rows, rejects = read(InputFile(str(path), Encoding("parquet")))
-    assert rows == []  # a text is no integer, as in JSON
+    assert rows == []  # a text is not an integer, as in JSON
     assert sum(row["rows"] for row in rejects.rows() if row["kind"] == "rejected") == 3
     pq.write_table(pa.table({**columns, "id": [1, None, 2], "more": [1, 2, 3]}), path)
     rows, rejects = read(InputFile(str(path), Encoding("parquet")))

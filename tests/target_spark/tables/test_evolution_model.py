@@ -1,4 +1,4 @@
-"""Random tables and streams: a change leads to a table that nothing has to be done to any more."""
+"""Random tables and streams: after a change a table does not need another one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ RULES = st.builds(
 def test_every_stream_finds_its_place(
     streams: list[T.StructType], rules: NameRules, conflicts: str
 ) -> None:
-    """Whatever came before: a change once made needs no other, and no two names share a column."""
+    """A change never needs another one, and two names never share a column."""
     table: T.StructType | None = None
     known: dict[str, str] = {}
     owners: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Checks of one keyword on columns of every type: nothing the library refuses is cleared."""
+"""Checks of one keyword on columns of every type: they never accept what the library rejects."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LIMITS = st.one_of(
 
 
 def near(limit: float) -> list[Decimal]:
-    """Numbers at a limit, and those beside it."""
+    """Return the numbers at a limit and next to it."""
     exact, units = Decimal(repr(limit)), (Decimal(1), Decimal("0.01"), Decimal("1e-25"))
     around = [exact + sign * unit for unit in units for sign in (-1, 1)]
     return [exact, Decimal(limit), *around, Decimal(0), Decimal(1)]
 
 
 def stored(value: Decimal, data_type: T.DataType) -> Any:
-    """What a column of a type holds for a number, or None."""
+    """Return what a column of a type holds for a number, or None."""
     if isinstance(data_type, T.DoubleType):
         return float(value)
     scale = data_type.scale if isinstance(data_type, T.DecimalType) else 0
@@ -56,7 +56,7 @@ def stored(value: Decimal, data_type: T.DataType) -> Any:
 
 
 def in_json(value: Any, data_type: T.DataType) -> Any:
-    """The number as the library sees it."""
+    """Return the number as the library sees it."""
     if isinstance(value, Decimal):
         return ExactNumber(str(value)) if data_type.scale else int(value)  # type: ignore[attr-defined]
     return value

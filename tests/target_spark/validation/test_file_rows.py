@@ -1,4 +1,4 @@
-"""Rows of Parquet, CSV and Avro files are judged as the records that they stand for."""
+"""Rows of Parquet, CSV and Avro files are judged as the records that they represent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEPT = {"type", "format", "x-spark-type", "contentEncoding", "precision", "scale
 
 
 def bare(node: Any) -> Any:
-    """Only what says the type of a column."""
+    """Return only the keywords that determine the type of a column."""
     if not isinstance(node, dict):
         return node
     found = {key: value for key, value in node.items() if key in KEPT}
@@ -49,7 +49,7 @@ def has_odd(data_type: T.DataType) -> bool:
 
 
 def refused(path: Path, schema: dict[str, Any], table: pa.Table, form: str) -> dict[int, str]:
-    """0-based rows that are refused when the table comes as a batch file."""
+    """Return the rows, from 0, that are rejected when the table arrives as a batch file."""
     FORMATS[form].write(str(path), table.schema, [table], "none")
     columns = struct_to_arrow(json_schema_to_spark(schema))
     plan = ReadPlan(tasks=(), schema=schema, columns=columns, strict=True)
@@ -61,7 +61,7 @@ def refused(path: Path, schema: dict[str, Any], table: pa.Table, form: str) -> d
 
 
 def in_columns(value: Any, data_type: T.DataType) -> Any:
-    """A value as columns hold it: every field there, and no other."""
+    """Return a value as columns hold it: with every field, and only those."""
     if isinstance(value, dict) and isinstance(data_type, T.StructType):
         return {f.name: in_columns(value.get(f.name), f.dataType) for f in data_type}
     if isinstance(value, list) and isinstance(data_type, T.ArrayType):
@@ -70,7 +70,7 @@ def in_columns(value: Any, data_type: T.DataType) -> Any:
 
 
 def stands_for(value: Any) -> list[Any]:
-    """All that it may stand for: null where it is, or nothing in its place."""
+    """Return all values that it may represent: a null may be missing."""
     if isinstance(value, dict):
         parts = [
             [(key, part) for part in stands_for(found)] + ([None] if found is None else [])
@@ -117,7 +117,7 @@ def test_rows_as_their_records(tmp_path: Path, name: str, place: int) -> None:
         for row, text in enumerate(records):
             record = json.loads(text)
             if form == "csv" and record["v"] == "":
-                continue  # no text is null there
+                continue  # a text is never null there
             taken = stands_for(in_columns(record, struct))
             if not any(map(types.is_valid, taken)) or (is_float and "0999" in text):
                 continue  # texts become decimals, and single precision rounds, before the file

@@ -122,14 +122,14 @@ def test_one_verdict(schema: dict[str, Any], records: list[dict[str, Any]]) -> N
 
 
 def _is_of_columns(schema: dict[str, Any], reason: str) -> bool:
-    """Whether the reader says what its columns cannot hold: see docs/validation.md."""
+    """Return whether the reader says what its columns cannot hold: see docs/validation.md."""
     if NOT_STORED.search(reason):
         return True
     return "is not of type" in reason and _infers(schema)
 
 
 def _infers(node: Any) -> bool:
-    """Whether the type of a column is told by more, or by something else, than `type`."""
+    """Return whether anything but `type` decides the type of a column."""
     if isinstance(node, list):
         return any(map(_infers, node))
     if not isinstance(node, dict):

@@ -33,7 +33,7 @@ class Collected(list[Reject]):
 
 
 def refused(folder: Path, schema: dict[str, Any], records: list[str], form: str) -> dict[int, str]:
-    """0-based records that the real reading code refuses, with reasons."""
+    """Return the records, from 0, that the real reading code rejects, with reasons."""
     path = folder / "lines"
     lines = records
     if form == "singer":
@@ -51,7 +51,7 @@ def refused(folder: Path, schema: dict[str, Any], records: list[str], form: str)
 def verdicts(
     folder: Path, schema: dict[str, Any], records: list[str], *, alone: bool
 ) -> dict[int, str]:
-    """Of records alone, one block for each, or of all in one block."""
+    """Return the verdicts on records, one block for each, or all in one block."""
     if not alone:
         return refused(folder, schema, records, "singer")
     found = {}
@@ -62,10 +62,10 @@ def verdicts(
 
 
 def unstorable(schema: dict[str, Any], reason: str) -> bool:
-    """Whether a reason is about what a typed column can hold."""
+    """Return whether a reason is about what a typed column can hold."""
     if NOT_STORED.search(reason):
         return True
-    # Types that are told by other keywords than `type` are types of columns.
+    # Types that follow from other keywords than `type` are types of columns.
     node = schema.get("properties", {}).get("v", {})
     if isinstance(node, dict) and node.get("format") == "singer.decimal":
         return "is not of type number" in reason

@@ -44,9 +44,9 @@ def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     slow = SlowKeywords()
     node: dict[str, Any] = {"properties": {"a": {"type": "integer", "not": {"const": 1}}}}
     for _ in range(3):
-        slow.tell("orders", node, files=False)
-    slow.tell("plain", {"properties": {"a": {"type": "integer"}}}, files=False)
-    slow.tell("orders", {**node, "unevaluatedProperties": False}, files=True)
+        slow.log("orders", node, files=False)
+    slow.log("plain", {"properties": {"a": {"type": "integer"}}}, files=False)
+    slow.log("orders", {**node, "unevaluatedProperties": False}, files=True)
     assert [record.message for record in caplog.records] == [
         "stream 'orders': every record is validated by the jsonschema library, which is slow, "
         "because of 'not' (property 'a')",

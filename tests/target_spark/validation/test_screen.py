@@ -1,4 +1,4 @@
-"""What the screen clears never reaches the library, and what it cannot clear is told."""
+"""Rows that the screen clears never reach the library; the others are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns that Python's `re` would search for years: refused, in seconds."""
+"""Patterns that Python's `re` would search for years: rejected, in seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELPERS = pattern_time._Helpers()
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A helper of the test's own, which gives up earlier."""
+    """A helper of the test's own, with a shorter time limit."""
     helpers = pattern_time._Helpers()
     monkeypatch.setattr(pattern_time, "SECONDS", LIMIT)
     monkeypatch.setattr(pattern_time, "_HELPERS", helpers)
@@ -166,7 +166,7 @@ def test_searches_that_are_said_to_be_short_are(pattern: str, times: int, anchor
 
 
 def test_verdicts_are_those_of_the_library() -> None:
-    """Also of what goes by way of the helper."""
+    """They are, also for patterns that the helper searches."""
     from jsonschema import Draft202012Validator
 
     schema = {

@@ -1,4 +1,4 @@
-"""What columns of files hold goes back to the JSON that it stands for."""
+"""Values in columns of files are converted back to the JSON that they represent."""
 
 from __future__ import annotations
 

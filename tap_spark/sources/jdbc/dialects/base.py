@@ -145,7 +145,7 @@ class MetadataDialect(SqlDialect):
         return rows
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
-        """Name the columns that can be replication keys."""
+        """Return the names of the columns that can be replication keys."""
         del rows
         return tuple(column.name for column in columns if is_ordered(column.spark_type))
 
@@ -208,7 +208,7 @@ def is_ordered(spark_type: str) -> bool:
 
 
 def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Put rows of the same keys together, in their order."""
+    """Group rows with the same keys, in their order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)

@@ -52,7 +52,7 @@ _MAX_BITS = 63
 
 
 class MySqlDialect(MetadataDialect):
-    """Quotes, metadata and values of MySQL and MariaDB. What they call a database is a schema."""
+    """Quotes, metadata and values of MySQL and MariaDB. Their databases are schemas here."""
 
     name = "mysql"
     open_quote = close_quote = "`"

@@ -34,7 +34,7 @@ _INTEGER_DIGITS = 38
 
 
 class OracleDialect(MetadataDialect):
-    """Quotes, metadata and values of Oracle. What it calls a user is a schema."""
+    """Quotes, metadata and values of Oracle. Its users are schemas here."""
 
     name = "oracle"
     tables_query = """

@@ -81,7 +81,7 @@ LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typlen = -1 AND e.typa
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {wanted}
 ORDER BY c.oid, a.attnum
 """
-"""One row per column; domains are followed to the type they stand for."""
+"""One row per column; domains are resolved to their types."""
 
 MONEY = "SELECT pg_catalog.scale(0::money::numeric)::int AS scale"
 """Decimal places of money, which depend on the server's locale."""

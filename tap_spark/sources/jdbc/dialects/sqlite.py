@@ -81,7 +81,7 @@ class SqliteDialect(MetadataDialect):
         return ColumnInfo(row["column"], words, kind, nullable, text, "string")
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
-        """Name the columns that can be replication keys: also text of dates and primary keys."""
+        """Return the columns that can be replication keys, also text of dates and primary keys."""
         return tuple(
             column.name
             for column, row in zip(columns, rows, strict=True)

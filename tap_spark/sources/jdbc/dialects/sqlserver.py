@@ -73,7 +73,7 @@ WHERE o.type IN ('U', 'V') AND o.is_ms_shipped = 0 AND {wanted}"""
     this_schema = "SCHEMA_NAME()"
 
     def column(self, row: Row) -> ColumnInfo:
-        """Describe a column by its type; alias types by what they stand for."""
+        """Describe a column by its type; alias types by their base types."""
         kind, expression, given = TYPES.get(row["type"], ("string", _TEXT, "string"))
         words = row["words"]
         if row["type"] in ("decimal", "numeric"):

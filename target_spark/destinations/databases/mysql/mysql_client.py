@@ -76,7 +76,7 @@ class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
 
 
 def connect(place: DatabaseAddress) -> Any:
-    """Begin a session; see `Database`."""
+    """See `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")
     encryption = encryption_of(place.kind, properties)

@@ -87,7 +87,7 @@ class MySql:
     """See `Database`."""
 
     null_keys = False
-    keeps_notes = False  # Nothing tells whether others have changed rows.
+    keeps_notes = False  # Changes of rows by others cannot be detected.
     can = Capabilities(widen=holds_all, takes=_takes)
     rules = NameRules(
         style="keep",
@@ -153,7 +153,7 @@ class MySql:
                 hint="a view or another object has this name; rename it or set 'table_prefix'",
             )
         cursor.execute(_COLUMNS, (table.schema, table.table))
-        # MariaDB says NULL where there is none, and puts texts into quotes.
+        # MariaDB shows a missing default as NULL, and encloses texts in quotes.
         none = {None, NULL} if self._sql.mariadb else {None}
         columns = tuple(
             FoundColumn(name, _plain(kind), nullable == "YES", default not in none or bool(extra))
@@ -180,7 +180,7 @@ class MySql:
         if code == _UNREACHED:
             timed_out = "timed out" in message
             other = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
-            number, hint = next((told for word, told in _TLS.items() if word in message), other)
+            number, hint = next((known for word, known in _TLS.items() if word in message), other)
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server closed the connection"
         return Failure(message or type(error).__name__, str(code or ""), number, hint)

@@ -77,7 +77,7 @@ class MySqlSql(LoadSql):
 
     @property
     def _text(self) -> str:
-        """Clause for texts: compare them by their bytes, as elsewhere."""
+        """Return the clause that compares texts by their bytes, as elsewhere."""
         collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
         return f"CHARACTER SET utf8mb4 COLLATE {collation}"
 
@@ -114,7 +114,7 @@ class MySqlSql(LoadSql):
         return _SPARK.get(sql_type)
 
     def converted(self, expression: str, staged: str, stored: str) -> str:  # noqa: ARG002
-        """See `LoadSql`: the server converts values by itself, strictly."""
+        """See `LoadSql`: the server itself converts values, strictly."""
         return expression
 
     def as_text(self, expression: str) -> str:
@@ -186,10 +186,10 @@ class MySqlSql(LoadSql):
             made.append(self._column(column, key, len(keys), null))
         if keys:
             made.append(f"PRIMARY KEY ({self.names(keys)})")
-        told = f" COMMENT {_literal(comment[:2048])}" if comment else ""
+        clause = f" COMMENT {_literal(comment[:2048])}" if comment else ""
         return [
             f"CREATE TABLE {self.table(place)} ({', '.join(made)}) ENGINE InnoDB "
-            f"ROW_FORMAT DYNAMIC {self._text}{told}"
+            f"ROW_FORMAT DYNAMIC {self._text}{clause}"
         ]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
@@ -254,8 +254,8 @@ class MySqlSql(LoadSql):
         ]
 
     def _column(self, column: Column, key: bool, keys: int, null: str) -> str:
-        told = f" COMMENT {_literal(column.comment[:1024])}" if column.comment else ""
-        return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{told}"
+        clause = f" COMMENT {_literal(column.comment[:1024])}" if column.comment else ""
+        return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{clause}"
 
 
 def _digest(name: str) -> str:

@@ -67,7 +67,7 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
 
 def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
     found = {
-        # A run leaves one identifier in the log, which nobody asks for after its end.
+        # A run leaves one identifier in the log, which is not used after its end.
         "delta.setTransactionRetentionDuration": "interval 30 days",
         **names_property(change),
     }
@@ -94,7 +94,7 @@ def names_property(change: TableChange) -> dict[str, str]:
 
 
 def needed_properties(change: TableChange) -> dict[str, str]:
-    """Table properties without which the change would be refused."""
+    """Return the table properties that the change needs."""
     types = [column.dtype for column in change.add]
     types += [dtype for _, dtype in change.add_nested]
     types += [new for _, _, new in change.widen]

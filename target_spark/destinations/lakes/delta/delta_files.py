@@ -47,7 +47,7 @@ def can_register(
     """
     if folder is None or local_path(folder) is None or find_spec("deltalake") is None:
         return False
-    if unquote(folder) != folder:  # the package takes %3A in a path for the character it stands for
+    if unquote(folder) != folder:  # the package decodes %3A in a path
         return False
     return not now.partitions and _plain_protocol(now.properties) and _same_columns(change, struct)
 
@@ -70,7 +70,7 @@ def register(
 
     Returns:
         True if the table has them now, or already has this transaction. False if nothing was done:
-        the files lie on another disk, or have a null in a NOT NULL column, or the package does not
+        the files are on another disk, or have a null in a NOT NULL column, or the package does not
         support the table's protocol.
 
     Raises:

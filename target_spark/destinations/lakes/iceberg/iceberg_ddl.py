@@ -104,7 +104,7 @@ def finishing(found: Described, change: TableChange, request: TableRequest) -> I
         yield f"SET IDENTIFIER FIELDS {', '.join(map(quoted, keys))}"
     order = order_sql(request, change.mapping)
     if order and _ORDER not in found.properties:
-        # Within files, as rows come; over all of them where no partitions spread them already.
+        # Within files, as rows arrive; over all files if partitions do not distribute them already.
         yield f"WRITE {'LOCALLY ' if request.layout.partition_by else ''}ORDERED BY {order}"
 
 
@@ -127,7 +127,7 @@ def alterations(change: TableChange, now: Mapping[str, str]) -> Iterator[str]:
         yield f"ALTER COLUMN {quoted(*path)} TYPE {sql_type(new)}"
     identifiers = now.get(_IDENTIFIERS, "")[1:-1]
     if identifiers and set(change.nullable) & set(_split(identifiers)):
-        # An identifier that may be missing is none: without one of them, the others are none.
+        # A nullable column cannot be an identifier: without one of them, the others are not one.
         yield f"DROP IDENTIFIER FIELDS {', '.join(map(quoted, _split(identifiers)))}"
     for name in change.nullable:
         yield f"ALTER COLUMN {quoted(name)} DROP NOT NULL"

@@ -164,7 +164,7 @@ class IcebergFormat(LakeFormat):
             for statement in alterations(change, found.properties):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
             if needs_version_3([column.dtype for column in change.add]):
-                # Iceberg 1.12 reads no table with a variant that its newest snapshot lacks.
+                # Iceberg 1.12 cannot read a table with a variant that its newest snapshot lacks.
                 spark.createDataFrame([], spark.table(place.table).schema).writeTo(
                     place.table
                 ).append()
@@ -187,7 +187,7 @@ class IcebergFormat(LakeFormat):
                 return
             if base:
                 writer = writer.option("validate-from-snapshot-id", base)
-            # It removes nothing; unlike an append it is checked against what came since.
+            # It does not remove rows; unlike an append it is checked against newer commits.
             writer.option("isolation-level", "serializable").overwrite(F.lit(False))
 
     def head(self, spark: SparkSession, place: Place) -> str | None:
@@ -313,7 +313,7 @@ def _create_namespace(spark: SparkSession, namespace: str) -> None:
     """Create a namespace that other streams and programs may create at the same time.
 
     Catalogs check before they create, and each fails in its own way if another is faster. Hive's
-    metastore then even deletes the folder of the database, with what the faster one has put there:
+    metastore then even deletes the folder of the database, with the files of the faster one:
     the streams of one program take turns.
     """
     statement = f"CREATE NAMESPACE IF NOT EXISTS {namespace}"

@@ -1,7 +1,7 @@
 """A transaction of Iceberg: changes of columns, layout and rows of a table in one commit.
 
-SQL has no statement for it that fails when others have changed the table meanwhile: Iceberg
-validates the rows of an overwrite, but CREATE OR REPLACE discards what it has not seen.
+SQL lacks a statement for it that fails if others have changed the table meanwhile: Iceberg
+validates the rows of an overwrite, but CREATE OR REPLACE discards changes that it has not seen.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class IcebergTransaction:
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
-        """Iceberg takes what it is not given from the session of the thread."""
+        """Make the session active in this thread: Iceberg takes its defaults from there."""
         sessions = self._java.org.apache.spark.sql.classic.SparkSession
         before = sessions.getActiveSession()
         sessions.setActiveSession(self._session)
@@ -247,7 +247,7 @@ class IcebergTransaction:
 
 
 def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTransaction | None:
-    """Begin a transaction on the current version of a table.
+    """Start a transaction on the current version of a table.
 
     Args:
         spark: The session.

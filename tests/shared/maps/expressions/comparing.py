@@ -29,7 +29,7 @@ WHERE = Where(setting="stream_maps.orders.p")
 
 
 def generated(examples: int) -> Any:
-    """Settings of hypothesis for tests whose every example is a Spark job of many records."""
+    """Return settings of hypothesis for tests whose examples are Spark jobs of many records."""
     return settings(
         max_examples=examples,
         phases=[Phase.generate],
@@ -49,7 +49,7 @@ class Raised:
 
 
 def by_sdk(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
-    """What the SDK's mapper makes of each record."""
+    """Return the result of the SDK's mapper for each record."""
     from singer_sdk.mapper import PluginMapper
 
     own = "name" if "self" in expression else "p"
@@ -66,7 +66,7 @@ def by_sdk(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
 def _sdk_result(stream_map: Any, record: dict[str, Any], own: str) -> Any:
     try:
         made = stream_map.transform(record)
-    except Exception as error:  # whatever an expression raises
+    except Exception as error:  # an expression may raise any error
         return Raised(repr(error))
     return as_json(made[own])
 
@@ -83,7 +83,7 @@ OF_PYTHON = {"datetime": datetime, "json": json, "md5": _md5, "sha256": _sha256}
 
 
 def by_python(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
-    """What Python itself makes of each record."""
+    """Return Python's own result for each record."""
     code = compile(expression, "expression", "eval")
     found = []
     for record in all_records:
@@ -95,7 +95,7 @@ def by_python(expression: str, all_records: Sequence[dict[str, Any]]) -> list[An
 
 
 def as_json(value: Any) -> Any:
-    """The value as a RECORD message has it."""
+    """Return the value as a RECORD message has it."""
     if isinstance(value, datetime.datetime):
         return value.replace(tzinfo=None).isoformat()
     if isinstance(value, (datetime.date, datetime.timedelta)):
@@ -110,7 +110,7 @@ def as_json(value: Any) -> Any:
 def by_spark(
     frame: DataFrame, expressions: Sequence[str]
 ) -> Iterator[tuple[str, bool, list[Any] | SettingsError]]:
-    """What this project makes of each record, and whether Spark computes it."""
+    """Yield each expression, whether Spark computes it, and our result for each record."""
     names = Names(frame.schema, config=CONFIG, stream=STREAM, original=STREAM, own="name")
     for start in range(0, len(expressions), PER_JOB):
         chunk = expressions[start : start + PER_JOB]
@@ -152,7 +152,7 @@ def _error(planned: Any) -> Any:
 
 
 def same(expected: Any, found: Any) -> bool:
-    """Whether both are errors, or equal in type and value."""
+    """Return whether both are errors, or equal in type and value."""
     if isinstance(expected, Raised) or isinstance(found, Raised):
         return isinstance(found, Raised) and isinstance(expected, Raised)
     if isinstance(expected, float) and isinstance(found, float):
@@ -169,12 +169,12 @@ def same(expected: Any, found: Any) -> bool:
 
 
 def too_large(found: Any) -> bool:
-    """Whether it is the error that there is on purpose: Python would go on with more bits."""
+    """Return whether it is the intended error: Python would go on with more bits."""
     return isinstance(found, Raised) and "64 bits" in found.text
 
 
 def large_within(text: str, record: dict[str, Any]) -> bool:
-    """Whether a part of the expression is an integer of more than 64 bits."""
+    """Return whether a part of the expression is an integer of more than 64 bits."""
     tree = ast.parse(text, mode="eval")
     return any(_is_large(node, record) for node in ast.walk(tree) if isinstance(node, ast.expr))
 
@@ -193,7 +193,7 @@ def differences(
     all_records: Sequence[dict[str, Any]],
     oracle: Callable[[str, Sequence[dict[str, Any]]], list[Any]] = by_sdk,
 ) -> list[str]:
-    """One line for each expression that is not the same, with the first record that shows it."""
+    """Return a line for each expression that differs, with the first record that shows it."""
     found = []
     for text, compiled, results in by_spark(frame, expressions):
         expected = oracle(text, all_records)
@@ -223,6 +223,6 @@ def _names(text: str) -> set[str]:
 
 
 def framed(spark: SparkSession, all_records: Sequence[dict[str, Any]], ddl: str) -> DataFrame:
-    """The records as a frame."""
+    """Return the records as a frame."""
     schema: StructType = spark.createDataFrame([], ddl).schema
     return spark.createDataFrame([dict(record) for record in all_records], schema).coalesce(1)

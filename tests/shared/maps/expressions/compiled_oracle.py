@@ -68,7 +68,7 @@ def spark_results(
 ) -> dict[str, list[Any]]:
     """Compute expressions in one job, as they are planned: values, or ERROR.
 
-    Those are passed over that the evaluator computes and of which only the record tells the kind.
+    Results of the evaluator whose kind depends on the record are skipped.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
@@ -94,7 +94,7 @@ def spark_results(
 
 
 def _made(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
-    """The columns of values and errors: Spark's, or those that the evaluator gives."""
+    """Return the columns of values and errors: Spark's, or those of the evaluator."""
     value = value_of(text, names, truth=truth)
     if value.column is not None:
         return value.column(), value.error() if value.error else None
@@ -105,7 +105,7 @@ def _made(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Turn what Spark gives into what JSON has."""
+    """Convert Spark's values to JSON's."""
     if type(value).__name__ == "VariantVal":
         return json.loads(value.toJson())
     if hasattr(value, "asDict"):
@@ -118,7 +118,7 @@ def plain(value: Any) -> Any:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two results are the same JSON value: 1 and 1.0 are, True and 1 are not."""
+    """Return whether two results are the same JSON value: 1 and 1.0 are, True and 1 are not."""
     if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
         if isinstance(one, bool) or isinstance(other, bool):
             return one is other
@@ -140,7 +140,7 @@ def differences(
     expressions: Sequence[str],
     records: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[str]:
-    """Say where compiled results are not Python's; integers beyond 64 bits are errors.
+    """Return where compiled results differ from Python's; integers beyond 64 bits are errors.
 
     Args:
         spark: The session.
@@ -159,7 +159,7 @@ def differences(
 
 
 def _too_large(text: str, record: Mapping[str, Any], names: Names) -> bool:
-    """Whether Python's integers, at any point of it, have more than 64 bits."""
+    """Return whether Python's integers, at any point of it, have more than 64 bits."""
     seen: list[int] = []
 
     class Watching(PythonsOwn):

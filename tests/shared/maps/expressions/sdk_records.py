@@ -92,7 +92,7 @@ def _cycled(values: list[Any], at: int, step: int) -> Any:
 
 
 def handmade() -> list[dict[str, Any]]:
-    """Give records in which every special value occurs, beside different others."""
+    """Return records in which every special value occurs, beside different others."""
     return [
         {
             "id": at,

@@ -80,7 +80,7 @@ def test_every_character_of_no_case_beside_a_sigma(spark: SparkSession, tmp_path
 
 
 def wrong_beside_a_sigma(spark: SparkSession, folder: Path, codes: Iterable[int]) -> set[int]:
-    """The characters beside which lower case is not as in Python."""
+    """Return the characters beside which lower case is not as in Python."""
     from pyspark.sql import functions as F  # noqa: N812
 
     s = F.col("s")

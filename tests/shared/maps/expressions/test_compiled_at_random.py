@@ -34,7 +34,7 @@ TEXTS = ["", "a", "A", "abc", "é", "\U0001f600x", "\uffff", "1", " a "]
 
 
 def rows(seed: int, count: int = 60) -> list[dict[str, Any]]:
-    """Records of edge cases."""
+    """Return records of edge cases."""
     draw = random.Random(seed)
 
     def maybe(values: list[Any]) -> Any:
@@ -97,7 +97,7 @@ EXPRESSIONS = st.one_of(NUMBERS, NUMBERS, st.recursive(TEXT_LEAVES, _texts, max_
 
 
 def _compiles(text: str, records: list[dict[str, Any]]) -> bool:
-    """Whether it compiles; what is refused is an error for every record."""
+    """Return whether it compiles; a rejected expression is an error for every record."""
     try:
         value_of(text, NAMES)
     except SettingsError as error:
@@ -124,5 +124,5 @@ def test_random_expressions(spark: Any, texts: list[str], seed: int) -> None:
 @settings(max_examples=400, deadline=None)
 @given(EXPRESSIONS)
 def test_what_is_refused_fails_for_every_record(text: str) -> None:
-    """Nothing that Python can evaluate for some record is refused."""
+    """An expression that Python can evaluate for some record is not rejected."""
     _compiles(text, rows(5, 30))

@@ -30,7 +30,7 @@ FLOATS += [float("inf"), float("-inf"), float("nan"), 9007199254740993.0, 100.25
 
 
 def number_rows() -> list[dict[str, Any]]:
-    """Every integer with every integer, and floats beside them."""
+    """Return rows with every pair of integers, and floats beside them."""
     pairs = [*itertools.product(INTEGERS, FLOATS)]
     others = itertools.cycle(itertools.product(INTEGERS, FLOATS[::-1]))
     rows = []

@@ -103,7 +103,7 @@ ROWS = [FULL, SMALL, {**EMPTY, "id": 0, "other": "B\U0001f600"}, {**FULL, "id": 
 
 
 def json_record(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as its RECORD message has it, with Decimal for decimals."""
+    """Return a row as its RECORD message has it, with Decimal for decimals."""
 
     def item(value: Any) -> Any:
         return None if value is None else dict(zip(ITEM.names, map(text, value), strict=True))
@@ -308,7 +308,7 @@ def test_what_is_compiled(text: str) -> None:
 
 
 def test_sources_are_columns_as_they_are() -> None:
-    """Only what is a column, or a field of one, tells its path."""
+    """Only a column, or a field of one, has a path."""
     assert value_of("name", NAMES).source == ("name",)
     assert value_of("record['a.b']", NAMES).source == ("a.b",)
     assert value_of("item['day']", NAMES).source == ("item", "day")

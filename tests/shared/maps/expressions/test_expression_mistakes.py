@@ -1,4 +1,4 @@
-"""Mistakes that every record would meet, told with their place before any data moves."""
+"""Mistakes that fail for every record are reported with their place before data is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = Names(STRUCT, {"salt": "x", "n": 0}, "orders", "orders", own="total")
 
 
 def message(text: str, names: Names = NAMES) -> str:
-    """What compiling says."""
+    """Return the error of compiling."""
     with pytest.raises(SettingsError) as found:
         value_of(text, names)
     return str(found.value)

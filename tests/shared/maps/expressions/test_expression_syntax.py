@@ -21,7 +21,7 @@ COLUMNS = ("id", "name", "price", "self", "my col")
 
 
 def message(text: str) -> str:
-    """What parsing says."""
+    """Return the error of parsing."""
     with pytest.raises(SettingsError) as found:
         parse(text, WHERE)
     return str(found.value)
@@ -168,7 +168,7 @@ def test_whatever_is_parsed_is_allowed_by_simpleeval(text: str) -> None:
     ],
 )
 def test_names_read(text: str, read: set[str]) -> None:
-    """Only these columns have to be there for the expression."""
+    """The expression needs only these columns."""
     assert names_read(parse(text, WHERE), COLUMNS) == read
 
 
@@ -180,7 +180,7 @@ def test_self_reads_the_property_that_is_made() -> None:
 
 
 def test_nearest() -> None:
-    """The nearest name, in its own case; nothing where none is near."""
+    """The nearest name, in its own case; empty if none is near."""
     assert nearest("prise", ["price", "id"]) == " (nearest: 'price')"
     assert nearest("PRICE", ["Price"]) == " (nearest: 'Price')"
     assert nearest("zzz", ["price"]) == ""

@@ -1,4 +1,4 @@
-"""Guards: they refuse what would be long, and change nothing else."""
+"""Guards: they reject long results, and do not change others."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ expressions = st.recursive(
     ),
 )
 def test_evaluates_as_the_library_does(text: str, record: dict[str, Any]) -> None:
-    """What `simpleeval` itself gives, which is what the SDK gives."""
+    """The result equals that of `simpleeval`, which the SDK uses."""
     library = simpleeval.EvalWithCompoundTypes(names=dict(record))
     tree = ast.parse(text, mode="eval").body
     expected = outcome(lambda: library.eval(text, previously_parsed=tree))

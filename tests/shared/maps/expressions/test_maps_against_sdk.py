@@ -69,7 +69,7 @@ def by_sdk(stream_map: dict[str, Any], record: dict[str, Any], schema: dict[str,
 def by_this(
     frame: DataFrame, stream_map: dict[str, Any], schema: dict[str, Any]
 ) -> dict[int, dict[str, Any] | Raised]:
-    """The results by `at`, a column that is kept; records that are filtered out are missing."""
+    """Return the results by `at`, a column that is kept; filtered records are missing."""
     from pyspark.sql import functions as F  # noqa: N812
 
     values = {"stream_maps": {STREAM: stream_map}, "stream_map_config": CONFIG}

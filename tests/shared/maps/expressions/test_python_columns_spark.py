@@ -51,7 +51,7 @@ def names(frame: DataFrame, **options: Any) -> Names:
 
 
 def planned_as(text: str, frame: DataFrame, kind: Kind | None = None, **options: Any) -> Planned:
-    """Plan; with a kind, by Python whatever Spark could do."""
+    """Plan; with a kind, by Python even if Spark could compute it."""
     where = Where(setting=f"stream_maps.s.{text}")
     found = plan(parse(text, where), names(frame, **options), where)
     if kind is None:
@@ -64,7 +64,7 @@ def planned_as(text: str, frame: DataFrame, kind: Kind | None = None, **options:
 
 
 def results(frame: DataFrame, plans: list[Planned]) -> list[list[tuple[Any, str | None]]]:
-    """Give value and error of all plans, for each row."""
+    """Return value and error of all plans, for each row."""
     columns = [F.col("id")]
     for at, found in enumerate(plans):
         error = found.error()

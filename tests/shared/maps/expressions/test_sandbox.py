@@ -35,7 +35,7 @@ def _words(text: str) -> list[str]:
 
 
 def attack(text: str) -> BaseException:
-    """Evaluate what has to fail, and soon."""
+    """Evaluate an expression that must fail, and soon."""
     started = time.monotonic()
     with pytest.raises(Exception) as raised:
         Evaluator(PortableExpression(text, tuple(RECORD), functions=FUNCTIONS)).value(dict(RECORD))
@@ -126,7 +126,7 @@ def test_modules_show_only_what_is_named(module: str, name: str) -> None:
 
 
 def test_no_module_is_reachable() -> None:
-    """Whatever can be named, and its attributes, and theirs."""
+    """All names, their attributes, and the attributes of those."""
     seen: list[Any] = [*sandbox.functions(growth_limits.Meter()).values(), *FUNCTIONS.values()]
     samples: list[Any] = ["s", b"s", True, 1, 1.5, 1j, Decimal(1), {}, [], (), set()]
     samples += [datetime.datetime.now(datetime.timezone.utc), datetime.date.today()]

@@ -88,7 +88,7 @@ EVALUATED = [
 
 
 def said_by_python(method: str, *args: str, **keywords: str) -> str:
-    """The words of a method that is called in a wrong way, which differ between versions."""
+    """Return Python's error for a wrong call of a method, which differs between versions."""
     with pytest.raises(TypeError) as caught:
         getattr("x", method)(*args, **keywords)
     return str(caught.value)

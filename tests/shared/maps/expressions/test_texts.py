@@ -97,7 +97,7 @@ def test_too_long_a_repeat_is_an_error_and_takes_no_memory(spark: SparkSession):
 
 
 def known(*parts: object) -> object:
-    """The text of an f-string of values that are known."""
+    """Return the text of an f-string of values that are known."""
     made = [part if isinstance(part, str) else (constant(part), False) for part in parts]
     return texts.formatted(made).known
 

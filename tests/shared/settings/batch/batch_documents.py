@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""For property tests: a busy machine is no failure."""
+"""For property tests: a busy machine is not a failure."""
 
 STRATEGY_KEYS: dict[str, dict[str, str]] = {
     "fixed_size": {"size": "count", "timeout": "duration"},
@@ -87,7 +87,7 @@ wrong_values = st.one_of(
 
 @st.composite
 def batch_blocks(draw: st.DrawFn) -> dict[str, Any]:
-    """A right `batch` block with some of its keys."""
+    """Return a right `batch` block with some of its keys."""
     strategy = draw(st.sampled_from(sorted(STRATEGY_KEYS)))
     keys = draw(st.sets(st.sampled_from(sorted(STRATEGY_KEYS[strategy]))))
     block = {key: draw(KINDS[STRATEGY_KEYS[strategy][key]]) for key in sorted(keys)}
@@ -98,7 +98,7 @@ def batch_blocks(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def failure_blocks(draw: st.DrawFn) -> dict[str, Any]:
-    """A right `failure` block."""
+    """Return a right `failure` block."""
     policy = draw(st.sampled_from(["FailBatch", "LogAndContinue", "SendToDLQ", "RetryWithBackoff"]))
     block: dict[str, Any] = {"policy": policy}
     if policy == "SendToDLQ":
@@ -111,7 +111,7 @@ def failure_blocks(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def config_blocks(draw: st.DrawFn) -> dict[str, Any]:
-    """A right `batch_config` block of the tap."""
+    """Return a right `batch_config` block of the tap."""
     file_format = draw(st.sampled_from(sorted(FORMAT_COMPRESSIONS)))
     compression = draw(st.sampled_from(FORMAT_COMPRESSIONS[file_format]))
     block: dict[str, Any] = {
@@ -128,7 +128,7 @@ def config_blocks(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """A document of right blocks, nested; rules between blocks may be broken."""
+    """Return a document of right blocks, nested; rules between blocks may be broken."""
     makers = {"batch_config": config_blocks, "batch": batch_blocks, "failure": failure_blocks}
     names = draw(st.sets(st.sampled_from(sorted(makers)), min_size=1))
     return {name: draw(makers[name]()) for name in sorted(names)}
@@ -136,7 +136,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> dict[str, Any]:
-    """A document in which some values are replaced, keys dropped, or odd keys added."""
+    """Return a document in which some values are replaced, keys dropped, or odd keys added."""
     document = draw(documents())
     for _ in range(draw(st.integers(0, 3))):
         name = draw(st.sampled_from(sorted(document)))
@@ -163,7 +163,7 @@ def _damage(draw: st.DrawFn, name: str, block: dict[str, Any]) -> None:
 
 
 def dotted(document: dict[str, Any], prefix: str = "", *, as_text: bool = False) -> dict[str, Any]:
-    """The same document with `batch` and `failure` in dotted spelling."""
+    """Return the same document with `batch` and `failure` in dotted spelling."""
     result = {key: item for key, item in document.items() if key == "batch_config"}
     batch = document.get("batch", {})
     for key, item in batch.items():

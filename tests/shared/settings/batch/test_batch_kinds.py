@@ -43,7 +43,7 @@ def faults(kind, value) -> list[Problem]:
 
 
 def numbered(value):
-    """Name a case without writing out its value: pytest cannot write enormous numbers."""
+    """Return the name of a case without its value: pytest cannot write enormous numbers."""
     return type(value).__name__
 
 

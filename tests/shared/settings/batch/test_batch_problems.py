@@ -37,9 +37,9 @@ def failure(**keys):
     return {"failure": keys}
 
 
-# (document, the one line it gives)
+# (document, its one line of error)
 ONE_LINE = [
-    # Blocks that are no blocks.
+    # Values that are not blocks.
     ({"batch_config": None}, "config['batch_config']: must be an object"),
     ({"batch_config": []}, "config['batch_config']: must be an object"),
     ({"batch_config": "x"}, "config['batch_config']: must be an object"),

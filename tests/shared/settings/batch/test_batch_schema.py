@@ -20,7 +20,7 @@ SAMPLES = sorted((Path(__file__).parents[4] / "sample_configs").glob("batch_conf
 
 
 def beyond_schema(problem):
-    """Tell whether JSON Schema cannot see a problem."""
+    """Return whether JSON Schema cannot see a problem."""
     is_text = problem.value is not None and problem.value.startswith("'")
     measured = (
         is_text and problem.allowed is not None and problem.allowed.startswith(("a time", "a size"))

@@ -127,7 +127,7 @@ def test_two_different_blocks_are_never_mixed(first, second):
     one, two = validate({"batch": first}), validate({"batch": second})
     assume(one.strategy != two.strategy)
     mixed = validate({"batch": first, **dotted({"batch": second})})
-    # Keys of one strategy that only one of the spellings gives belong together.
+    # Keys of one strategy in only one of the spellings belong together.
     shared = [key for key in first if key in second and key != "enable"]
     if any(values_differ(one, two, key) for key in shared):
         assert mixed.problems

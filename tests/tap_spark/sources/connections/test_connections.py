@@ -1,4 +1,4 @@
-"""Tables of connections: patterns, catalog entries, and plans made of them."""
+"""Tables of connections: patterns, catalog entries, and their plans."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ contents = st.lists(st.tuples(words, st.sampled_from(ENDS)), max_size=12).map(
 
 
 def spark_lines(data: bytes) -> list[bytes]:
-    """Lines as Hadoop's reader tells them apart."""
+    """Return lines as Hadoop's reader splits them."""
     lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return lines[:-1] if lines[-1] == b"" else lines
 
@@ -65,7 +65,7 @@ def run(
     *,
     wait: bool = False,
 ):
-    """One run over one file, in tiny waves and ranges; returns lines, mark and what was found."""
+    """Read one file, in tiny waves and ranges; return lines, mark and what was found."""
     look = StorageFileInspector()
     file = now(path, tick)
     reading = plan_range(file, mark, look)
@@ -163,7 +163,7 @@ def test_any_history_against_a_model(tmp_path_factory, steps):
     cuts=st.lists(st.integers(0, 60), max_size=6),
 )
 def test_a_waiting_line_is_read_exactly_once(tmp_path_factory, data, tail, encoding, cuts):
-    """Whatever byte a run finds the file cut at: inside a character, or between CR and LF."""
+    """A run may find the file cut at any byte: inside a character, or between CR and LF."""
     text = (data + tail).encode(encoding, errors="replace")
     path = tmp_path_factory.mktemp("p") / "f"
     mark, seen = None, []

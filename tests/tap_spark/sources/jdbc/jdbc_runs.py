@@ -14,7 +14,7 @@ from tap_spark.stream_config import StreamConfig
 
 
 def table_stream(database: Any, table: str, **settings: Any) -> StreamConfig:
-    """A stream over a table; `partitions`, `snapshot` and the like are the connection's."""
+    """Return a stream over a table; `partitions`, `snapshot` and the like are the connection's."""
     own = {
         name: settings.pop(name)
         for name in ("partitions", "snapshot", "url", "password", "user", "retries", "properties")

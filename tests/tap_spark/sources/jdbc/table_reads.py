@@ -12,7 +12,7 @@ from tap_spark.sources.jdbc.table_info import TableInfo
 
 
 def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str = "") -> Any:
-    """A frame of the whole table, with the types that discovery promises."""
+    """Return a frame of the whole table, with the types that discovery promises."""
     dialect = dialect_for(str(connection.url))
     items = ", ".join(f"{c.expression} AS {dialect.quote(c.name)}" for c in table.columns)
     query = f"SELECT {items} FROM {dialect.table(table.parts)} {where}"
@@ -27,7 +27,7 @@ def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str 
 
 
 def texts(frame: Any) -> list[dict[str, str | None]]:
-    """Every value as Spark writes it as text; binary in hex."""
+    """Return every value as Spark writes it as text; binary in hex."""
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import BinaryType
 
@@ -44,13 +44,13 @@ def texts(frame: Any) -> list[dict[str, str | None]]:
 
 
 def csv_rows(text: str) -> list[dict[str, str | None]]:
-    """Rows of what COPY gives with `force_quote *`, where null alone is not quoted."""
+    """Return the rows of a COPY with `force_quote *`, in which only null is not quoted."""
     names, *lines = _split(text)
     return [dict(zip(map(str, names), values, strict=True)) for values in lines]
 
 
 def _split(text: str) -> list[list[str | None]]:
-    """A tiny CSV parser that tells an empty text from null."""
+    """Parse CSV; distinguish an empty text from null."""
     rows: list[list[str | None]] = [[]]
     at = 0
     while at < len(text):

@@ -34,7 +34,7 @@ KEYS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
 
 
 def holds(part: KeyInterval, key: int | None) -> bool:
-    """What the condition of a range says in SQL."""
+    """Evaluate the condition of a range as SQL does."""
     if key is None:
         return part.low is None
     return (part.low is None or key >= part.low) and (part.high is None or key < part.high)

@@ -24,7 +24,7 @@ create type pair as (a int, b text);
 create domain price as numeric(12,3) check (value > 0);
 create domain needed as price not null;
 """
-# type, Spark's type, values as SQL, what is read where it is not what COPY prints
+# type, Spark's type, values as SQL, what is read if it differs from what COPY prints
 CASES: list[tuple[str, str, list[str], list[str] | None]] = [
     ("bool", "boolean", ["true", "false"], ["true", "false"]),
     ("int2", "smallint", ["-32768", "32767"], None),

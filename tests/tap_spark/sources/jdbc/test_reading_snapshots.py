@@ -113,7 +113,7 @@ def test_the_snapshot_is_released(lake_spark, postgres):
 
 
 def test_incremental_runs_lose_nothing_while_others_write(lake_spark, postgres, tmp_path):
-    """Writers that commit in the key's order; a copy made of many runs equals the table."""
+    """Writers that commit in the key's order; a copy by many runs equals the table."""
     stream = table_stream(postgres, "events", replication_key="at", partitions=3)
     copy: dict[int, tuple] = {}
     state = None

@@ -62,7 +62,7 @@ def tables(postgres):
 
 
 def copied(postgres, query: str) -> Counter:
-    """The rows of a query as COPY prints them; null is None."""
+    """Return the rows of a query as COPY prints them; null is None."""
     text = postgres.copy(query, "csv, null '\\N', force_quote *")
     found = csv.reader(io.StringIO(text))
     return Counter(tuple(None if cell == "\\N" else cell for cell in row) for row in found)
@@ -127,7 +127,7 @@ def test_how_many_parts_a_table_has(lake_spark, postgres, table, snapshot, parts
 
 
 def parts_of(spark, stream, **run: Any) -> list[int]:
-    """How many parts each slice has; asked for while the slice's snapshot is held."""
+    """Count the parts of each slice, while the slice's snapshot is held."""
     return [piece.frame.rdd.getNumPartitions() for piece in slices_of(spark, stream, **run)]
 
 

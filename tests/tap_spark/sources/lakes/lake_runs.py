@@ -34,7 +34,7 @@ class LakeStream:
     entry: dict[str, Any] | None = None
 
     def discover(self) -> dict[str, Any]:
-        """The catalog's entry of the table as it is now."""
+        """Return the catalog's entry of the table as it is now."""
         source = source_for(self.config)
         struct = source.schema(self.spark)
         return build_entry(
@@ -46,14 +46,14 @@ class LakeStream:
         )
 
     def plan(self) -> StreamPlan:
-        """The plan of the next run: by the kept entry, or what is discovered now."""
+        """Return the plan of the next run: by the kept entry, or what is discovered now."""
         catalog = {"streams": [self.entry or self.discover()]}
         config = _Config((self.config,))
         (plan,) = plan_streams(config, catalog, self.state, 1)  # type: ignore[arg-type]
         return plan
 
     def slices(self) -> Iterator[tuple[Slice, list[Record]]]:
-        """Each slice of a run with its records; the state moves on after each."""
+        """Yield each slice of a run with its records; the state moves on after each."""
         plan = self.plan()
         for piece in source_for(self.config).slices(self.spark, plan):
             lines = piece.frame.select(record_json(piece.frame.schema)).collect()
@@ -62,12 +62,12 @@ class LakeStream:
                 self.state = advance_positions(self.state, plan, piece.bookmark)
 
     def read(self) -> list[Record]:
-        """All records of a run."""
+        """Return all records of a run."""
         return [record for _, records in self.slices() for record in records]
 
     @property
     def bookmark(self) -> Mapping[str, Any]:
-        """The stream's bookmark."""
+        """Return the stream's bookmark."""
         found: Mapping[str, Any] = self.state["bookmarks"][self.config.name]
         return found
 
@@ -87,7 +87,7 @@ class Copy:
     rows: dict[Any, Record] = field(default_factory=dict)
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take records in their order."""
+        """Apply records in their order."""
         for record in records:
             row = {name: value for name, value in record.items() if name != DELETED}
             if record[DELETED] is None:
@@ -96,7 +96,7 @@ class Copy:
                 self.rows.pop(row[self.key], None)
 
     def same_as(self, rows: Iterable[Record]) -> bool:
-        """Whether it holds exactly these rows; columns that are gone may have stayed."""
+        """Return whether it holds exactly these rows; columns that are gone may have stayed."""
         wanted = {row[self.key]: row for row in rows}
         found = {
             key: {name: row.get(name) for name in wanted.get(key, row)}
@@ -112,18 +112,18 @@ class Bag:
     rows: Counter[str] = field(default_factory=Counter)
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take records in their order."""
+        """Apply records in their order."""
         for record in records:
             row = {name: value for name, value in record.items() if name != DELETED}
             self.rows[json.dumps(row, sort_keys=True)] += 1 if record[DELETED] is None else -1
 
 
 def bag_of(rows: Iterable[Record]) -> Counter[str]:
-    """Rows as `Bag` counts them."""
+    """Return rows as `Bag` counts them."""
     return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def table_rows(spark: SparkSession, relation: str) -> list[Record]:
-    """The rows of a table, as the table itself says now."""
+    """Return the rows of a table, as the table itself says now."""
     frame = spark.sql(f"SELECT * FROM {relation}")
     return [json.loads(line[0]) for line in frame.select(record_json(frame.schema)).collect()]

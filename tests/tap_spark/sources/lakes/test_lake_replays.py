@@ -87,7 +87,7 @@ class Table:
         self.sql("INSERT OVERWRITE {t} SELECT * FROM {t} WHERE id > 2")
 
     def steps(self) -> list[Callable[[], None]]:
-        """Every kind of change, twice the common ones, in any order; columns change late."""
+        """Return every kind of change, twice the common ones, in any order; columns change late."""
         early = [self.insert, self.update, self.change_key, self.delete, self.merge]
         early += [self.add_column, self.optimize, self.insert]
         late = [self.widen, self.rename, self.update, self.drop_column, self.replace_rows]
@@ -102,7 +102,7 @@ class Table:
 
 
 def new_table(spark: SparkSession, kind: str, folder: Path, seed: int) -> tuple[Table, str]:
-    """A table of a kind, with its relation and how a stream finds it."""
+    """Return a table of a kind, with its relation and how a stream finds it."""
     columns = "(id BIGINT NOT NULL, a STRING, n INT)"
     if kind.startswith("delta"):
         path = f"{folder}/a `table`"
@@ -123,7 +123,7 @@ def new_table(spark: SparkSession, kind: str, folder: Path, seed: int) -> tuple[
 
 
 def stream_of(kind: str, place: str) -> StreamConfig:
-    """A stream that follows the table."""
+    """Return a stream that follows the table."""
     if kind.startswith("delta"):
         return StreamConfig("t", "delta", path=place, replication_method="LOG_BASED")
     return StreamConfig("t", "iceberg", table=place, replication_method="LOG_BASED")

@@ -12,7 +12,7 @@ from postgres_server import Database
 
 @pytest.fixture
 def new_loads() -> Iterator[Callable[..., Loads]]:
-    """Makes runs of the target, each with a destination of its own; they end with the test."""
+    """Yield a function for runs of the target, each with a destination of its own."""
     made: list[Loads] = []
 
     def make(database: PG | MariaDb, **changes: object) -> Loads:

@@ -42,7 +42,7 @@ class PG:
         return address_of(JdbcSettings(self.database.url, self.user, self.password))
 
     def table(self, query: str) -> list[tuple[str, ...]]:
-        """Rows as psql prints them."""
+        """Return rows as psql prints them."""
         lines = self.database.run(f"set timezone to 'UTC'; {query}").splitlines()
         return [tuple(line.split("|")) for line in lines]
 
@@ -65,7 +65,7 @@ class MariaDb:
         return address_of(JdbcSettings(url, "tester", MARIADB_PASSWORD))
 
     def table(self, query: str) -> list[tuple[str, ...]]:
-        """Rows as the client prints them."""
+        """Return rows as the client prints them."""
         return [tuple(line.split("\t")) for line in self.server.run(query).splitlines()]
 
     def run(self, sql: str) -> str:
@@ -73,7 +73,7 @@ class MariaDb:
 
 
 def tables_of(database: PG | MariaDb) -> list[str]:
-    """The tables beside those of the ledger."""
+    """Return the tables beside those of the ledger."""
     found = [name for (name,) in database.table(database.has_tables)]
     return [name for name in found if name not in {"_singer_ledger", "_singer_columns"}]
 
@@ -93,7 +93,7 @@ class Loads:
         self.noted: list[str] = []
 
     def stage(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
-        """The first half of a flush: the rows are staged, in a part for each sequence of them."""
+        """Stage the rows of a flush, in a part for each sequence of them."""
         write = self.destination.prepare(request)
         assert write.sink is not None
         sink = pickle.loads(pickle.dumps(write.sink))
@@ -111,17 +111,17 @@ class Loads:
         return Flush(request.stream, token, write, request, tuple(found))
 
     def load(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
-        """A whole flush, with a note of all noted flushes of the run."""
+        """Load a whole flush, with a note of all noted flushes of the run."""
         flush = self.stage(request, *parts, noted=noted)
         self.destination.commit(flush)
         return flush
 
     def recall(self, request: TableRequest) -> list[str]:
-        """Tokens of what an earlier run has left, in order."""
+        """Return the tokens of what an earlier run has left, in order."""
         return [entry.token for entry in self.destination.recall(request).entries]
 
     def kill(self) -> None:
-        """The server lets go of what the run held, as when it dies."""
+        """Release what the run holds on the server, as when it dies."""
         self.destination._resources._connection.close()
 
     def activate(self, request: TableRequest, version: int, at: float = 1e9) -> None:
@@ -129,7 +129,7 @@ class Loads:
 
 
 def tables(struct: T.StructType, rows: Rows) -> Iterator[pa.Table]:
-    """Rows in two tables, as executors make several of them."""
+    """Yield rows in two tables, as executors make several of them."""
     schema = struct_to_arrow(struct)
     half = (len(rows) + 1) // 2
     for some in (rows[:half], rows[half:]):
@@ -141,7 +141,7 @@ def tables(struct: T.StructType, rows: Rows) -> Iterator[pa.Table]:
 def request(
     columns: str | T.StructType, keys: str = "", method: str = "append-only", **more: Any
 ) -> TableRequest:
-    """A request of the stream `t`; columns as `name type[!]`, keys with spaces between them."""
+    """Return a request of the stream `t`; columns as `name type[!]`, keys separated by spaces."""
     struct = struct_of(columns) if isinstance(columns, str) else columns
     layout = Layout(**more.pop("layout", {}))
     stream = more.pop("stream", "t")
@@ -150,7 +150,7 @@ def request(
 
 
 def struct_of(columns: str) -> T.StructType:
-    """Columns of `name type, name type[]`; `!` at the end says that a column is never null."""
+    """Return columns of `name type, name type[]`; a final `!` makes a column required."""
     fields = []
     for column in columns.split(","):
         name, _, word = column.strip().rpartition(" ")

@@ -116,7 +116,7 @@ SCALARS: list[tuple[Any, Any]] = [
 
 
 def typed(depth: int) -> st.SearchStrategy[tuple[Any, Any]]:
-    """A type, and the values it has."""
+    """Return a strategy of types, each with values that it has."""
     scalar = st.sampled_from(SCALARS)
     if not depth:
         return scalar

@@ -1,4 +1,4 @@
-"""Times at the ends of what a message can say: stored as they are, or refused."""
+"""Times at the limits of what a message can hold: stored unchanged, or rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with databases, and two runs at a time."""
+"""Failures of databases, and two runs at a time."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ def test_a_failed_flush_changes_no_row_and_may_be_repeated(db: Db, new_loads: Ne
     loads = new_loads(db)
     loads.load(ITEMS, [(1, "a")])
     flush = loads.stage(ITEMS, [(1, "b"), (2, "c")])
-    call = loads.destination._tell
+    call = loads.destination._add_token
 
     def fail(*_):
         raise DestinationError("no")
 
-    loads.destination._tell = fail  # type: ignore[method-assign]
+    loads.destination._add_token = fail  # type: ignore[method-assign]
     with pytest.raises(DestinationError, match="no"):
         loads.destination.commit(flush)
     assert db.table("select id, x from t") == [("1", "a")]
-    loads.destination._tell = call  # type: ignore[method-assign]
+    loads.destination._add_token = call  # type: ignore[method-assign]
     loads.destination.commit(flush)
     assert db.table("select id, x from t order by id") == [("1", "b"), ("2", "c")]
 
@@ -149,16 +149,16 @@ def test_a_cut_connection_is_begun_again(pg: PG, new_loads: NewLoads):
 def test_a_commit_whose_answer_is_lost_is_not_done_twice(pg: PG, new_loads: NewLoads):
     loads = new_loads(pg)
     flush = loads.stage(PLAIN, [(1, "a")])
-    tidy = loads.destination._tidy
+    drop_staging = loads.destination._drop_staging
     lost = iter([1])
 
     def lose(*args):
         for _ in lost:
             error = DestinationError("gone")
             raise error from ConnectionResetError(104, "gone")
-        tidy(*args)
+        drop_staging(*args)
 
-    loads.destination._tidy = lose  # type: ignore[method-assign]
+    loads.destination._drop_staging = lose  # type: ignore[method-assign]
     loads.destination.commit(flush)
     assert pg.table("select id, x from t") == [("1", "a")]
     assert tables_of(pg) == ["t"]

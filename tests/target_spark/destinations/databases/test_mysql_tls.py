@@ -22,7 +22,7 @@ def openssl(folder: Path, *words: str) -> None:
 
 
 def certificates(folder: Path) -> Path:
-    """An authority, a server's certificate for `localhost`, and another authority."""
+    """Create an authority, a server's certificate for `localhost`, and another authority."""
     folder.mkdir(parents=True)
     for name in ("ca", "other"):
         out = ("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
@@ -64,7 +64,7 @@ def plain() -> Iterator[MariaDbServer]:
 
 
 def cipher(server: MariaDbServer, query: str, host: str = "127.0.0.1", kind: str = "mysql") -> str:
-    """What a session is encrypted with; nothing where it is not."""
+    """Return the cipher of a session; empty if it is not encrypted."""
     files = f"{server.folder}/tls"
     url = f"jdbc:{kind}://{host}:{server.port}/tests?{query.format(files=files)}"
     place = address_of(JdbcSettings(url=url, user="tester", password=PASSWORD))
@@ -78,7 +78,7 @@ def cipher(server: MariaDbServer, query: str, host: str = "127.0.0.1", kind: str
 
 
 def failure(server: MariaDbServer, query: str, host: str = "127.0.0.1") -> str:
-    """Why there is no session, and what to do about it."""
+    """Return the error and the hint of a session that cannot be opened."""
     with pytest.raises(Exception) as caught:
         cipher(server, query, host)
     found = MySql().failure(caught.value)

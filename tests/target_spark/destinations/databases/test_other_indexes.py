@@ -1,4 +1,4 @@
-"""Upserts into tables that have unique indexes besides the key: only the key tells rows apart."""
+"""Upserts into tables that have unique indexes besides the key: only the key identifies rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows(db: Db) -> list[tuple[str, ...]]:
 
 @pytest.fixture
 def loads(db: Db, new_loads: NewLoads) -> Loads:
-    """A run over a table with two rows and a unique index on a column that is no key."""
+    """A run over a table with two rows and a unique index on a column that is not a key."""
     db.run(f"{MADE}; insert into t values (1, 'a', 'old'), (2, 'b', 'old')")
     return new_loads(db)
 

@@ -1,4 +1,4 @@
-"""Tables replaced whole: readers find the old rows or all of the new ones, whatever happens."""
+"""Tables replaced whole: readers always find the old rows or all of the new ones."""
 
 from __future__ import annotations
 

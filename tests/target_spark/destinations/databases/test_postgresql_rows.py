@@ -1,4 +1,4 @@
-"""Rows in the binary form of COPY: what a server reads back, and what stands in the bytes."""
+"""Rows in the binary form of COPY: what a server reads back, and the bytes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WIDTHS = {"long": ">q", "int": ">i", "short": ">h", "byte": ">h", "double": ">d"
 
 
 def exact(digits: int, scale: int) -> Decimal:
-    """A decimal of any number of digits."""
+    """Return a decimal of any number of digits."""
     sign = int(digits < 0)
     return Decimal((sign, tuple(map(int, str(abs(digits)))), -scale))
 
 
 def sent(columns: str, rows: list[tuple[Any, ...]], start: int = 0, before: int = 0) -> list[Any]:
-    """The fields of each row as bytes, without the row's number, from a position on."""
+    """Return the fields of each row as bytes, without the row's number, from a position on."""
     asked = struct_of(columns)
     arrays = [
         pa.array([row[n] for row in rows], field.type)
@@ -50,7 +50,7 @@ def sent(columns: str, rows: list[tuple[Any, ...]], start: int = 0, before: int 
 
 
 def fields_of(data: bytes, rows: int, width: int) -> list[Any]:
-    """The fields of each row."""
+    """Return the fields of each row."""
     found, at = [], 0
     for _ in range(rows):
         (count,) = struct.unpack_from(">h", data, at)
@@ -185,7 +185,7 @@ def test_decimals_of_every_precision(pg: PG, new_loads: NewLoads):
 
 
 def _cut(digits: str, precision: int) -> str:
-    """The first digits, with the sign."""
+    """Return the first digits, with the sign."""
     sign = "-" if digits.startswith("-") else ""
     return sign + digits.removeprefix("-")[:precision]
 

@@ -1,4 +1,4 @@
-"""The folder for records that a database run rejects goes with the run, however it ends."""
+"""The folder for rejected records of a database run is removed at every end of the run."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ METASTORE = {
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
     "hive.stats.autogather": "false",
-    # Else it refuses an overwrite with other columns.
+    # Else it rejects an overwrite with other columns.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
     "datanucleus.connectionPoolingType": "None",
 }
@@ -70,7 +70,7 @@ class CatalogServer:
 
     @property
     def conf(self) -> dict[str, str]:
-        """Spark's configuration of the catalog, whose name is its kind."""
+        """Return Spark's configuration of the catalog, whose name is its kind."""
         name = f"spark.sql.catalog.{self.kind}"
         return {
             name: "org.apache.iceberg.spark.SparkCatalog",
@@ -119,7 +119,7 @@ class CatalogProcess:
         self._thrift: Any = None
 
     def rest(self) -> CatalogServer:
-        """Starts Iceberg's REST server."""
+        """Start Iceberg's REST server."""
         warehouse = self._folder / "rest"
         warehouse.mkdir()
         catalog = self._java.org.apache.iceberg.jdbc.JdbcCatalog()
@@ -140,7 +140,7 @@ class CatalogProcess:
         return CatalogServer("rest", f"http://127.0.0.1:{port}", warehouse)
 
     def hive(self) -> CatalogServer:
-        """Starts Hive's metastore."""
+        """Start Hive's metastore."""
         warehouse = self._folder / "hive"
         warehouse.mkdir()
         hive = self._java.org.apache.hadoop.hive
@@ -167,7 +167,7 @@ class CatalogProcess:
         return CatalogServer("hive", f"thrift://127.0.0.1:{port}", warehouse)
 
     def stop(self) -> None:
-        """Ends the process."""
+        """End the process."""
         if self._thrift is not None:
             self._thrift.stop()
         self.process.kill()
@@ -177,14 +177,14 @@ class CatalogProcess:
 
 
 def spark_jars() -> Path:
-    """The folder of the jars that come with Spark."""
+    """Return the folder of the jars that come with Spark."""
     import pyspark
 
     return Path(pyspark.__file__).parent / "jars"
 
 
 def rest_jars(java: str, spark: Path, cache: Path) -> str:
-    """The classpath of what Spark does not have, fetched by the Ivy that comes with Spark."""
+    """Return the classpath of what Spark lacks, fetched by the Ivy that comes with Spark."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

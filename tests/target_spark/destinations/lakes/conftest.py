@@ -18,7 +18,7 @@ SETTINGS = ("type_conflicts", "column_names", "default_target_schema")
 
 @pytest.fixture
 def any_load(lake_spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Makes loads into tables of a format, below a folder of the test or in a catalog."""
+    """Yield a function for loads into tables of a format, below a folder or in a catalog."""
     made: list[Load] = []
 
     def make(form: str, ddl: str, *, in_catalog: bool = False, **changes: Any) -> Load:
@@ -43,17 +43,17 @@ def lake(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def lake_load(lake: str, any_load: Callable[..., Any]) -> Callable[..., Load]:
-    """Makes loads into tables of each format in turn."""
+    """Return a function for loads into tables of each format in turn."""
     return partial(any_load, lake)
 
 
 @pytest.fixture
 def delta_load(any_load: Callable[..., Any]) -> Callable[..., DeltaLoad]:
-    """Makes loads into Delta tables."""
+    """Return a function for loads into Delta tables."""
     return partial(any_load, "delta")
 
 
 @pytest.fixture
 def iceberg_load(any_load: Callable[..., Any]) -> Callable[..., IcebergLoad]:
-    """Makes loads into Iceberg tables."""
+    """Return a function for loads into Iceberg tables."""
     return partial(any_load, "iceberg")

@@ -59,7 +59,7 @@ class Load:
         self.begin()
 
     def begin(self) -> None:
-        """Starts another run; the one before has been killed."""
+        """Start another run; the one before has been killed."""
         if self.destination is not None:
             self.destination._close()
         self.noted = []
@@ -68,7 +68,7 @@ class Load:
         self.destination = type(self).make(self.config, lambda: self.spark)
 
     def other(self, **changes: Any) -> Load:
-        """A run of another process on the same table."""
+        """Return a run of another process on the same table."""
         return replace(self, **{"destination": None, **changes})
 
     @property
@@ -86,7 +86,7 @@ class Load:
         )
 
     def flush(self, *parts: Rows, noted: bool = False, token: str | None = None) -> Flush:
-        """Parts as executors write them."""
+        """Write parts as executors do; return them as a flush."""
         write = self.destination.prepare(self.request)
         self.number += 1
         made = [self._part(write, rows) for rows in parts]
@@ -97,7 +97,7 @@ class Load:
         return Flush(self.stream, token, write, self.request, tuple(made))
 
     def load(self, *parts: Rows, noted: bool = False) -> Flush:
-        """Commits the parts as one flush, with a note of all noted flushes of the run."""
+        """Commit the parts as one flush, with a note of all noted flushes of the run."""
         if noted and not self.noted:
             self.recall()
         flush = self.flush(*parts, noted=noted)
@@ -111,25 +111,25 @@ class Load:
         self.destination.activate(self.request, VersionEdit(version, self.hard_delete, at))
 
     def recall(self) -> frozenset[str]:
-        """Tokens of what an earlier run has left."""
+        """Return the tokens of what an earlier run has left."""
         found: frozenset[str] = self.destination.recall(self.request).tokens
         return found
 
     @property
     def name(self) -> str:
-        """The table in SQL."""
+        """Return the table's name in SQL."""
         return str(self.destination._form.place(self.request.name).table)
 
     def reader(self) -> SparkSession:
-        """A session that has read nothing yet."""
+        """Return a session that has read nothing yet."""
         return own_session(self.spark, self.destination._form.conf)
 
     def sql(self, statement: str) -> list[Any]:
-        """Runs a statement as another program would; `{t}` is the table."""
+        """Run a statement as another program would; `{t}` is the table."""
         return self.reader().sql(statement.replace("{t}", self.name)).collect()
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        """The table's rows, sorted."""
+        """Return the table's rows, sorted."""
         frame = self.reader().table(self.name)
         frame = frame.select(*columns) if columns else frame
         return sorted((tuple(row) for row in frame.collect()), key=repr)
@@ -139,28 +139,28 @@ class Load:
         return [(f.name, f.dataType.simpleString()) for f in struct]
 
     def required(self) -> list[str]:
-        """Columns that are NOT NULL."""
+        """Return the columns that are NOT NULL."""
         return [f.name for f in self.reader().table(self.name).schema if not f.nullable]
 
     def properties(self) -> dict[str, str]:
         return {row[0]: row[1] for row in self.sql("SHOW TBLPROPERTIES {t}")}
 
     def history(self) -> list[Any]:
-        """The commits that are known."""
+        """Return the commits that are known."""
         raise NotImplementedError
 
     def partitions(self) -> list[str]:
-        """What it is partitioned by."""
+        """Return what the table is partitioned by."""
         raise NotImplementedError
 
     def marks(self) -> list[Mark]:
-        """Marks of ours, newest first."""
+        """Return marks of ours, newest first."""
         place = self.destination._form.place(self.request.name)
         found = self.destination._form.marks(self.reader(), place, 100)
         return [mark for mark in found if mark is not None]
 
     def other_reader(self) -> Table:
-        """What a program other than Spark finds."""
+        """Return what a program other than Spark reads."""
         raise NotImplementedError
 
     def _part(self, write: Any, rows: Rows) -> Part:
@@ -171,7 +171,7 @@ class Load:
 
 
 def note_of(*tokens: str) -> Note:
-    """A note with a segment for each flush."""
+    """Return a note with a segment for each flush."""
     return Note(tuple(Entry(token, Segment(1, f"digest of {token}")) for token in tokens))
 
 
@@ -191,7 +191,7 @@ class DeltaLoad(Load):
     make = staticmethod(delta_destination)
 
     def history(self) -> list[Any]:
-        """Newest first."""
+        """Return the commits, newest first."""
         return self.sql("DESCRIBE HISTORY {t}")
 
     def partitions(self) -> list[str]:
@@ -215,7 +215,7 @@ class IcebergLoad(Load):
     make = staticmethod(iceberg_destination)
 
     def history(self) -> list[Any]:
-        """Oldest first."""
+        """Return the commits, oldest first."""
         return self.sql("SELECT * FROM {t}.snapshots ORDER BY committed_at")
 
     def partitions(self) -> list[str]:
@@ -232,7 +232,7 @@ class IcebergLoad(Load):
         )
 
     def pyiceberg(self) -> Any:
-        """The table of `pyiceberg`."""
+        """Return the table of `pyiceberg`."""
         if self.config.catalog is None:
             static = pytest.importorskip("pyiceberg.table").StaticTable
             folder = Path(self.config.path) / self.table / "metadata"
@@ -254,7 +254,7 @@ CATALOGS = {"delta": "spark_catalog", "iceberg": "warehouse"}
 
 
 def lake_config(form: str, folder: Path, *, in_catalog: bool, **settings: Any) -> TargetConfig:
-    """Settings for tables below a folder, or in a catalog: JDBC on SQLite for Iceberg."""
+    """Return settings for tables below a folder, or in a catalog: JDBC on SQLite for Iceberg."""
     if not in_catalog:
         return TargetConfig(format=form, path=str(folder / "lake"), **settings)
     catalog = CATALOGS[form]
@@ -268,7 +268,7 @@ def lake_config(form: str, folder: Path, *, in_catalog: bool, **settings: Any) -
 
 
 def sqlite_catalog(folder: Path) -> dict[str, str]:
-    """Configuration of a JDBC catalog in a file, without its name."""
+    """Return the configuration of a JDBC catalog in a file, without its name."""
     return {
         "": "org.apache.iceberg.spark.SparkCatalog",
         ".type": "jdbc",
@@ -279,7 +279,7 @@ def sqlite_catalog(folder: Path) -> dict[str, str]:
 
 
 def run_together(*works: Callable[[], object]) -> None:
-    """Runs all of them at the same time; none may fail."""
+    """Run all of them at the same time; none may fail."""
     failures: list[BaseException] = []
 
     def run(work: Callable[[], object]) -> None:
@@ -298,7 +298,7 @@ def run_together(*works: Callable[[], object]) -> None:
 
 
 def struct(ddl: str) -> StructType:
-    """Columns by Spark's short way to write them: `id long, name string`."""
+    """Return columns of Spark's short DDL: `id long, name string`."""
     from pyspark.sql.types import StructType, _parse_datatype_string
 
     made = _parse_datatype_string(ddl)

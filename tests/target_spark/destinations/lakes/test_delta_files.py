@@ -46,7 +46,7 @@ def registered(folder: Path, *parts: Part) -> bool:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    """Has work done once the files lie in the table's folder, and before the commit."""
+    """Do work once the files are in the table's folder, and before the commit."""
     durable = delta_files.make_durable
 
     def made_durable(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Commits are on the disk before anybody is told of them."""
+"""Commits are on the disk before they are reported."""
 
 from __future__ import annotations
 

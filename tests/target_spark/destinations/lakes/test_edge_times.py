@@ -33,7 +33,7 @@ def stored(*numbers: int) -> list[tuple[int, ...]]:
 def test_times_at_the_ends_are_stored_as_they_are_and_found(lake_load: Make) -> None:
     load = lake_load(DDL)
     load.load(rows(1, 2), rows(3))
-    # By turns, as Delta's two writers tell bounds in their own ways.
+    # In turn, as Delta's two writers write bounds in their own ways.
     load.method, load.keys = "upsert", ("at", "n", "d")
     load.load(rows(2, 3))
     load.method = "append-only"

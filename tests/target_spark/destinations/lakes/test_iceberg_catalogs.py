@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from catalog_servers import CatalogProcess, CatalogServer
 from lake_loads import IcebergLoad, run_together, struct
-from lake_story import EXPECTED, STREAMS, found, settings, tell
+from lake_story import EXPECTED, STREAMS, found, load_story, settings
 
 from shared.spark.spark_settings import SparkSettings
 from target_spark.config import TargetConfig
@@ -42,7 +42,7 @@ def catalog(request: pytest.FixtureRequest, catalog_process: CatalogProcess) -> 
 
 @pytest.fixture
 def catalog_load(lake_spark: SparkSession, catalog: CatalogServer) -> Iterator[Make]:
-    """Makes loads into tables of the catalog."""
+    """Yield a function for loads into tables of the catalog."""
     made: list[IcebergLoad] = []
 
     def make(ddl: str, namespace: str = "loads", **changes: Any) -> IcebergLoad:
@@ -65,7 +65,7 @@ def row(number: int, text: str | None, **more: Any) -> dict[str, Any]:
 
 
 def read_back(catalog: CatalogServer, spark: SparkSession, name: str) -> Any:
-    """The table as pyiceberg sees it: by the REST catalog's own protocol, or by its newest file."""
+    """Return the table as pyiceberg sees it: by the REST catalog, or by its newest file."""
     if catalog.kind == "rest":
         rest = pytest.importorskip("pyiceberg.catalog.rest").RestCatalog("tests", uri=catalog.uri)
         return rest.load_table(name)
@@ -83,7 +83,7 @@ def test_the_target_loads_by_every_method(
         default_target_schema="sales",
         spark={"conf": catalog.conf},
     )
-    tell(given, lambda: lake_spark, tmp_path)
+    load_story(given, lambda: lake_spark, tmp_path)
     for name, text in catalog.conf.items():
         lake_spark.conf.set(name, text)
     for stream in STREAMS:

@@ -1,4 +1,4 @@
-"""Iceberg tables that change with their streams, and how they lie on disk."""
+"""Iceberg tables that change with their streams, and their files on disk."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_parts_of_a_table_in_a_catalog_wait_where_all_executors_look(tmp_path: P
 def test_parts_in_the_temporary_folder_are_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where somebody else has made folders of every name that could be guessed."""
+    """They are, even if another user has created folders of every name that could be guessed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     planted = tmp_path / f"target-spark-{getpass.getuser()}"
     planted.mkdir()

@@ -21,7 +21,7 @@ Make = Callable[..., Any]
 
 
 def before(target: Any, name: str, work: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
-    """Has work done once, before something is called for the first time."""
+    """Do work once, before something is called for the first time."""
     called = getattr(target, name)
     done: list[bool] = []
 
@@ -35,7 +35,7 @@ def before(target: Any, name: str, work: Callable[[], object], patch: pytest.Mon
 
 
 def other_of(load: Load) -> Load:
-    """A run of another process on the same table."""
+    """Return a run of another process on the same table."""
     return load.other(destination=None, keys=(), method="append-only")
 
 

@@ -24,7 +24,7 @@ URL = "memory://bucket/.t.uncovered-x"
 
 
 def write_note_and(path: Path, end: str) -> None:
-    """Write `NOTE` in a process of its own, which `end` has to kill."""
+    """Write `NOTE` in a process of its own, which `end` must kill."""
     code = (
         "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path; from lake_loads import note_of\n"

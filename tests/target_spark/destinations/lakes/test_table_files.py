@@ -17,7 +17,7 @@ ADD = {"size": 1, "dataChange": True}
 
 
 def delta(folder: Path, *commits: list[dict[str, Any]]) -> Path:
-    """A log of such commits."""
+    """Write a log of such commits."""
     log = folder / "t" / "_delta_log"
     log.mkdir(parents=True)
     for number, actions in enumerate(commits):
