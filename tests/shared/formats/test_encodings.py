@@ -143,6 +143,7 @@ def test_remote_files() -> None:
         assert source.read() == b"text"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bzip2"])
 @pytest.mark.parametrize("shares", [1, 2, 3, 7])
 @pytest.mark.parametrize("end", [b"", b"\n"])

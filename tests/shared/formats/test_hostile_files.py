@@ -28,6 +28,7 @@ from target_spark.core.load_plans import InputFile
 from target_spark.core.reader import Reader
 from target_spark.load.read_rows import Piece, UnreadableInputError, blocks_of
 
+pytestmark = pytest.mark.once
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
 PACKED = {"gzip": gzip.compress, "zstd": zstd.compress, "bzip2": bz2.compress}
