@@ -54,6 +54,21 @@ class Server:
         return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run whole programs and Spark jobs on one server: the real one, if it is there."""
+    if not _versitygw_program():
+        return
+    left = [item for item in items if not _is_costly_on_moto(item)]
+    config.hook.pytest_deselected(items=[item for item in items if _is_costly_on_moto(item)])
+    items[:] = left
+
+
+def _is_costly_on_moto(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    costly = item.get_closest_marker("pipe") or item.get_closest_marker("spark")
+    return parameters.get("server") == "moto" and costly is not None
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -66,8 +81,12 @@ def _moto(port: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
 
 
+def _versitygw_program() -> str | None:
+    return os.environ.get("SINGER_SPARK_VERSITYGW") or shutil.which("versitygw")
+
+
 def _versitygw(port: int, folder: Path) -> list[str]:
-    program = os.environ.get("SINGER_SPARK_VERSITYGW") or shutil.which("versitygw")
+    program = _versitygw_program()
     if not program:
         pytest.skip(
             "no versitygw: go install github.com/versity/versitygw/cmd/versitygw@latest and set "
