@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from shared.errors import causes
 from shared.storage import limits
+from shared.storage.gzip_files import unzipped, zipped
 from shared.storage.s3a import SCHEMES
 from shared.storage.storage_errors import storage_error
 from shared.storage.web_client import GuardedClient, RedirectRefusedError
@@ -163,7 +164,8 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
             raise pa.ArrowInvalid(limits.bomb_text())
         return part
 
-    return pa.TransformInputStream(pa.CompressedInputStream(raw, codec), count)
+    content = unzipped(raw) if codec == "gzip" else pa.CompressedInputStream(raw, codec)
+    return pa.TransformInputStream(content, count)
 
 
 def codec_of(url: str, options: StorageOptions | None = None) -> str | None:
@@ -240,11 +242,11 @@ def open_output(
         with failures(url, options):
             file = filesystem.open(inside, "wb", **_part_size(url))
             sink = pa.PythonFile(_Explained(file, url, options), mode="w")
-    return (
-        sink
-        if compression == "none"
-        else pa.CompressedOutputStream(sink, COMPRESSIONS[compression])
-    )
+    if compression == "none":
+        return sink
+    if compression == "gzip":
+        return zipped(sink)
+    return pa.CompressedOutputStream(sink, COMPRESSIONS[compression])
 
 
 def size_of(url: str, options: StorageOptions | None = None) -> int:

@@ -24,6 +24,7 @@ from target_spark.destinations.lakes.flush_frames import (
 )
 from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.merge import MergePlan, merge_sql
+from target_spark.destinations.lakes.part_keys import part_keys
 from target_spark.tables.spark_columns import project
 from target_spark.tables.table_changes import Column, Projected, TableChange
 
@@ -53,7 +54,9 @@ def upserted(
     targets = _targets(change)
     keys = [targets[key] for key in request.keys]
     frame = appended(spark, flush, change)
-    ranges, repeated = key_ranges(frame, keys, now.partitions)
+    columns = {item.target: item for item in change.projection}
+    found = part_keys(flush.parts, [columns[key] for key in keys], now.partitions)
+    ranges, repeated = found or key_ranges(frame, keys, now.partitions)
     if repeated:
         rows = newest(ordered_frame(spark, flush.parts, flush.write.struct), request.keys)
         frame = project(rows, change.projection)
