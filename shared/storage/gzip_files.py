@@ -20,15 +20,15 @@ def unzipped(raw: pa.NativeFile) -> pa.NativeFile:
 
     Reading it raises OSError if the file is damaged or cut off.
     """
-    return pa.PythonFile(_Reader(raw), mode="r")
+    return pa.PythonFile(_GzipReader(raw), mode="r")
 
 
 def zipped(sink: pa.NativeFile) -> pa.NativeFile:
     """Return a file that writes gzip into another one, and closes that one with itself."""
-    return pa.PythonFile(_Writer(sink), mode="w")
+    return pa.PythonFile(_GzipWriter(sink), mode="w")
 
 
-class _Reader:
+class _GzipReader:
     """A file that Arrow can read."""
 
     closed = False
@@ -50,7 +50,7 @@ class _Reader:
         self.closed = True
 
 
-class _Writer:
+class _GzipWriter:
     """A file that Arrow can write."""
 
     closed = False

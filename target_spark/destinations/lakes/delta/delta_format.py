@@ -31,7 +31,7 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     table_clauses,
 )
 from target_spark.destinations.lakes.delta.delta_files import can_register, register
-from target_spark.destinations.lakes.delta.delta_log import (
+from target_spark.destinations.lakes.delta.newest_commits import (
     LogEnd,
     log_bytes,
     log_end,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from target_spark.destinations.lakes.delta import delta_log
-from target_spark.destinations.lakes.delta.delta_log import (
+from target_spark.destinations.lakes.delta import newest_commits
+from target_spark.destinations.lakes.delta.newest_commits import (
     LogEnd,
     log_bytes,
     log_end,
@@ -95,7 +95,7 @@ def test_what_would_take_long_is_not_read(table: Path, monkeypatch: pytest.Monke
         commit(table, version, ADD)
     assert not same_columns(str(table), first, end_of(table))
     assert same_columns(str(table), first, LogEnd(20, (0, 0, 0)))
-    monkeypatch.setattr(delta_log, "_MOST_BYTES", 10)
+    monkeypatch.setattr(newest_commits, "_MOST_BYTES", 10)
     assert not same_columns(str(table), first, LogEnd(1, (0, 0, 0)))
 
 

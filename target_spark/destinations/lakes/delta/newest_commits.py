@@ -1,4 +1,4 @@
-"""The log of a Delta table on a local disk, read without Spark."""
+"""The newest commits of a Delta table on a local disk, read without Spark."""
 
 from __future__ import annotations
 
