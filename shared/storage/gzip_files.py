@@ -83,6 +83,6 @@ def _damage() -> Iterator[None]:
     try:
         yield
     except EOFError:
-        raise OSError("the gzip data is cut off") from None
+        raise OSError("the gzip data is truncated") from None
     except _DAMAGED as error:
         raise OSError(f"the gzip data is damaged: {error}") from None
