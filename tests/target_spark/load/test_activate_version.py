@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_file_destination import Table, struct
+from file_tables import Table, struct
 from test_loader import Bench
 
 from shared.formats.file_formats import FORMATS

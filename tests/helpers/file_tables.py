@@ -1,0 +1,109 @@
+"""File tables without Spark: a destination whose parts a test writes by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from shared.formats.file_formats import FORMATS, Encoding
+from target_spark.core.load_plans import Part, TableName, TableRequest
+from target_spark.destinations.destination import Flush, TableWrite
+from target_spark.destinations.files.file_destination import FileDestination, FileSettings
+from target_spark.destinations.files.stored_columns import arrow_schema
+from target_spark.load import load_tasks
+from target_spark.load.rewrite_tasks import RewritePlan, rewrite
+from target_spark.tables.version_edit import VersionEdit
+
+
+def struct(ddl: str) -> StructType:
+    pairs = (column.split() for column in ddl.split(", "))
+    names = {"bigint": "long"}
+    fields = [
+        {"name": name, "type": names.get(kind, kind), "nullable": True, "metadata": {}}
+        for name, kind in pairs
+    ]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+AB = struct("a bigint, b string")
+
+
+def rewrite_here(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None = None
+) -> dict[str, int]:
+    columns = arrow_schema(write.struct, write.encoding.format)
+    parts = load_tasks.WritePlan(write.pending, write.encoding, columns)
+    numbers = pa.record_batch({"id": list(range(len(pairs)))})
+    rows = [
+        row
+        for batch in rewrite(RewritePlan(pairs, parts, edit), [numbers])
+        for row in batch.to_pylist()
+    ]
+    assert {row["kind"] for row in rows} <= {"part"}
+    return {row["url"]: row["rows"] for row in rows}
+
+
+class Table:
+    def __init__(self, path: str, form: str = "parquet", overwrite: bool = False) -> None:
+        self.form = form
+        encoding = Encoding(form, FORMATS[form].default_compression)
+        self.settings = FileSettings(path, encoding)
+        self.method = "overwrite" if overwrite else "append-only"
+        self.destination = FileDestination(self.settings, rewrite_here)
+        self.flushes = 0
+
+    def flush(self, struct: StructType, *parts: Sequence[tuple[Any, ...]]) -> Flush:
+        request = self.request(struct)
+        write = self.destination.prepare(request)
+        self.flushes += 1
+        written = tuple(self.part(write, rows) for rows in parts)
+        return Flush("s", f"t{self.flushes}", write, request, written)
+
+    def prepare(self, struct: StructType = AB) -> TableWrite:
+        return self.destination.prepare(self.request(struct))
+
+    def request(self, struct: StructType = AB) -> TableRequest:
+        return TableRequest("s", struct, TableName("s"), method=self.method)
+
+    def part(self, write: TableWrite, rows: Sequence[tuple[Any, ...]]) -> Part:
+        schema = arrow_schema(write.struct, write.encoding.format)
+        names = schema.names
+        records = [dict(zip(names, row, strict=False)) for row in rows]
+        form = FORMATS[self.form]
+        url = f"{write.pending}/{os.urandom(8).hex()}{form.extension(write.encoding.compression)}"
+        if form.text:
+            schema = pa.schema([("value", pa.string())])
+            records = [{"value": json.dumps(record) + "\n"} for record in records]
+        table = pa.Table.from_pylist(records, schema)
+        form.write(url, schema, [table], write.encoding.compression)
+        return Part(url, len(rows), 1)
+
+    @property
+    def table(self) -> str:
+        return self.settings.table(TableName("s"))
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.table)
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for name in sorted(os.listdir(self.folder)):
+            if name.startswith(("_", ".")):
+                continue
+            for table in FORMATS[self.form].read(str(self.folder / name)):
+                if self.form == "json":
+                    text = b"".join(table.column(0).to_pylist())
+                    found += [json.loads(line) for line in text.splitlines()]
+                else:
+                    found += table.to_pylist()
+        return found
+
+    def values(self, name: str = "a") -> list[float]:
+        return [float(row[name]) for row in self.rows()]
