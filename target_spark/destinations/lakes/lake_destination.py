@@ -307,7 +307,7 @@ class LakeDestination(Destination):
         with self._lock:
             if key not in self._tables:
                 spark = self._spark()
-                own = own_session(spark, self._form.session_conf(place))
+                own = own_session(spark, self._form.conf)
                 lock = self._lock if own is spark else threading.RLock()
                 folder = self._folders(place, uuid.uuid4().hex[:12])
                 self._tables[key] = OpenTable(place, folder, own, lock)

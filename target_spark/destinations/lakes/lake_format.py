@@ -55,17 +55,13 @@ class LakeFormat(ABC):
     """One table format. `spark` is a session of the table alone: its conf may be set freely.
 
     Every method may raise Spark's errors: the caller explains them, and repeats everything if
-    `conflicts` matches the text. `session_conf` is set in a table's session first.
+    `conflicts` matches the text. `conf` is set in a table's session first.
     """
 
     rules: NameRules
     can: Capabilities
     conflicts: re.Pattern[str]
     conf: Mapping[str, str]
-
-    def session_conf(self, place: Place) -> Mapping[str, str]:  # noqa: ARG002
-        """Return the configuration of a table's own session."""
-        return self.conf
 
     @abstractmethod
     def place(self, name: TableName) -> Place:

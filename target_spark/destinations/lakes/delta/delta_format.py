@@ -31,12 +31,6 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     table_clauses,
 )
 from target_spark.destinations.lakes.delta.delta_files import can_register, register
-from target_spark.destinations.lakes.delta.newest_commits import (
-    LogEnd,
-    log_bytes,
-    log_end,
-    same_columns,
-)
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.merge import quoted
@@ -58,9 +52,6 @@ _ONE_PROGRAM = "Delta tables on S3 are not locked: let only one program at a tim
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
-_TASKS = "spark.databricks.delta.snapshotPartitions"
-_LOG_BYTES = 16 << 20
-"""Of a table's log, for one task."""
 _NOT_THERE = re.compile(
     r"PATH_NOT_FOUND|PATH_DOES_NOT_EXIST|TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND"
     r"|DELTA_MISSING_DELTA_TABLE|SCHEMA_NOT_FOUND|NoSuchTableException|NoSuchNamespaceException"
@@ -96,8 +87,6 @@ class DeltaFormat(LakeFormat):
         self._catalog = config.catalog
         self._adopts = config.adopt_files
         self._written: dict[str, int] = {}
-        self._described: dict[str, tuple[LogEnd, LakeTable]] = {}
-        self._own_conf = config.spark.conf
         self.conf: Mapping[str, str] = storage_conf(config)
         self.rules = NameRules(
             style=config.column_names,
@@ -107,13 +96,6 @@ class DeltaFormat(LakeFormat):
             ignore_case=True,
         )
         self.can = Capabilities(widen=delta_widens)
-
-    def session_conf(self, place: Place) -> Mapping[str, str]:
-        """See `LakeFormat`. Delta reads a log by 50 tasks, which for a small one is most of it."""
-        size = log_bytes(place.folder)
-        if _TASKS in self._own_conf or size is None:
-            return self.conf
-        return {**self.conf, _TASKS: str(min(50, 1 + size // _LOG_BYTES))}
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""
@@ -130,19 +112,7 @@ class DeltaFormat(LakeFormat):
         return delta_storable(struct)
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
-        """See `LakeFormat`. Asks Spark again only if a commit may have changed the columns."""
-        end = log_end(place.folder)
-        if end is not None and place.table in self._described:
-            seen, table = self._described[place.table]
-            if same_columns(place.folder, seen, end):
-                self._described[place.table] = end, table
-                return table
-        found = self._describe(spark, place)
-        if found is not None and end is not None and end == log_end(place.folder):
-            self._described[place.table] = end, found
-        return found
-
-    def _describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+        """See `LakeFormat`."""
         try:
             struct = spark.table(place.table).schema
         except Exception as error:
