@@ -254,10 +254,12 @@ def _owner_status(owner: dict[str, Any]) -> str:
 
 def _place() -> list[str]:
     """Return machine, boot and process namespace; empty if they are unknown."""
+    boot = _boot()
     try:
-        return [socket.gethostname(), _boot(), str(Path("/proc/self/ns/pid").readlink())]
+        space = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return []
+    return [socket.gethostname(), boot, space] if boot else []
 
 
 def _boot() -> str:

@@ -293,8 +293,8 @@ def run_together(*works: Callable[[], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    for failure in failures:
-        raise failure
+    if failures:
+        raise failures[0]
 
 
 def struct(ddl: str) -> StructType:
