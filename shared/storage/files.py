@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shared.storage.roots import Roots
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
-COMPRESSIONS = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
+_ARROW_CODECS = {"zstd": "zstd", "bzip2": "bz2"}
 S3_PART_BYTES = 16 * 1024 * 1024
 """Bytes that are uploaded at once; ten thousand parts make the largest file: 160 GB."""
 
@@ -246,7 +246,7 @@ def open_output(
         return sink
     if compression == "gzip":
         return zipped(sink)
-    return pa.CompressedOutputStream(sink, COMPRESSIONS[compression])
+    return pa.CompressedOutputStream(sink, _ARROW_CODECS[compression])
 
 
 def size_of(url: str, options: StorageOptions | None = None) -> int:
