@@ -6,6 +6,8 @@ ARCHIVE_STAMP := $(VENV)/.class-archive
 BIN := $(CURDIR)/$(VENV)/bin
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+BENCHMARKS ?= startup record_path batch_path growth strategies csv_path jdbc_path database_load \
+	upsert_path load_part maps_path maps_ways validation_path two_streams
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -55,18 +57,11 @@ lint: $(STAMP)
 soak: install
 	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)
 
+# Results go to .bench/, their tables to docs/performance.md.
 bench: install
-	$(BIN)/python -m benchmarks.startup
-	$(BIN)/python -m benchmarks.record_path
-	$(BIN)/python -m benchmarks.batch_path
-	$(BIN)/python -m benchmarks.load_part
-	$(BIN)/python -m benchmarks.jdbc_path
-	$(BIN)/python -m benchmarks.upsert_path
-	$(BIN)/python -m benchmarks.database_load
-	$(BIN)/python -m benchmarks.maps_path
-	$(BIN)/python -m benchmarks.maps_ways
-	$(BIN)/python -m benchmarks.validation_path
-	$(BIN)/python -m benchmarks.two_streams
+	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
+	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	$(BIN)/python -m benchmarks.results
 
 # In an environment of its own: the one of the project holds what is audited, and nothing else.
 audit: install

@@ -16,15 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import (
-    Measured,
-    describe,
-    interleaved,
-    median_seconds,
-    module,
-    run_piped,
-)
+from benchmarks.processes import Measured, describe, interleaved, module, run_piped
 from benchmarks.record_path import measure_plain, measure_record
+from benchmarks.results import publish
 
 ENCODINGS: dict[str, dict[str, str]] = {
     "parquet": {"format": "parquet", "compression": "snappy"},
@@ -65,8 +59,8 @@ def measure_batch(
 
 def cases(folder: Path, rows: int, columns: int) -> dict[str, Callable[[], Measured]]:
     every: dict[str, Callable[[], Measured]] = {
-        "plain": partial(measure_plain, folder, rows, columns),
-        "record": partial(measure_record, folder, rows, columns),
+        "plain script": partial(measure_plain, folder, rows, columns),
+        "RECORD": partial(measure_record, folder, rows, columns),
     }
     for name, encoding in ENCODINGS.items():
         every[f"{name}, ten files"] = partial(
@@ -74,13 +68,6 @@ def cases(folder: Path, rows: int, columns: int) -> dict[str, Callable[[], Measu
         )
         every[f"{name}, one file"] = partial(measure_batch, folder, rows, columns, encoding, rows)
     return every
-
-
-def report(results: dict[str, list[Measured]]) -> None:
-    plain = median_seconds(results["plain"])
-    for name, measured in results.items():
-        ratio = median_seconds(measured) / plain
-        print(f"{name:24} {ratio:5.2f} x plain   {describe(measured)}")
 
 
 def main() -> None:
@@ -92,7 +79,8 @@ def main() -> None:
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-batch-"))
     try:
-        report(interleaved(chosen.runs, cases(folder, chosen.rows, chosen.columns)))
+        results = interleaved(chosen.runs, cases(folder, chosen.rows, chosen.columns))
+        publish("batch_path", results, "plain script")
         if chosen.more_rows:
             rows = chosen.more_rows
             more = measure_batch(folder, rows, chosen.columns, ENCODINGS["parquet"], rows)

@@ -32,8 +32,9 @@ import psutil
 import pyarrow.csv
 import pyarrow.parquet
 
-from benchmarks.processes import ROOT, Measured, describe, interleaved, run_piped
+from benchmarks.processes import ROOT, Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
+from benchmarks.results import publish
 from shared.spark.class_archive import SWITCH
 from shared.spark.jdbc_drivers import DRIVERS
 
@@ -261,19 +262,19 @@ def loaded(given: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded
 
 
 def report(results: Mapping[str, Sequence[Loaded]]) -> None:
-    """Print the medians of all cases, and of the ratios within each run."""
-    append, copy = list(results.values())[-2:]
+    """Publish the cases beside Spark's append; print processor times and ratios to psql."""
+    *_, append, copy = results
+    publish("database_load", results, append)
     for name, runs in results.items():
-        print(f"{name:28} {describe(runs)}")
-        by_append, by_copy = (
-            statistics.median(a.seconds / b.seconds for a, b in zip(runs, others, strict=True))
-            for others in (append, copy)
+        by_copy = statistics.median(
+            a.seconds / b.seconds for a, b in zip(runs, results[copy], strict=True)
         )
         client = statistics.median(run.client for run in runs)
         server = statistics.median(run.server for run in runs)
-        print(f"    {by_append:.2f} x Spark's append, {by_copy:.2f} x psql")
+        print(f"{name}: {by_copy:.2f} x psql")
         print(f"    CPU {client:.1f} s, {server:.1f} s of the server")
-        pairs = [(a.loading, b.seconds) for a, b in zip(runs, copy, strict=True) if a.loading]
+        both = zip(runs, results[copy], strict=True)
+        pairs = [(a.loading, b.seconds) for a, b in both if a.loading]
         if pairs:
             seconds, ratio = (
                 statistics.median(loading for loading, _ in pairs),

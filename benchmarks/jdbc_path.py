@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from benchmarks.processes import ROOT, Measured, describe, interleaved, median_seconds, run_piped
+from benchmarks.processes import ROOT, Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
+from benchmarks.results import publish
 from shared.spark.jdbc_drivers import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
@@ -109,13 +110,6 @@ def cases(
     }
 
 
-def report(results: dict[str, list[Measured]], partitions: int) -> None:
-    same = median_seconds(results[f"plain Spark, {partitions} parts"])
-    for name, measured in results.items():
-        ratio = median_seconds(measured) / same
-        print(f"{name:28} {ratio:5.2f} x plain Spark   {describe(measured)}")
-
-
 def check(folder: Path, rows: int) -> None:
     """Check that the last run of the tap wrote every row."""
     found = ds.dataset(str(folder / "batches"), format="parquet").count_rows()
@@ -139,7 +133,8 @@ def main() -> None:
         database = Database(server, "postgres")
         database.run(TABLE.format(rows=chosen.rows))
         every = cases(folder, database, chosen.rows, chosen.partitions)
-        report(interleaved(chosen.runs, every), chosen.partitions)
+        reference = f"plain Spark, {chosen.partitions} parts"
+        publish("jdbc_path", interleaved(chosen.runs, every), reference)
         check(folder, chosen.rows)
     finally:
         server.stop()

@@ -24,15 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from singer_sdk.mapper import PluginMapper
 
-from benchmarks.processes import (
-    Command,
-    Measured,
-    describe,
-    interleaved,
-    median_seconds,
-    module,
-    run_piped,
-)
+from benchmarks.processes import Command, Measured, interleaved, module, run_piped
+from benchmarks.results import publish
 
 FILES = 4
 EPOCH = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -168,19 +161,17 @@ def sdk_seconds(rows: int) -> float:
     return (time.perf_counter() - start) * 1_000_000 / rows
 
 
-def report(results: dict[str, list[Measured]]) -> None:
-    for name, measured in results.items():
-        plain = results.get(name.partition(", maps")[0], measured)
-        ratio = median_seconds(measured) / median_seconds(plain)
-        print(f"{name:36} {ratio:5.2f} x without   {describe(measured)}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--sdk-rows", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cases", nargs="*", default=[""], help="only ways with one of the words")
+    parser.add_argument(
+        "--cases",
+        nargs="*",
+        default=[""],
+        help="only ways with one of the words, which must leave in those without maps",
+    )
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-maps-"))
     try:
@@ -190,7 +181,8 @@ def main() -> None:
             for name, case in ways(folder).items()
             if any(word in name for word in chosen.cases)
         }
-        report(interleaved(chosen.runs, cases))
+        results = interleaved(chosen.runs, cases)
+        publish("maps_path", results, lambda name: name.partition(", maps")[0])
         if chosen.sdk_rows:
             print(f"SDK's mapper alone: {sdk_seconds(chosen.sdk_rows):.1f} s per million records")
     finally:

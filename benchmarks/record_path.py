@@ -1,8 +1,7 @@
 """RECORD through both programs into Parquet, compared with a plain PySpark script.
 
 Run as `python -m benchmarks.record_path [--rows N] [--more-rows N] [--columns N] [--runs N]`.
-Prints the ratio of wall times (start of Spark included on both sides) and the peak memory of both
-programs for the two row counts.
+Session starts are included on both sides; `--more-rows` measures the growth of memory.
 """
 
 from __future__ import annotations
@@ -14,14 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.processes import (
-    Measured,
-    describe,
-    interleaved,
-    median_seconds,
-    module,
-    run_piped,
-)
+from benchmarks.processes import Measured, describe, interleaved, module, run_piped
+from benchmarks.results import publish
 
 
 def record_commands(folder: Path, rows: int, columns: int) -> list[list[str]]:
@@ -46,13 +39,10 @@ def measure_plain(folder: Path, rows: int, columns: int) -> Measured:
 
 
 def report(results: dict[str, list[Measured]], more: Sequence[Measured]) -> None:
-    ratio = median_seconds(results["record"]) / median_seconds(results["plain"])
-    print(f"plain PySpark script: {describe(results['plain'])}")
-    print(f"tap-spark | target-spark by RECORD: {describe(results['record'])}")
-    print(f"ratio of medians: {ratio:.2f}")
+    publish("record_path", results, "plain script")
     if more:
         print(f"more rows: {describe(more)}")
-        few = [max(result.peak_mib[i] for result in results["record"]) for i in range(2)]
+        few = [max(result.peak_mib[i] for result in results["RECORD"]) for i in range(2)]
         many = [max(result.peak_mib[i] for result in more) for i in range(2)]
         growth = [f"{b / a:.2f}" for a, b in zip(few, many, strict=True)]
         print(f"peak memory, many rows over few (tap, target): {', '.join(growth)}")
@@ -70,8 +60,8 @@ def main() -> None:
         results = interleaved(
             chosen.runs,
             {
-                "plain": lambda: measure_plain(folder, chosen.rows, chosen.columns),
-                "record": lambda: measure_record(folder, chosen.rows, chosen.columns),
+                "plain script": lambda: measure_plain(folder, chosen.rows, chosen.columns),
+                "RECORD": lambda: measure_record(folder, chosen.rows, chosen.columns),
             },
         )
         more = (

@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import Measured, describe, interleaved, median_seconds, run_piped
+from benchmarks.processes import Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
+from benchmarks.results import publish
 from shared.spark.packages import LAKES
 
 PROPERTIES = {
@@ -91,22 +92,18 @@ def target(place: Place) -> Measured:
     return run_piped([command], place.folder)
 
 
-def series(form: str, rows: int, runs: int) -> None:
-    """Measure one format and print a line for each program."""
+def series(form: str, rows: int, runs: int) -> dict[str, list[Measured]]:
+    """Measure one format."""
     folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
     try:
         place = Place(folder, form, rows)
         place.make()
         cases: dict[str, Callable[[], Measured]] = {
-            "target-spark": partial(target, place),
-            "MERGE by hand": partial(by_hand, place, False),
-            "MERGE by hand, newest of each key": partial(by_hand, place, True),
+            f"{form}, target-spark": partial(target, place),
+            f"{form}, MERGE by hand": partial(by_hand, place, False),
+            f"{form}, MERGE by hand, newest of each key": partial(by_hand, place, True),
         }
-        results = interleaved(runs, cases)
-        same = median_seconds(results["MERGE by hand"])
-        for name, measured in results.items():
-            factor = median_seconds(measured) / same
-            print(f"{form:8} {name:34} {factor:5.2f} x   {describe(measured)}", flush=True)
+        return interleaved(runs, cases)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -118,8 +115,10 @@ def main() -> None:
     formats = ["delta", "iceberg"]
     parser.add_argument("--format", nargs="+", choices=formats, default=formats)
     chosen = parser.parse_args()
+    results: dict[str, list[Measured]] = {}
     for form in chosen.format:
-        series(form, chosen.rows, chosen.runs)
+        results |= series(form, chosen.rows, chosen.runs)
+    publish("upsert_path", results, lambda name: f"{name.partition(',')[0]}, MERGE by hand")
 
 
 if __name__ == "__main__":
