@@ -28,6 +28,8 @@ from benchmarks.record_path import measure_plain, measure_record
 
 ENCODINGS: dict[str, dict[str, str]] = {
     "parquet": {"format": "parquet", "compression": "snappy"},
+    "arrow": {"format": "arrow", "compression": "lz4"},
+    "arrow zstd": {"format": "arrow", "compression": "zstd"},
     "jsonl none": {"format": "jsonl", "compression": "none"},
     "jsonl zstd": {"format": "jsonl", "compression": "zstd"},
     "jsonl gzip": {"format": "jsonl", "compression": "gzip"},

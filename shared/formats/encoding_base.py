@@ -37,6 +37,7 @@ _LOOKS = {
     b"\xfd7zXZ\x00": "an xz file",
     b"PK\x03\x04": "a zip file",
     b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow stream",
     b"SQLite format 3": "an SQLite file",
     b"\x1f\x8b": "gzip data",
     b"\x28\xb5\x2f\xfd": "zstd data",
@@ -107,7 +108,12 @@ def _binary_name(head: bytes) -> str | None:
 
 
 def check_mark(
-    url: str, mark: bytes, label: str, options: StorageOptions | None, *, packed: bool = False
+    url: str,
+    mark: bytes | tuple[bytes, ...],
+    label: str,
+    options: StorageOptions | None,
+    *,
+    packed: bool = False,
 ) -> None:
     """Raise an error if a file does not begin with the first bytes of its format.
 

@@ -184,21 +184,28 @@ def head_of(url: str, count: int, options: StorageOptions | None = None) -> byte
     if path is not None:
         with pa.OSFile(path, "rb") as source:
             return bytes(source.read(count))
-    filesystem, inside = remote(url, options)
-    # s3fs would fetch tens of megabytes ahead.
-    alone = {"cache_type": "none"} if url.startswith(SCHEMES) else {}
-    with failures(url, options), filesystem.open(inside, "rb", **alone) as source:
+    with open_random(url, options, ahead=False) as source:
         return bytes(source.read(count))
 
 
-def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
-    """Open a file for random access (Parquet, ORC, ranges of lines)."""
+def open_random(
+    url: str, options: StorageOptions | None = None, *, ahead: bool = True
+) -> pa.NativeFile:
+    """Open a file for random access (Parquet, ORC, ranges of lines).
+
+    Args:
+        url: The file.
+        options: Of the storage.
+        ahead: Fetch more than is asked for, which s3fs does by tens of megabytes.
+    """
     path = local_path(url)
     if path is not None:
         return pa.OSFile(path, "rb")
     filesystem, inside = remote(url, options)
+    alone = {} if ahead or not url.startswith(SCHEMES) else {"cache_type": "none"}
     with failures(url, options):
-        return pa.PythonFile(_Explained(filesystem.open(inside, "rb"), url, options), mode="r")
+        file = filesystem.open(inside, "rb", **alone)
+        return pa.PythonFile(_Explained(file, url, options), mode="r")
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def rows(form: str, url: str) -> list[dict[str, Any]]:
     return [row for table in tables for row in table.to_pylist()]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro", "arrow"])
 def test_batches_of_every_format(tmp_path: Path, form: str) -> None:
     if form == "avro":
         pytest.importorskip("fastavro")

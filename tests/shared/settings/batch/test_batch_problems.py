@@ -54,12 +54,12 @@ ONE_LINE = [
     (
         config(encoding={"format": "json"}),
         "config['batch_config']['encoding']['format']: 'json' is not allowed; "
-        "allowed: 'jsonl', 'parquet', 'csv', 'avro'; did you mean 'jsonl'?",
+        "allowed: 'jsonl', 'parquet', 'csv', 'avro', 'arrow'; did you mean 'jsonl'?",
     ),
     (
         config(encoding={"format": "PARQUET"}),
         "config['batch_config']['encoding']['format']: 'PARQUET' is not allowed; "
-        "allowed: 'jsonl', 'parquet', 'csv', 'avro'; did you mean 'parquet'?",
+        "allowed: 'jsonl', 'parquet', 'csv', 'avro', 'arrow'; did you mean 'parquet'?",
     ),
     (
         config(encoding={"compression": "snappy"}),

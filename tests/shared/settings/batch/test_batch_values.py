@@ -81,6 +81,7 @@ DEFAULT_COMPRESSIONS = [
     ({"format": "parquet"}, "parquet", "snappy"),
     ({"format": "csv"}, "csv", "gzip"),
     ({"format": "avro"}, "avro", "deflate"),
+    ({"format": "arrow"}, "arrow", "lz4"),
     ({"compression": "zstd"}, "jsonl", "zstd"),
     ({"format": "parquet", "compression": "none"}, "parquet", "none"),
 ]
