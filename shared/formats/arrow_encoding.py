@@ -37,9 +37,10 @@ class ArrowFormat:
         tables: Iterable[pa.Table],
         compression: str,
         options: StorageOptions | None = None,
+        level: int | None = None,
     ) -> None:
         """See `Codec`."""
-        codec = None if compression == "none" else compression
+        codec = None if compression == "none" else pa.Codec(compression, level)
         with (
             open_output(url, options=options) as sink,
             pa.ipc.new_file(

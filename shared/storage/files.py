@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shared.errors import causes
 from shared.storage import limits
-from shared.storage.gzip_files import unzipped, zipped
+from shared.storage.gzip_files import DEFAULT_LEVEL, unzipped, zipped
 from shared.storage.s3a import SCHEMES
 from shared.storage.storage_errors import storage_error
 from shared.storage.web_client import GuardedClient, RedirectRefusedError
@@ -234,11 +234,20 @@ def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.N
 
 
 def open_output(
-    url: str, compression: str = "none", options: StorageOptions | None = None
+    url: str,
+    compression: str = "none",
+    options: StorageOptions | None = None,
+    level: int | None = None,
 ) -> pa.NativeFile:
     """Create a file for writing; compress the bytes if a compression is named.
 
     A file on an object store is uploaded in parts and appears when it is closed.
+
+    Args:
+        url: The file.
+        compression: One of `PACKINGS`.
+        options: Of the storage.
+        level: Of gzip; None for the fast one that is the default.
     """
     path = local_path(url)
     if path is not None:
@@ -252,7 +261,7 @@ def open_output(
     if compression == "none":
         return sink
     if compression == "gzip":
-        return zipped(sink)
+        return zipped(sink, level or DEFAULT_LEVEL)
     return pa.CompressedOutputStream(sink, _ARROW_CODECS[compression])
 
 

@@ -9,5 +9,6 @@ ENCODING = EncodingFormat(
     implementation="shared.formats.arrow_encoding:ArrowFormat",
     suffix=".arrow",
     compressions=("none", "lz4", "zstd"),
+    levels={"zstd": 22},
     batch_compression="lz4",
 )

@@ -67,6 +67,16 @@ ONE_LINE = [
         "format 'jsonl'; allowed: 'none', 'gzip', 'zstd', 'bzip2'",
     ),
     (
+        config(encoding={"compression": "zstd", "compression_level": 3}),
+        "config['batch_config']['encoding']['compression_level']: compression 'zstd' of format "
+        "'jsonl' has no levels (with: 'gzip')",
+    ),
+    (
+        config(encoding={"format": "csv", "compression_level": 12}),
+        "config['batch_config']['encoding']['compression_level']: 12 is above the highest level of "
+        "compression 'gzip', 9",
+    ),
+    (
         config(encoding={"format": "parquet", "compression": "bzip2"}),
         "config['batch_config']['encoding']['compression']: 'bzip2' is not a compression of "
         "format 'parquet'; allowed: 'none', 'snappy', 'gzip', 'zstd', 'lz4'",
@@ -94,7 +104,7 @@ ONE_LINE = [
     (
         config(encoding={"fromat": "csv"}),
         "config['batch_config']['encoding']['fromat']: unknown key; "
-        "allowed: 'compression', 'format'; did you mean 'format'?",
+        "allowed: 'compression', 'compression_level', 'format'; did you mean 'format'?",
     ),
     # Storage.
     (
