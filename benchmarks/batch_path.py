@@ -22,6 +22,8 @@ from benchmarks.results import publish
 
 ENCODINGS: dict[str, dict[str, str]] = {
     "parquet": {"format": "parquet", "compression": "snappy"},
+    "arrow": {"format": "arrow", "compression": "lz4"},
+    "arrow zstd": {"format": "arrow", "compression": "zstd"},
     "jsonl none": {"format": "jsonl", "compression": "none"},
     "jsonl zstd": {"format": "jsonl", "compression": "zstd"},
     "jsonl gzip": {"format": "jsonl", "compression": "gzip"},

@@ -219,6 +219,14 @@ class EncodingSuite:
         found = self._ids(url)
         assert found == list(range(_MANY))
 
+    def test_every_level_keeps_the_rows(self, tmp_path: Path) -> None:
+        table = _numbers(self.form, 0, 1000)
+        for compression, highest in self.form.levels.items():
+            for level in (1, highest):
+                url = str(tmp_path / f"{level}{self.form.extension(compression)}")
+                self.form.write(url, table.schema, [table], compression, None, level)
+                assert self._ids(url) == list(range(1000))
+
     def test_a_file_without_rows(self, tmp_path: Path) -> None:
         table = awkward(self.form).drop_columns(list(self.cannot_hold))
         for compression in self.form.compressions:

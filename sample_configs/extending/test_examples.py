@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import arrow_encoding
 import calendar_source
+import stream_encoding
 
 from shared.testing import EncodingSuite
 from tap_spark.testing import Bad, Sample, SourceSuite
@@ -32,5 +32,5 @@ class TestCalendar(SourceSuite):
         return Sample(days, rows, types, replication_key="day", bad=wrong)
 
 
-class TestArrow(EncodingSuite):
-    form = arrow_encoding.ENCODING
+class TestStream(EncodingSuite):
+    form = stream_encoding.ENCODING

@@ -44,8 +44,11 @@ class Codec(Protocol):
         tables: Iterable[pa.Table],
         compression: str,
         options: StorageOptions | None = None,
+        level: int | None = None,
     ) -> None:
         """Create a file with the rows of all tables, which have this schema.
+
+        `level`, of the compression, is given only if the encoding declares `levels`.
 
         Raises:
             OSError: The file cannot be written.
@@ -63,6 +66,7 @@ class EncodingFormat:
         suffix: How names of its files end.
         compressions: The compressions that they may have.
         default_compression: That of table files, unless the settings name one.
+        levels: For compressions that have levels, the highest; the lowest is 1.
         batch_compression: That of batch files; None if BATCH messages may not name the encoding.
         rows: What `read` yields: typed columns (`tables`), columns of text (`texts`, which are
             also written without nested columns), or one column of whole JSON lines (`lines`).
@@ -78,6 +82,7 @@ class EncodingFormat:
     suffix: str
     compressions: tuple[str, ...] = ("none",)
     default_compression: str = "none"
+    levels: Mapping[str, int] = field(default_factory=dict)
     batch_compression: str | None = "none"
     rows: Literal["tables", "texts", "lines"] = "tables"
     packed: bool = False
@@ -112,9 +117,13 @@ class EncodingFormat:
         tables: Iterable[pa.Table],
         compression: str,
         options: StorageOptions | None = None,
+        level: int | None = None,
     ) -> None:
         """See `Codec.write`."""
-        self._codec().write(url, schema, tables, compression, options)
+        if level is None:
+            self._codec().write(url, schema, tables, compression, options)
+        else:
+            self._codec().write(url, schema, tables, compression, options, level)
 
     def _codec(self) -> Codec:
         for module, package in self.requires.items():
@@ -132,7 +141,7 @@ def _made(implementation: str) -> Codec:
 def _problems(form: EncodingFormat) -> Iterator[str]:
     if form.implementation.count(":") != 1:
         yield f"'implementation' is '{form.implementation}', not package.module:Class"
-    for name in (form.default_compression, form.batch_compression):
+    for name in (form.default_compression, form.batch_compression, *form.levels):
         if name is not None and name not in form.compressions:
             yield f"'{name}' is not one of its compressions"
     unknown = [name for name in form.compressions if name not in SUFFIXES]

@@ -10,7 +10,7 @@ from shared.encodings.encoding_format import EncodingFormat
 
 PLACES = (
     *("lines:SINGER", "lines:JSONL", "lines:JSON"),
-    *("parquet:ENCODING", "orc:ENCODING", "csv:ENCODING", "avro:ENCODING"),
+    *("parquet:ENCODING", "orc:ENCODING", "csv:ENCODING", "avro:ENCODING", "arrow:ENCODING"),
 )
 BUILT_IN = extensions.built_in(
     EncodingFormat, (f"shared.encodings.declared.{place}" for place in PLACES)

@@ -29,6 +29,7 @@ class ParquetFormat:
         tables: Iterable[pa.Table],
         compression: str,
         options: StorageOptions | None = None,
+        level: int | None = None,
     ) -> None:
         """See `Codec`."""
         from pyarrow import parquet  # noqa: PLC0415
@@ -36,7 +37,12 @@ class ParquetFormat:
         with (
             open_output(url, options=options) as sink,
             parquet.ParquetWriter(
-                sink, schema, compression=compression, coerce_timestamps="us", version="2.6"
+                sink,
+                schema,
+                compression=compression,
+                compression_level=level,
+                coerce_timestamps="us",
+                version="2.6",
             ) as writer,
         ):
             for group in grouped(tables):

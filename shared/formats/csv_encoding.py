@@ -49,11 +49,12 @@ class CsvFormat:
         tables: Iterable[pa.Table],
         compression: str,
         options: StorageOptions | None = None,
+        level: int | None = None,
     ) -> None:
         """See `Codec`."""
         from pyarrow import csv  # noqa: PLC0415
 
-        with open_output(url, compression, options) as sink:
+        with open_output(url, compression, options, level) as sink:
             csv.write_csv(_csv_columns(schema.empty_table()), sink)
             for table in tables:
                 csv.write_csv(_csv_columns(table), sink, csv.WriteOptions(include_header=False))

@@ -37,6 +37,7 @@ _LOOKS = {
     b"\xfd7zXZ\x00": "an xz file",
     b"PK\x03\x04": "a zip file",
     b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow stream",
     b"SQLite format 3": "an SQLite file",
     b"\x1f\x8b": "gzip data",
     b"\x28\xb5\x2f\xfd": "zstd data",
@@ -53,10 +54,12 @@ class Encoding:
     Attributes:
         format: A key of the registry: `singer` (staged RECORD lines), `jsonl`, `parquet`, ...
         compression: `none`, `gzip`, `zstd`, `snappy`, ...
+        level: Of the compression of files to write; None for the encoding's own. No message has it.
     """
 
     format: str
     compression: str = "none"
+    level: int | None = None
 
 
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
@@ -107,7 +110,12 @@ def _binary_name(head: bytes) -> str | None:
 
 
 def check_mark(
-    url: str, mark: bytes, label: str, options: StorageOptions | None, *, packed: bool = False
+    url: str,
+    mark: bytes | tuple[bytes, ...],
+    label: str,
+    options: StorageOptions | None,
+    *,
+    packed: bool = False,
 ) -> None:
     """Raise an error if a file does not begin with the first bytes of its format.
 

@@ -56,9 +56,10 @@ class LineFormat:
         tables: Iterable[pa.Table],
         compression: str,
         options: StorageOptions | None = None,
+        level: int | None = None,
     ) -> None:
         """See `Codec`; the schema's only column holds the lines."""
-        with open_output(url, compression, options) as sink:
+        with open_output(url, compression, options, level) as sink:
             for table in tables:
                 for chunk in table.column(schema.names[0]).chunks:
                     sink.write(text_bytes(chunk))

@@ -22,7 +22,7 @@ from shared.types.arrow_types import as_nullable, spark_to_arrow
 from shared.types.schema_nodes import JsonText
 from shared.types.type_hints import MAX_DIGITS
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 4 << 20
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BY_VALUE = (T.BinaryType, T.TimeType, T.DayTimeIntervalType, T.YearMonthIntervalType)
 _UNREADABLE = (T.MapType, T.VariantType, JsonText)

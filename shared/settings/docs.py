@@ -21,6 +21,7 @@ from shared.settings.batch.types import (
     COMPRESSIONS,
     DEFAULT_COMPRESSION,
     FAILURE,
+    LEVELS,
 )
 from shared.settings.checking import ALLOWED, Json
 from shared.settings.kinds import Field
@@ -194,12 +195,17 @@ def config_table() -> str:
 
 
 def compression_table() -> str:
-    """Write the compressions of each format."""
+    """Write the compressions of each format, and their levels."""
     rows = [
-        (f"`{name}`", ", ".join(f"`{word}`" for word in words), f"`{DEFAULT_COMPRESSION[name]}`")
+        (
+            f"`{name}`",
+            ", ".join(f"`{word}`" for word in words),
+            f"`{DEFAULT_COMPRESSION[name]}`",
+            ", ".join(f"`{word}` 1 to {highest}" for word, highest in LEVELS[name].items()),
+        )
         for name, words in COMPRESSIONS.items()
     ]
-    return _table(("Format", "Compressions", "Default"), rows)
+    return _table(("Format", "Compressions", "Default", "Levels"), rows)
 
 
 def _variant_table(fields: Iterable[Field], noun: str) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shared.errors import causes
 from shared.storage import limits
-from shared.storage.gzip_files import unzipped, zipped
+from shared.storage.gzip_files import DEFAULT_LEVEL, unzipped, zipped
 from shared.storage.s3a import SCHEMES
 from shared.storage.storage_errors import storage_error
 from shared.storage.web_client import GuardedClient, RedirectRefusedError
@@ -184,21 +184,28 @@ def head_of(url: str, count: int, options: StorageOptions | None = None) -> byte
     if path is not None:
         with pa.OSFile(path, "rb") as source:
             return bytes(source.read(count))
-    filesystem, inside = remote(url, options)
-    # s3fs would fetch tens of megabytes ahead.
-    alone = {"cache_type": "none"} if url.startswith(SCHEMES) else {}
-    with failures(url, options), filesystem.open(inside, "rb", **alone) as source:
+    with open_random(url, options, ahead=False) as source:
         return bytes(source.read(count))
 
 
-def open_random(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
-    """Open a file for random access (Parquet, ORC, ranges of lines)."""
+def open_random(
+    url: str, options: StorageOptions | None = None, *, ahead: bool = True
+) -> pa.NativeFile:
+    """Open a file for random access (Parquet, ORC, ranges of lines).
+
+    Args:
+        url: The file.
+        options: Of the storage.
+        ahead: Fetch more than is asked for, which s3fs does by tens of megabytes.
+    """
     path = local_path(url)
     if path is not None:
         return pa.OSFile(path, "rb")
     filesystem, inside = remote(url, options)
+    alone = {} if ahead or not url.startswith(SCHEMES) else {"cache_type": "none"}
     with failures(url, options):
-        return pa.PythonFile(_Explained(filesystem.open(inside, "rb"), url, options), mode="r")
+        file = filesystem.open(inside, "rb", **alone)
+        return pa.PythonFile(_Explained(file, url, options), mode="r")
 
 
 @contextmanager
@@ -227,11 +234,20 @@ def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.N
 
 
 def open_output(
-    url: str, compression: str = "none", options: StorageOptions | None = None
+    url: str,
+    compression: str = "none",
+    options: StorageOptions | None = None,
+    level: int | None = None,
 ) -> pa.NativeFile:
     """Create a file for writing; compress the bytes if a compression is named.
 
     A file on an object store is uploaded in parts and appears when it is closed.
+
+    Args:
+        url: The file.
+        compression: One of `PACKINGS`.
+        options: Of the storage.
+        level: Of gzip; None for the fast one that is the default.
     """
     path = local_path(url)
     if path is not None:
@@ -245,7 +261,7 @@ def open_output(
     if compression == "none":
         return sink
     if compression == "gzip":
-        return zipped(sink)
+        return zipped(sink, level or DEFAULT_LEVEL)
     return pa.CompressedOutputStream(sink, _ARROW_CODECS[compression])
 
 

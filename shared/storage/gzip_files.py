@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from gzip import GzipFile
 from typing import Any
 
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
-LEVEL = 3
-"""The highest of `isal`: some 15 % larger than by zlib's highest, as fast as the lowest."""
+DEFAULT_LEVEL = 3
+"""The highest of `isal`: some 15 % larger than by zlib's highest, as fast as the lowest. Higher
+levels are zlib's."""
 
 _DAMAGED: Any = isal_zlib.error
 
@@ -23,9 +25,9 @@ def unzipped(raw: pa.NativeFile) -> pa.NativeFile:
     return pa.PythonFile(_GzipReader(raw), mode="r")
 
 
-def zipped(sink: pa.NativeFile) -> pa.NativeFile:
+def zipped(sink: pa.NativeFile, level: int = DEFAULT_LEVEL) -> pa.NativeFile:
     """Return a file that writes gzip into another one, and closes that one with itself."""
-    return pa.PythonFile(_GzipWriter(sink), mode="w")
+    return pa.PythonFile(_GzipWriter(sink, level), mode="w")
 
 
 class _GzipReader:
@@ -55,11 +57,10 @@ class _GzipWriter:
 
     closed = False
 
-    def __init__(self, sink: pa.NativeFile) -> None:
+    def __init__(self, sink: pa.NativeFile, level: int) -> None:
         self._sink = sink
-        self._file: Any = igzip.IGzipFile(
-            filename="", fileobj=sink, mode="wb", compresslevel=LEVEL, mtime=0
-        )
+        make: Any = igzip.IGzipFile if level <= DEFAULT_LEVEL else GzipFile
+        self._file = make(filename="", fileobj=sink, mode="wb", compresslevel=level, mtime=0)
 
     def writable(self) -> bool:
         return True

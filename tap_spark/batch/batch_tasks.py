@@ -93,6 +93,7 @@ class FileWriter:
             (conform(table, self.schema) for table in tables),
             self.encoding.compression,
             self.options,
+            self.encoding.level,
         )
 
 

@@ -214,10 +214,11 @@ class BatchWriter:
         from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
         from tap_spark.output.batch_columns import file_schema  # noqa: PLC0415
 
+        batch = self._batch
         with marking_storage_failures(self._options):
             work = self._work()
         return FileWriter(
-            Encoding(self._batch.format, self._batch.compression),
+            Encoding(batch.format, batch.compression, batch.compression_level),
             self._names,
             file_schema(frame.schema, slice_, self._batch.format, key),
             self._options,

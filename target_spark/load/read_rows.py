@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.columnar_encoding import read_groups
 from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
 from shared.formats.file_formats import (
     FORMATS,
@@ -21,6 +20,7 @@ from shared.formats.file_formats import (
     read_lines,
 )
 from shared.formats.line_encodings import LongLineError
+from shared.formats.row_groups import ROW_GROUPS
 from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
 from shared.json.typed_rows import RowReader
@@ -58,9 +58,9 @@ class Piece:
 
     Attributes:
         file: The file.
-        start: First byte, or first row group of a Parquet file.
+        start: First byte, or first row group of a columnar file.
         length: Bytes or row groups; None for all.
-        rows_before: Rows of a Parquet file before the piece.
+        rows_before: Rows of a columnar file before the piece.
         number: Identifies the piece within a conversion.
     """
 
@@ -282,7 +282,8 @@ def tables_of(
     if piece.length is None:
         tables = FORMATS[name].read(url, options)
     else:
-        tables = read_groups(url, range(piece.start, piece.start + piece.length), options)
+        groups = range(piece.start, piece.start + piece.length)
+        tables = ROW_GROUPS[name].read_groups(url, groups, options)
     for table in tables:
         yield table, ()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from shared.formats.columnar_encoding import group_sizes
 from shared.formats.file_formats import FORMATS
+from shared.formats.row_groups import ROW_GROUPS
 from shared.storage.files import StorageOptions, codec_of
 from target_spark.core.load_plans import InputFile
 from target_spark.load.read_rows import Piece
@@ -34,7 +34,7 @@ def plan_tasks(
 ) -> tuple[tuple[Piece, ...], ...]:
     """Group files into tasks of about `task_bytes` at most, in order.
 
-    Files of lines above 1.5 times that size are split by bytes, Parquet files by row groups.
+    Files of lines above 1.5 times that size are split by bytes, columnar files by row groups.
     Several files are distributed evenly over enough tasks to keep all cores busy.
 
     Args:
@@ -79,7 +79,7 @@ def _pieces(
         task_bytes //= PACKED
     if size <= task_bytes * _SPLIT_SHARE:
         yield Piece(file), size
-    elif form == "parquet":
+    elif form in ROW_GROUPS:
         yield from _groups(file, size, task_bytes, options)
     elif FORMATS[form].text:
         packed = form == "jsonl" and codec_of(file.url, options) is not None
@@ -96,7 +96,7 @@ def _groups(
     file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
 ) -> Iterator[tuple[Piece, int]]:
     """Yield groups of consecutive row groups of about the size of a task."""
-    groups = group_sizes(file.url, options)
+    groups = ROW_GROUPS[file.encoding.format].group_sizes(file.url, options)
     if len(groups) < 2:  # noqa: PLR2004
         yield Piece(file), size
         return

@@ -36,6 +36,10 @@ class TestAvro(EncodingSuite):
     form = BUILT_IN["avro"]
 
 
+class TestArrow(EncodingSuite):
+    form = BUILT_IN["arrow"]
+
+
 def test_every_encoding_of_this_package_is_tested() -> None:
     made = [kind for kind in globals().values() if isinstance(kind, type)]
     tested = {kind.form.name for kind in made if "form" in vars(kind)}

@@ -57,7 +57,7 @@ def test_about_documents_a_source(tmp_path: Path, style: str) -> None:
 def test_about_documents_an_encoding(tmp_path: Path, program: str) -> None:
     install_examples(tmp_path)
     done = run(tmp_path, program, "--about")
-    assert "Of installed packages: `arrow` (singer-spark-examples 0.1.0)." in done.stdout
+    assert "Of installed packages: `ipc_stream` (singer-spark-examples 0.1.0)." in done.stdout
 
 
 def test_the_schema_of_the_batch_settings_has_an_encoding(tmp_path: Path) -> None:
@@ -67,9 +67,11 @@ def test_the_schema_of_the_batch_settings_has_an_encoding(tmp_path: Path) -> Non
     )
     done = run_python(tmp_path, "-c", script)
     encoding = json.loads(done.stdout)["properties"]["batch_config"]["properties"]["encoding"]
-    assert encoding["properties"]["format"]["enum"] == ["jsonl", "parquet", "csv", "avro", "arrow"]
+    assert encoding["properties"]["format"]["enum"] == [
+        *("jsonl", "parquet", "csv", "avro", "arrow", "ipc_stream")
+    ]
     rule = encoding["allOf"][-1]
-    assert rule["if"]["properties"]["format"] == {"const": "arrow"}
+    assert rule["if"]["properties"]["format"] == {"const": "ipc_stream"}
     assert rule["then"]["properties"]["compression"] == {
         "enum": ["none", "zstd", "lz4"],
         "default": "zstd",
@@ -248,7 +250,7 @@ def test_installed_packages_can_be_left_out(
     done = run(tmp_path, program, "--about")
     assert done.returncode == 0, done.stderr
     assert added not in done.stdout
-    assert "arrow" not in done.stdout
+    assert "ipc_stream" not in done.stdout
 
 
 def test_a_name_that_is_an_alias_of_another_package(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["calendar_source.py", "arrow_encoding.py"])
+@pytest.mark.parametrize("name", ["calendar_source.py", "stream_encoding.py"])
 def test_the_page_shows_the_examples(name: str) -> None:
     assert (EXAMPLES / name).read_text() in blocks("python")
 

@@ -37,11 +37,11 @@ def test_a_source_of_another_package(programs: Programs) -> None:
 
 
 def test_an_encoding_of_another_package(programs: Programs, tmp_path: Path) -> None:
-    files = {"encoding": {"format": "arrow"}, "storage": {"root": str(tmp_path / "batches")}}
+    files = {"encoding": {"format": "ipc_stream"}, "storage": {"root": str(tmp_path / "batches")}}
     result = programs.pipe(
         {"streams": [STREAM], "batch_config": files}, {"path": str(tmp_path / "out")}
     ).check()
-    written = list((tmp_path / "batches").rglob("*.arrow"))
+    written = list((tmp_path / "batches").rglob("*.arrows"))
     assert written, result.tap_log
     rows = pq.read_table(tmp_path / "out" / "days").to_pylist()
     assert sorted(str(row["day"]) for row in rows) == [

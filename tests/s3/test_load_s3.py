@@ -52,11 +52,13 @@ def test_files_and_table_on_s3(server: Any, tmp_path: Path) -> None:
     options = StorageOptions(server.options)
     source, table = server.folder(), server.folder()
     FORMATS["parquet"].write(join(source, "a"), ROWS.schema, [ROWS], "zstd", options)
+    FORMATS["arrow"].write(join(source, "c"), ROWS.schema, [ROWS], "lz4", options)
     with open_output(join(source, "b.json.gz"), "gzip", options) as sink:
         sink.write(b'{"id":3,"name":"c"}\n')
     messages = [
         {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []},
         batch({"format": "parquet", "compression": "zstd"}, join(source, "a")),
+        batch({"format": "arrow"}, join(source, "c")),
         batch({"format": "jsonl", "compression": "gzip", "odd": 1}, join(source, "b.json.gz")),
         {"type": "RECORD", "stream": "s", "record": {"id": 4, "name": "d"}},
         {"type": "STATE", "value": {"at": 4}},
@@ -75,7 +77,7 @@ def test_files_and_table_on_s3(server: Any, tmp_path: Path) -> None:
     parts = [name for name in files_of(table, options) if name.endswith(".parquet")]
     found = [row for part in parts for row in pq.read_table(filesystem.open(part)).to_pylist()]
     assert sorted((row["id"], row["name"]) for row in found) == [
-        (1, "a"), (2, None), (3, "c"), (4, "d"),
+        (1, "a"), (1, "a"), (2, None), (2, None), (3, "c"), (4, "d"),
     ]  # fmt: skip
     assert all(part.startswith(f"{inside}/part-") for part in parts)
     assert files_of(source, options) == [], "consumed files are gone"

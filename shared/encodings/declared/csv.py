@@ -9,6 +9,7 @@ ENCODING = EncodingFormat(
     implementation="shared.formats.csv_encoding:CsvFormat",
     suffix=".csv",
     compressions=PACKINGS,
+    levels={"gzip": 9},
     batch_compression="gzip",
     rows="texts",
     packed=True,

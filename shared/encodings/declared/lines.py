@@ -11,6 +11,7 @@ JSONL = EncodingFormat(
     implementation="shared.formats.line_encodings:LineFormat",
     suffix=".json",
     compressions=PACKINGS,
+    levels={"gzip": 9},
     batch_compression="gzip",
     rows="lines",
     packed=True,

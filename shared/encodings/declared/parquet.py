@@ -9,6 +9,7 @@ ENCODING = EncodingFormat(
     implementation="shared.formats.columnar_encoding:ParquetFormat",
     suffix=".parquet",
     compressions=("none", "snappy", "gzip", "zstd", "lz4"),
+    levels={"gzip": 9, "zstd": 22},
     default_compression="snappy",
     batch_compression="snappy",
 )

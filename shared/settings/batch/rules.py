@@ -17,6 +17,8 @@ from shared.settings.batch.types import (
     EXCLUDE,
     FORMAT,
     INCLUDE,
+    LEVEL,
+    LEVELS,
     MAX_SIZE,
     MIN_SIZE,
     ORDERED_POLICIES,
@@ -45,6 +47,7 @@ def rule_problems(reading: Reading) -> Iterator[Problem]:
     for rule in (
         _root_problems,
         _compression_problems,
+        _level_problems,
         _pattern_problems,
         _strategy_problems,
         _size_problems,
@@ -79,6 +82,21 @@ def _compression_problems(reading: Reading) -> Iterator[Problem]:
         allowed = ", ".join(map(repr, known))
         path = reading.path(COMPRESSION)
         yield Problem(path, message, repr(given), allowed, nearest(given, known))
+
+
+def _level_problems(reading: Reading) -> Iterator[Problem]:
+    is_known = reading.is_known(FORMAT) and reading.is_known(COMPRESSION)
+    if LEVEL not in reading.found or not is_known:
+        return
+    file_format, packed, given = reading.value(FORMAT), compression(reading), reading.value(LEVEL)
+    highest = LEVELS[file_format].get(packed)
+    if highest is None:
+        known = ", ".join(map(repr, LEVELS[file_format])) or "none"
+        message = f"compression {packed!r} of format {file_format!r} has no levels (with: {known})"
+        yield Problem(reading.path(LEVEL), message, str(given))
+    elif given > highest:
+        message = f"{given} is above the highest level of compression {packed!r}, {highest}"
+        yield Problem(reading.path(LEVEL), message, str(given))
 
 
 def _pattern_problems(reading: Reading) -> Iterator[Problem]:

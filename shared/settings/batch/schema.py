@@ -14,6 +14,7 @@ from shared.settings.batch.types import (
     FAILURE,
     FIELDS,
     GROUPS,
+    LEVELS,
     ORDERED_POLICIES,
     PREFIXES,
     ROOT,
@@ -101,6 +102,8 @@ def _config_block(side: Side | None) -> Schema:
     block = object_of({field.path[1:]: _property(field) for field in fields})
     encoding = block["properties"]["encoding"]
     encoding["allOf"] = [_format_rule(name) for name in COMPRESSIONS]
+    pairs = [(name, packed) for name, every in COMPRESSIONS.items() for packed in every]
+    encoding["allOf"] += [_level_rule(*pair) for pair in pairs]
     block["description"] = BLOCKS["batch_config"]
     if side != "target":
         own = [{"required": [field.key]} for field in fields if field.side == "target"]
@@ -120,6 +123,20 @@ def _format_rule(name: str) -> Schema:
     if name != "jsonl":
         condition["required"] = ["format"]
     return {"if": condition, "then": {"properties": {"compression": choice}}}
+
+
+def _level_rule(name: str, packed: str) -> Schema:
+    given = {"format": ("jsonl", name), "compression": (DEFAULT_COMPRESSION[name], packed)}
+    highest = LEVELS[name].get(packed)
+    return {
+        "if": {
+            "properties": {key: {"const": value} for key, (_, value) in given.items()},
+            "required": [key for key, (default, value) in given.items() if value != default],
+        },
+        "then": {
+            "properties": {"compression_level": False if highest is None else {"maximum": highest}}
+        },
+    }
 
 
 def _variant_block(block: VariantBlock) -> Schema:

@@ -43,6 +43,9 @@ ORDERED_POLICIES = ("SendToDLQ", "RetryWithBackoff")
 
 MOST_RETRIES = 1000
 
+LEVELS = {name: form.levels for name, form in batch_formats().items()}
+"""Highest level of each compression that has levels, by format."""
+
 _PATTERNS = listing(WORD, "a list of texts that are not empty, such as ['public-*']")
 _ROOTS = listing(LOCATION, "a list of at least one path or URL", shortest=1)
 _ALL_COMPRESSIONS = dict.fromkeys(name for names in COMPRESSIONS.values() for name in names)
@@ -63,6 +66,11 @@ class BatchConfig:
         "Compression of the batch files; the choices depend on the format.",
         unset="gzip",
         key="encoding.compression",
+    )
+    compression_level: int | None = setting(
+        count(max(highest for levels in LEVELS.values() for highest in levels.values())),
+        "How hard tap-spark compresses; the choices depend on format and compression.",
+        key="encoding.compression_level",
     )
     root: str | None = setting(
         LOCATION, "Folder or URL of the batch files. Required in tap-spark.", key="storage.root"
@@ -301,7 +309,7 @@ def _declared(block: str, owner: type, variant: str | None = None) -> tuple[Fiel
 
 
 BATCH_CONFIG = _declared("batch_config", BatchConfig)
-FORMAT, COMPRESSION, ROOT = BATCH_CONFIG[:3]
+FORMAT, COMPRESSION, LEVEL, ROOT = BATCH_CONFIG[:4]
 INCLUDE, EXCLUDE = (field for field in BATCH_CONFIG if field.key.endswith("_streams"))
 
 BATCH = VariantBlock(

@@ -35,9 +35,9 @@ def made(form: str) -> Callable[[Path], bytes]:
     return make
 
 
-def arrow(_: Path) -> bytes:
+def stream(_: Path) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_file(sink, TABLE.schema) as writer:
+    with pa.ipc.new_stream(sink, TABLE.schema) as writer:
         writer.write_table(TABLE)
     return sink.getvalue()
 
@@ -72,7 +72,8 @@ BINARY: dict[str, Callable[[Path], bytes]] = {
     "a Parquet file": made("parquet"),
     "an ORC file": made("orc"),
     "an Avro file": made("avro"),
-    "an Arrow file": arrow,
+    "an Arrow file": made("arrow"),
+    "an Arrow stream": stream,
     "an SQLite file": sqlite,
     "a zip file": archive("zip"),
     "a tar file": archive("tar"),
@@ -98,6 +99,7 @@ READABLE = {
     "parquet": {"a Parquet file"},
     "avro": {"an Avro file"},
     "orc": {"an ORC file"},
+    "arrow": {"an Arrow file", "an Arrow stream"},
 }  # fmt: skip
 
 
@@ -111,7 +113,7 @@ def read(path: Path, data: bytes, form: str, **piece: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro", "orc"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro", "orc", "arrow"])
 def test_binary_files_are_named(tmp_path: Path, form: str, name: str) -> None:
     data = BINARY[name](tmp_path)
     if name in READABLE[form]:

@@ -62,7 +62,7 @@ def rows(form: str, url: str) -> list[dict[str, Any]]:
     return [row for table in tables for row in table.to_pylist()]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro", "arrow"])
 def test_batches_of_every_format(tmp_path: Path, form: str) -> None:
     if form == "avro":
         pytest.importorskip("fastavro")
@@ -102,6 +102,24 @@ def test_names_and_a_checked_block(tmp_path: Path) -> None:
     assert encoding == Encoding("parquet", "zstd")
     assert url.startswith(f"file://{tmp_path}/p-tap-x--orders-")
     assert url.endswith("-1.parquet")
+
+
+@pytest.mark.parametrize(
+    ("form", "codec", "highest"),
+    [("jsonl", "gzip", 9), ("csv", "gzip", 9), ("parquet", "zstd", 22), ("arrow", "zstd", 22)],
+)
+def test_the_level_is_for_the_files_alone(
+    tmp_path: Path, form: str, codec: str, highest: int
+) -> None:
+    sizes = []
+    for level in (1, highest):
+        encoding = {"format": form, "compression": codec, "compression_level": level}
+        block = {**config(tmp_path / str(level), form, batch_size=5000), "encoding": encoding}
+        ((named, (url,)),) = tap_spark.get_batches(records(5000), SCHEMA, block)
+        assert named == Encoding(form, codec)
+        sizes.append(Path(url.removeprefix("file://")).stat().st_size)
+        assert [row["id"] for row in rows(form, url)] == list(range(5000))
+    assert sizes[0] != sizes[1]
 
 
 def test_without_records_no_file_is_written(tmp_path: Path) -> None:

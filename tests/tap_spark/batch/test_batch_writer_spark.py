@@ -41,6 +41,7 @@ ENCODINGS = {
     "parquet": ("none", "snappy", "gzip", "zstd", "lz4"),
     "csv": ("none", "gzip", "zstd", "bzip2"),
     "avro": ("none", "deflate", "snappy", "zstd"),
+    "arrow": ("none", "lz4", "zstd"),
 }
 PAIRS = [(form, codec) for form, codecs in ENCODINGS.items() for codec in codecs]
 AWKWARD = (

@@ -67,6 +67,7 @@ def test_many_files_of_every_format_in_one_commit(bench: Any, spark: Any, tmp_pa
         given(tmp_path / "e", b"", "jsonl", "gzip"),
         given(tmp_path / "f", b"\xef\xbb\xbf" + LINES, "jsonl"),
         *(written(tmp_path / f"p{codec}", "parquet", codec) for codec in ("snappy", "lz4", "none")),
+        *(written(tmp_path / f"i{codec}", "arrow", codec) for codec in ("none", "lz4", "zstd")),
         *(written(tmp_path / f"v{codec}", "avro", codec) for codec in FORMATS["avro"].compressions),
         *(written(tmp_path / f"s{codec}", "csv", codec) for codec in ("none", "zstd")),
     ]
@@ -93,6 +94,11 @@ def avro(folder: Path) -> bytes:
     return (folder / "made").read_bytes()
 
 
+def arrow(folder: Path) -> bytes:
+    FORMATS["arrow"].write(str(folder / "made"), ROWS.schema, [ROWS], "lz4")
+    return (folder / "made").read_bytes()
+
+
 def twice(folder: Path) -> bytes:
     columns = pa.schema([("id", pa.int64())] * 2)
     pq.write_table(pa.table([pa.array([1]), pa.array([2])], schema=columns), folder / "twice")
@@ -109,6 +115,10 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("empty avro", "avro", lambda _: b"", "an empty file"),
     ("empty csv", "csv", lambda _: b"", "an empty file"),
     ("cut parquet", "parquet", lambda p: parquet(p)[:-20], "footer"),
+    ("empty arrow", "arrow", lambda _: b"", "an empty file"),
+    ("cut arrow", "arrow", lambda p: arrow(p)[:-20], "truncated: its footer is missing"),
+    ("damaged arrow", "arrow", lambda p: arrow(p).replace(b"\x04\x22\x4d\x18", b"zzzz"), "LZ4"),
+    ("arrow as parquet", "parquet", arrow, "an Arrow file"),
     ("cut avro", "avro", lambda p: avro(p)[:-20], "damaged or cut"),
     ("parquet as jsonl", "jsonl", parquet, "labelled jsonl.* Parquet"),
     ("jsonl as parquet", "parquet", lambda _: LINES, "labelled parquet.*JSON lines"),
@@ -191,7 +201,7 @@ def bad(tmp_path: Path, form: str) -> InputFile:
     return InputFile(str(path), Encoding(form))
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro", "arrow"])
 class TestRejects:
     def test_fail_batch(self, bench: Any, tmp_path: Path, form: str) -> None:
         b = bench()

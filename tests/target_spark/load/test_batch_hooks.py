@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bad").write_bytes(b'{"id":1}\nnot JSON\n')
     (tmp_path / "ragged").write_bytes(b"id,m\n1,2,3\n")
     rows = pa.table({"id": ["4"], "at": ["2026-01-01 00:00:00Z"], "m": [""]})
-    for form in ("csv", "parquet", "avro"):
+    for form in ("csv", "parquet", "avro", "arrow"):
         FORMATS[form].write(str(tmp_path / form), rows.schema, [rows], "none")
     return tmp_path
 
@@ -40,7 +40,7 @@ def test_records(folder: Path) -> None:
     assert list(found) == [
         {"id": 1, "n": Decimal("1.10")}, {"id": 2}, {"id": 123456789012345678901234567890},
     ]  # fmt: skip
-    for form in ("csv", "parquet", "avro"):
+    for form in ("csv", "parquet", "avro", "arrow"):
         found = process_batch_files({"format": form}, None, [str(folder / form)])
         assert list(found) == [{"id": "4", "at": "2026-01-01 00:00:00Z", "m": ""}]
 

@@ -115,12 +115,18 @@ def test_staged_lines_name_the_line_of_stdin(tmp_path: Path) -> None:
     assert [text.encode() for text in text] == [found for _, _, found in rows]
 
 
-def test_rows_of_parquet_by_row_groups_and_several_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_rows_by_row_groups_and_several_files(tmp_path: Path, form: str) -> None:
     pieces = []
     for name in ("a", "b"):
-        path = tmp_path / f"{name}.parquet"
-        pq.write_table(pa.table({"n": range(10), "x": ["t"] * 10}), path, row_group_size=3)
-        file = InputFile(str(path), Encoding("parquet"))
+        path = tmp_path / f"{name}.{form}"
+        table = pa.table({"n": range(10), "x": ["t"] * 10})
+        if form == "parquet":
+            pq.write_table(table, path, row_group_size=3)
+        else:
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=3)
+        file = InputFile(str(path), Encoding(form))
         pieces += [Piece(file, 0, 2, 0), Piece(file, 2, 2, 6)]
     read = plan_of(pieces)
     found = places(read)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.formats.columnar_encoding import group_sizes, read_groups
 from shared.formats.file_formats import Encoding
+from shared.formats.row_groups import ROW_GROUPS
 from shared.storage.files import open_output
 from target_spark.core.load_plans import InputFile, Reject
 from target_spark.load.read_rows import Piece, ReadPlan, line_of, lines_before, read_task
@@ -67,11 +68,31 @@ def test_what_cannot_be_split(tmp_path: Path) -> None:
         plan(1000, encoding=Encoding("parquet"))
 
 
-def test_parquet_is_split_by_row_groups(tmp_path: Path) -> None:
-    path = str(tmp_path / "x.parquet")
+def write_parquet(path: str, table: pa.Table, rows: int) -> None:
+    pq.write_table(table, path, row_group_size=rows)
+
+
+def write_arrow(path: str, table: pa.Table, rows: int) -> None:
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+
+
+def write_stream(path: str, table: pa.Table, rows: int) -> None:
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+
+
+@pytest.mark.parametrize(
+    ("form", "write"),
+    [("parquet", write_parquet), ("arrow", write_arrow), ("arrow", write_stream)],
+)
+def test_columnar_files_are_split_by_row_groups(
+    tmp_path: Path, form: str, write: Callable[[str, pa.Table, int], None]
+) -> None:
+    path = str(tmp_path / "x")
     table = pa.table({"a": list(range(1000)), "b": [str(n) * 9 for n in range(1000)]})
-    pq.write_table(table, path, row_group_size=100)
-    file = InputFile(path, Encoding("parquet"))
+    write(path, table, 100)
+    file = InputFile(path, Encoding(form))
     size = Path(path).stat().st_size
     tasks = plan_tasks([file], lambda _: size, task_bytes=size // 3)
     pieces = [piece for task in tasks for piece in task]
@@ -79,9 +100,9 @@ def test_parquet_is_split_by_row_groups(tmp_path: Path) -> None:
     assert sum(piece.length or 0 for piece in pieces) == 10
     for piece in pieces:
         groups = range(piece.start, piece.start + (piece.length or 0))
-        found = pa.concat_tables(read_groups(path, groups))
+        found = pa.concat_tables(ROW_GROUPS[form].read_groups(path, groups))
         assert found.column("a")[0].as_py() == piece.rows_before == piece.start * 100
-    assert sum(rows for _, rows in group_sizes(path)) == 1000
+    assert sum(rows for _, rows in ROW_GROUPS[form].group_sizes(path)) == 1000
     Path(path).write_bytes(b"PAR1" + b"0" * 1000)
     assert plan_tasks([file], lambda _: size, task_bytes=size // 3) == ((Piece(file),),)
 

@@ -41,6 +41,7 @@ FORMAT_COMPRESSIONS: dict[str, list[str]] = {
     "parquet": ["none", "snappy", "gzip", "zstd", "lz4"],
     "csv": ["none", "gzip", "zstd", "bzip2"],
     "avro": ["none", "snappy", "deflate", "zstd"],
+    "arrow": ["none", "lz4", "zstd"],
 }
 
 durations = st.one_of(

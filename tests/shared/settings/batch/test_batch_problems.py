@@ -54,17 +54,27 @@ ONE_LINE = [
     (
         config(encoding={"format": "json"}),
         "config['batch_config']['encoding']['format']: 'json' is not allowed; "
-        "allowed: 'jsonl', 'parquet', 'csv', 'avro'; did you mean 'jsonl'?",
+        "allowed: 'jsonl', 'parquet', 'csv', 'avro', 'arrow'; did you mean 'jsonl'?",
     ),
     (
         config(encoding={"format": "PARQUET"}),
         "config['batch_config']['encoding']['format']: 'PARQUET' is not allowed; "
-        "allowed: 'jsonl', 'parquet', 'csv', 'avro'; did you mean 'parquet'?",
+        "allowed: 'jsonl', 'parquet', 'csv', 'avro', 'arrow'; did you mean 'parquet'?",
     ),
     (
         config(encoding={"compression": "snappy"}),
         "config['batch_config']['encoding']['compression']: 'snappy' is not a compression of "
         "format 'jsonl'; allowed: 'none', 'gzip', 'zstd', 'bzip2'",
+    ),
+    (
+        config(encoding={"compression": "zstd", "compression_level": 3}),
+        "config['batch_config']['encoding']['compression_level']: compression 'zstd' of format "
+        "'jsonl' has no levels (with: 'gzip')",
+    ),
+    (
+        config(encoding={"format": "csv", "compression_level": 12}),
+        "config['batch_config']['encoding']['compression_level']: 12 is above the highest level of "
+        "compression 'gzip', 9",
     ),
     (
         config(encoding={"format": "parquet", "compression": "bzip2"}),
@@ -94,7 +104,7 @@ ONE_LINE = [
     (
         config(encoding={"fromat": "csv"}),
         "config['batch_config']['encoding']['fromat']: unknown key; "
-        "allowed: 'compression', 'format'; did you mean 'format'?",
+        "allowed: 'compression', 'compression_level', 'format'; did you mean 'format'?",
     ),
     # Storage.
     (

@@ -136,6 +136,24 @@ CONFIGS = [
     ({"storage": {"root": "x"}, "encoding": {"format": "parquet", "compression": "bzip2"}}, "none"),
     ({"storage": {"root": "x"}, "encoding": {"compression": "bzip2"}}, "all"),
     ({"storage": {"root": "x"}, "encoding": {"compression": "snappy"}}, "none"),
+    ({"storage": {"root": "x"}, "encoding": {"compression_level": 9}}, "all"),
+    ({"storage": {"root": "x"}, "encoding": {"compression_level": 10}}, "none"),
+    ({"storage": {"root": "x"}, "encoding": {"compression_level": 0}}, "none"),
+    (
+        {"storage": {"root": "x"}, "encoding": {"compression": "zstd", "compression_level": 1}},
+        "none",
+    ),
+    (
+        {
+            "storage": {"root": "x"},
+            "encoding": {"format": "parquet", "compression": "zstd", "compression_level": 22},
+        },
+        "all",
+    ),
+    (
+        {"storage": {"root": "x"}, "encoding": {"format": "arrow", "compression_level": 1}},
+        "none",
+    ),
     ({"batch_size": 5}, "target"),
     ({"encoding": {"format": "csv"}}, "target"),
     ({"storage": {"prefix": "x"}}, "target"),

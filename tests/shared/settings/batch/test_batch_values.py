@@ -81,6 +81,7 @@ DEFAULT_COMPRESSIONS = [
     ({"format": "parquet"}, "parquet", "snappy"),
     ({"format": "csv"}, "csv", "gzip"),
     ({"format": "avro"}, "avro", "deflate"),
+    ({"format": "arrow"}, "arrow", "lz4"),
     ({"compression": "zstd"}, "jsonl", "zstd"),
     ({"format": "parquet", "compression": "none"}, "parquet", "none"),
 ]
@@ -145,7 +146,7 @@ def test_each_format_has_its_default_compression(encoding, file_format, compress
 
 def test_all_of_batch_config_is_read():
     block = {
-        "encoding": {"format": "csv", "compression": "zstd"},
+        "encoding": {"format": "csv", "compression": "gzip", "compression_level": 6},
         "storage": {"root": "s3://b/x", "prefix": "p-", "options": {"key": "k", "a": {"b": 1}}},
         "batch_size": 10000,
         "include_streams": ["a*", "b"],
@@ -155,7 +156,8 @@ def test_all_of_batch_config_is_read():
     }
     assert validate({"batch_config": block}, "target").check().batch_config == BatchConfig(
         format="csv",
-        compression="zstd",
+        compression="gzip",
+        compression_level=6,
         root="s3://b/x",
         prefix="p-",
         options={"key": "k", "a": {"b": 1}},
