@@ -7,7 +7,7 @@ the format. Other packages do the same: `docs/extending.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from shared.errors import SettingsError, Where
 from shared.extensions import imported
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.state.stream_plans import Slice, StreamPlan
+    from tap_spark.state.stream_plans import DriverRows, Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 
@@ -42,6 +42,22 @@ class Source(Protocol):
         Raises:
             SourceError: It cannot be read, or a planned column does not exist. Later failures of
                 Spark, while a slice is read, become errors in `failures.source_error`.
+        """
+        ...
+
+
+@runtime_checkable
+class DriverSource(Protocol):
+    """What a source may add to `Source`: what the driver finds out or reads without Spark."""
+
+    def read_on_driver(
+        self, plan: StreamPlan, start_spark: Callable[[], None]
+    ) -> DriverRows | None:
+        """Read the planned rows; None if Spark has to.
+
+        Args:
+            plan: The stream.
+            start_spark: Starts Spark in the background; called once it is likely to be needed.
         """
         ...
 

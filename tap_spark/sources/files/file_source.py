@@ -14,10 +14,14 @@ from shared.errors import SourceError, Where
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.resumable_files import (
     LineRules,
+    NewData,
     file_slices,
     line_slices,
     lines_frame,
     log_waiting,
+    new_bytes,
+    new_files,
+    new_lines,
     waiting_ends,
 )
 from tap_spark.sources.frame_helpers import (
@@ -27,7 +31,7 @@ from tap_spark.sources.frame_helpers import (
     prune,
     struct_from_text,
 )
-from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import DriverRows, Method, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +56,7 @@ class FileSource(ABC):
         self.key_properties = stream.key_properties
         self.paths = list(paths.resolve(stream))
         self._base: dict[str, str] = {}
+        self._new: NewData | None = None
         method = stream.replication_method
         self._incremental = method == Method.INCREMENTAL or (
             method is None and stream.replication_key is not None
@@ -83,6 +88,15 @@ class FileSource(ABC):
     def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
+
+    def read_on_driver(
+        self, plan: StreamPlan, start_spark: Callable[[], None]
+    ) -> DriverRows | None:
+        """See `DriverSource.read_on_driver`: if no file has anything new."""
+        if plan.resume is not Resume.FILE_POSITION:
+            return None
+        new = self._new_data(plan, start_spark)
+        return None if new.file_ranges else DriverRows(bookmark=new.bookmark(plan))
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
@@ -170,8 +184,7 @@ class FileSource(ABC):
             )
             return {}
 
-    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
-        """See `GrowingFiles`."""
+    def _no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
         frame = spark.createDataFrame([], self.planned_struct(spark, plan))
         return frame.select(*map(col, plan.columns))
 
@@ -206,15 +219,34 @@ class FileSource(ABC):
         return ", ".join(map(paths.display, self.stream.paths))
 
     def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
-        files = paths.list_files(tuple(self.paths))
+        new = self._new_data(plan)
+        bookmark = new.bookmark(plan)
+        if not new.file_ranges and bookmark is not None:
+            yield Slice(self._no_rows(spark, plan), bookmark=bookmark)
+        if new.rules is None:
+            yield from file_slices(self, spark, plan, new)
+        else:
+            yield from line_slices(self, spark, plan, new, new.rules)
+
+    def _new_data(
+        self, plan: StreamPlan, start_spark: Callable[[], None] = lambda: None
+    ) -> NewData:
+        """Return what is new in the files; it is looked for once."""
+        if self._new is None:
+            files = paths.list_files(tuple(self.paths))
+            if new_bytes(plan, files):
+                start_spark()
+            self._new = self._inspected(plan, files)
+        return self._new
+
+    def _inspected(self, plan: StreamPlan, files: list[paths.ListedFile]) -> NewData:
         rules = self.line_rules()
         whole_only = any(file.partitioned or paths.is_compressed(file.url) for file in files)
         if any(file.partitioned for file in files):
             self._base = {"basePath": self._only_root()}
         if rules is None or whole_only:
-            yield from file_slices(self, spark, plan, files)
-        else:
-            yield from line_slices(self, spark, plan, files, rules)
+            return new_files(plan, files)
+        return new_lines(self, plan, files, rules)
 
     def _finished_rows(
         self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
