@@ -54,6 +54,7 @@ soak: install
 
 bench: install
 	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.small_runs
 	$(BIN)/python -m benchmarks.record_path
 	$(BIN)/python -m benchmarks.batch_path
 	$(BIN)/python -m benchmarks.load_part

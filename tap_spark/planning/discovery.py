@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -10,11 +11,12 @@ from shared.errors import SingerSparkError, SourceError, Where
 from tap_spark.planning.catalog import build_entry
 from tap_spark.planning.table_entries import SOURCE, table_entry
 from tap_spark.sources.connections.connection import table_lister
-from tap_spark.sources.source import Source, source_for
+from tap_spark.sources.source import DriverSource, Source, driver_may_read, source_for
 from tap_spark.sources.source_failures import all_of, source_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from tap_spark.config import TapConfig
     from tap_spark.connection_config import ConnectionConfig
@@ -84,10 +86,9 @@ def found_catalog(starter: Starter, config: TapConfig) -> dict[str, Any]:
     Raises:
         SourceError: Streams cannot be read; names each of them.
     """
-    sources = _sources(config)
-    if sources or config.connections:
+    if config.connections:
         starter.start()
-    return _catalog(starter, config, sources)
+    return _catalog(starter, config, _sources(config))
 
 
 def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
@@ -99,8 +100,9 @@ def _catalog(
     starter: Starter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
 ) -> dict[str, Any]:
     """Return the streams of the settings, then the other tables of the connections."""
+    structs = _structs_on_driver(starter, config, sources)
     makers: list[Callable[[], list[dict[str, Any]]]] = [
-        partial(_entries_of_stream, starter, *pair) for pair in sources
+        partial(_entries_of_stream, starter, *item) for item in structs
     ]
     makers += [partial(_entries_of_connection, starter, item) for item in config.connections]
     entries: dict[str, dict[str, Any]] = {}
@@ -129,14 +131,31 @@ def _entries_of_connection(starter: Starter, config: ConnectionConfig) -> list[d
 
 
 def _entries_of_stream(
-    starter: Starter, stream: StreamConfig, source: Source
+    starter: Starter, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> list[dict[str, Any]]:
-    return [_entry(starter, stream, source)]
+    return [_entry(starter, stream, source, struct)]
 
 
-def _entry(starter: Starter, stream: StreamConfig, source: Source) -> dict[str, Any]:
+def _structs_on_driver(
+    starter: Starter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+) -> Iterator[tuple[StreamConfig, Source, StructType | None]]:
+    """Yield each source with its columns, if they are known without Spark; else start Spark."""
+    may_read = driver_may_read(config.spark)
+    for stream, source in sources:
+        struct = None
+        if may_read and isinstance(source, DriverSource):
+            with suppress(OSError, SourceError):
+                struct = source.schema_on_driver()
+        if struct is None:
+            starter.start()
+        yield stream, source, struct
+
+
+def _entry(
+    starter: Starter, stream: StreamConfig, source: Source, struct: StructType | None
+) -> dict[str, Any]:
     try:
-        struct = source.schema(starter.get())
+        struct = source.schema(starter.get()) if struct is None else struct
     except SingerSparkError:
         raise
     except Exception as error:

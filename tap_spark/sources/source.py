@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from shared.spark.spark_settings import SparkSettings
     from tap_spark.state.stream_plans import DriverRows, Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
@@ -48,18 +49,49 @@ class Source(Protocol):
 
 @runtime_checkable
 class DriverSource(Protocol):
-    """What a source may add to `Source`: what the driver finds out or reads without Spark."""
+    """What a source may add to `Source`: what the driver finds out or reads without Spark.
+
+    The results are those of Spark, else None.
+    """
+
+    def schema_on_driver(self) -> StructType | None:
+        """Return what `Source.schema` returns; None if Spark has to tell.
+
+        Raises:
+            OSError, SourceError: The same as None.
+        """
+        ...
 
     def read_on_driver(
-        self, plan: StreamPlan, start_spark: Callable[[], None]
+        self, plan: StreamPlan, *, records: bool, start_spark: Callable[[], None]
     ) -> DriverRows | None:
         """Read the planned rows; None if Spark has to.
 
         Args:
             plan: The stream.
+            records: Whether to read rows as records; else only find that there are none.
             start_spark: Starts Spark in the background; called once it is likely to be needed.
         """
         ...
+
+
+_CHANGES_READING = (
+    "spark.sql.legacy.",
+    "spark.sql.csv.",
+    "spark.sql.timestampType",
+    "spark.sql.caseSensitive",
+)
+
+
+def driver_may_read(settings: SparkSettings) -> bool:
+    """Return whether the driver knows how Spark would read: by its defaults.
+
+    Args:
+        settings: How Spark would be started; another's server has a configuration of its own.
+    """
+    return settings.remote is None and not any(
+        name.startswith(_CHANGES_READING) for name in settings.conf
+    )
 
 
 def source_for(stream: StreamConfig) -> Source:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -107,9 +108,11 @@ class DriverRows:
     """Everything that a stream has to read now, read by the driver without Spark.
 
     Attributes:
-        records: The JSON text of each record; None if there is nothing to read.
+        records: The JSON text of each record, in arrays; None if there is nothing to read.
         bookmark: As in `Slice`.
+        read_at: When reading began.
     """
 
-    records: pa.StringArray | None = None
+    records: Iterable[pa.StringArray] | None = None
     bookmark: Mapping[str, Any] | None = None
+    read_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))

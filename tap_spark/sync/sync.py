@@ -39,16 +39,17 @@ from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter
 from tap_spark.config import TapConfig
 from tap_spark.output.line_output import LineOutput
-from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records
+from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records, write_rows
 from tap_spark.output.spark_job import interrupt_all
 from tap_spark.output.spool import Spool
 from tap_spark.output.state_writer import StateWriter
 from tap_spark.planning.discovery import found_catalog
 from tap_spark.planning.replication import plan_streams
-from tap_spark.sources.source import DriverSource, source_for
+from tap_spark.sources.source import DriverSource, driver_may_read, source_for
 from tap_spark.sources.source_failures import source_error
+from tap_spark.sources.source_registry import ON_DRIVER
 from tap_spark.state.bookmarks import advance, advance_positions, finish_stream, start_stream
-from tap_spark.state.stream_plans import DriverRows, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 from tap_spark.sync.multiple_outputs import SeveralOutputs
 from tap_spark.sync.stream_outputs import Outputs, map_error, outputs_of
 from tap_spark.sync.stream_retries import read_with_retries
@@ -76,6 +77,7 @@ class Run:
     batch: BatchConfig | None = None
     staging: BatchStagingFolder | None = None
     outputs: Outputs = field(default_factory=Outputs)
+    driver_reads: bool = False
 
     @property
     def spark(self) -> SparkSession:
@@ -140,6 +142,7 @@ def run_sync(
         works = [partial(read_with_retries, plan, attempt, replan) for plan in plans]
         try:
             run_parallel(works, config.parallel_streams, stop)
+            state_writer.end()
         except SingerSparkError as error:
             _flush_state(state_writer, error)
             raise
@@ -230,9 +233,13 @@ def _sync_slices(
     source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     if isinstance(source, DriverSource):
-        rows = source.read_on_driver(read_plan, run.starter.start)
+        plain = batch is None and len(outputs) == 1 and outputs[0].transform is None
+        records = plain and run.driver_reads
+        rows = source.read_on_driver(read_plan, records=records, start_spark=run.starter.start)
         if rows is not None:
-            _write_rows(plan, rows, state_writer)
+            write_rows(outputs[0].plan, rows, run.output, meter)
+            if rows.bookmark is not None:
+                state_writer.update(partial(_reached, plan, rows.bookmark))
             return
     slices = source.slices(run.spark, read_plan)
     if len(outputs) > 1:
@@ -252,12 +259,6 @@ def _sync_slices(
         write_records(run.spark, own, slice_, run.output, spool=run.spool, on_chunk=on_chunk)
         if slice_.bookmark is not None:
             state_writer.update(partial(_reached, plan, slice_.bookmark))
-
-
-def _write_rows(plan: StreamPlan, rows: DriverRows, state_writer: StateWriter) -> None:
-    """Write what the driver has read."""
-    if rows.bookmark is not None:
-        state_writer.update(partial(_reached, plan, rows.bookmark))
 
 
 def _on_chunk(
@@ -387,7 +388,7 @@ def _prepare(
             cleaning.enter_context(staging)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool, config.batch, staging, outputs)
+    run = Run(starter, lines, spool, config.batch, staging, outputs, driver_may_read(config.spark))
     if not plans:
         _logger.warning("no stream is selected: nothing to read")
     return run, plans, planner
@@ -395,7 +396,7 @@ def _prepare(
 
 def _needs_spark(plan: StreamPlan) -> bool:
     """Return whether a stream surely needs Spark; the others start it when they turn out to."""
-    return plan.resume is not Resume.FILE_POSITION
+    return plan.resume is not Resume.FILE_POSITION and plan.config.format not in ON_DRIVER
 
 
 @contextmanager

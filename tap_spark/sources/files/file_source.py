@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from shared.errors import SourceError, Where
 from tap_spark.sources.files import paths
@@ -25,6 +40,7 @@ from tap_spark.sources.files.resumable_files import (
     waiting_ends,
 )
 from tap_spark.sources.frame_helpers import (
+    MAX_DECIMAL,
     col,
     missing_columns,
     planned_slice,
@@ -89,14 +105,44 @@ class FileSource(ABC):
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
 
+    def driver_bytes(self) -> int:
+        """Return how many bytes the driver may read itself."""
+        return 0
+
+    def schema_on_driver(self) -> StructType | None:
+        """See `DriverSource.schema_on_driver`."""
+        return None
+
+    def records_on_driver(
+        self,
+        plan: StreamPlan,  # noqa: ARG002
+        new: NewData | None,  # noqa: ARG002
+    ) -> Iterator[pa.StringArray] | None:
+        """Return the JSON text of each record; None if Spark has to read them.
+
+        Args:
+            plan: The stream.
+            new: What to read of the files; None for everything.
+        """
+        return None
+
     def read_on_driver(
-        self, plan: StreamPlan, start_spark: Callable[[], None]
+        self, plan: StreamPlan, *, records: bool, start_spark: Callable[[], None]
     ) -> DriverRows | None:
-        """See `DriverSource.read_on_driver`: if no file has anything new."""
-        if plan.resume is not Resume.FILE_POSITION:
+        """See `DriverSource.read_on_driver`."""
+        self._incremental = plan.method is Method.INCREMENTAL
+        read_at, new = datetime.now(timezone.utc), None
+        most = self.driver_bytes() if records else 0
+        if plan.resume is Resume.FILE_POSITION:
+            new = self._new_data(plan, most, start_spark)
+            if not new.file_ranges:
+                return DriverRows(bookmark=new.bookmark(plan))
+        if not most:
             return None
-        new = self._new_data(plan, start_spark)
-        return None if new.file_ranges else DriverRows(bookmark=new.bookmark(plan))
+        # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
+        bookmark = None if new is None else new.last_bookmark(plan)
+        found = self.records_on_driver(plan, new)
+        return None if found is None else DriverRows(found, bookmark, read_at)
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
@@ -229,12 +275,12 @@ class FileSource(ABC):
             yield from line_slices(self, spark, plan, new, new.rules)
 
     def _new_data(
-        self, plan: StreamPlan, start_spark: Callable[[], None] = lambda: None
+        self, plan: StreamPlan, most: int = 0, start_spark: Callable[[], None] = lambda: None
     ) -> NewData:
-        """Return what is new in the files; it is looked for once."""
+        """Return what is new in the files, looked for once; start Spark if it is over `most`."""
         if self._new is None:
             files = paths.list_files(tuple(self.paths))
-            if new_bytes(plan, files):
+            if new_bytes(plan, files) > most:
                 start_spark()
             self._new = self._inspected(plan, files)
         return self._new
@@ -271,6 +317,42 @@ class FileSource(ABC):
                 hint="run --discover again, or deselect them in the catalog",
                 file=self.shown_path(),
             )
+
+
+_SIMPLE_TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+}
+_COLUMN = re.compile(r"\s*([a-z_][a-z0-9_]*)\s+([a-z_]+)\s*", re.IGNORECASE | re.ASCII)
+_DECIMAL_COLUMN = re.compile(
+    r"\s*([a-z_][a-z0-9_]*)\s+(?:decimal|numeric)\s*\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)\s*",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def simple_ddl(text: str) -> StructType | None:
+    """Parse plain columns of Spark DDL; None if there is anything else, or one that is wrong."""
+    fields = []
+    for part in re.split(r",(?![^(]*\))", text):
+        plain, decimal = _COLUMN.fullmatch(part), _DECIMAL_COLUMN.fullmatch(part)
+        if plain and plain[2].lower() in _SIMPLE_TYPES:
+            fields.append(StructField(plain[1], _SIMPLE_TYPES[plain[2].lower()], True))
+        elif decimal and int(decimal[3]) <= int(decimal[2]) <= MAX_DECIMAL and int(decimal[2]):
+            kind = DecimalType(int(decimal[2]), int(decimal[3]))
+            fields.append(StructField(decimal[1], kind, True))
+        else:
+            return None
+    distinct = {field.name.lower() for field in fields}
+    return StructType(fields) if len(distinct) == len(fields) else None
 
 
 def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:

@@ -121,6 +121,17 @@ class NewData:
         """Return the bookmark before anything is read; None if it has not changed."""
         return None if self.positions == read_positions(plan) else _bookmark(plan, self.positions)
 
+    def last_bookmark(self, plan: StreamPlan) -> dict[str, Any]:
+        """Return the bookmark after everything that is new has been read."""
+        inspector = StorageFileInspector()
+        read = {
+            new.file.url: _position(
+                new, self.positions.get(new.file.url), new.start, new.end, inspector
+            )
+            for new in self.file_ranges
+        }
+        return _bookmark(plan, {**self.positions, **read})
+
 
 def new_bytes(plan: StreamPlan, files: Sequence[ListedFile]) -> int:
     """Return how many bytes were added to files, without a look into them."""
