@@ -51,21 +51,28 @@ class SessionStarter:
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
     def start(self) -> None:
-        """Start Spark in the background, unless it has been started."""
-        if self._thread.ident is None:
-            self._thread.start()
+        """Start Spark in the background, unless it has been started or stopped."""
+        with self._lock:
+            if self._thread.ident is None and not self._stopped:
+                self._thread.start()
 
     def get(self) -> SparkSession:
-        """Wait for the session.
+        """Start Spark if it has not been started, and wait for the session.
 
         Raises:
             SparkStartError: It could not be started, or was stopped meanwhile.
         """
-        self._thread.join()
+        self.start()
+        if self._thread.ident is not None:
+            self._thread.join()
         if self._error is not None:
             raise self._error
         if self._session is None:
             raise SparkStartError("Spark has been stopped")
+        return self._session
+
+    def running(self) -> SparkSession | None:
+        """Return the session if it has started; does not wait."""
         return self._session
 
     def stop(self, orderly_seconds: float | None = None) -> None:

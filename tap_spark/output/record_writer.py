@@ -11,12 +11,15 @@ from datetime import datetime, timezone
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from shared.singer.messages import record_head, record_tail
 from tap_spark.output import line_chunks, spool_files
 from tap_spark.output.line_chunks import (
     CHUNK_SCHEMA,
     ChunkRows,
     KeyMax,
+    blocks,
     greater,
     unpack_meta,
 )
@@ -25,7 +28,7 @@ from tap_spark.output.spark_job import SparkJob, tagged
 from tap_spark.output.spool import Spool, SpoolFolder, check_complete, spool_error
 from tap_spark.output.spool_files import COUNT_SCHEMA, SPOOL_FAILED, SpoolWriter
 from tap_spark.state import date_numbers
-from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import DriverRows, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -119,6 +122,23 @@ def write_records(
             written = written.plus(chunk)
             on_chunk(chunk)
     return written
+
+
+def write_rows(plan: StreamPlan, rows: DriverRows, output: LineOutput, on_chunk: OnChunk) -> None:
+    """Write rows that the driver has read as RECORD messages; errors as `write_records`.
+
+    Args:
+        plan: The stream.
+        rows: The rows.
+        output: Standard output.
+        on_chunk: Called after each chunk has been written.
+    """
+    head, tail = record_head(plan.stream), record_tail(rows.read_at, plan.version)
+    for records in rows.records or ():
+        lines = pc.binary_join_element_wise(head, records, tail, "")
+        for block in blocks(lines, FETCH_CHUNK_BYTES):
+            output.write(block.data)
+            on_chunk(ChunkInfo(block.rows, len(block.data)))
 
 
 def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> DataFrame:

@@ -14,6 +14,10 @@ State = Mapping[str, Any]
 Change = Callable[[State], State]
 """Returns the next state, given the latest one, which parallel streams share."""
 
+LONG_BYTES = 64 * 1024
+"""Bytes of a STATE above which one for each stream would be most of what a run writes."""
+LONG_SECONDS = 1.0
+
 
 class StateWriter:
     """Holds the state of the run and writes STATE messages. Thread-safe.
@@ -37,6 +41,7 @@ class StateWriter:
         self._interval = interval
         self._clock = clock
         self._written_at = clock()
+        self._due = False
         self._last = state_line(self.state)
         # Also held while a line is written, so that an older state never follows a newer one.
         self._lock = threading.RLock()
@@ -62,10 +67,25 @@ class StateWriter:
             self._write(line)
             self._last = line
             self._written_at = self._clock()
+            self._due = False
 
     def finish(self, change: Change) -> None:
-        """Change the state at the end of a stream and write it, even if it did not change."""
+        """Change the state at the end of a stream and write it, even if it did not change.
+
+        A long state is written once a second, and by `end`: with thousands of streams, each in the
+        state, it would otherwise grow with their square.
+        """
         with self._lock:
             self.adopt(change)
-            self._last = b""
-            self.flush()
+            since = self._clock() - self._written_at
+            self._due = len(self._last) > LONG_BYTES and since < LONG_SECONDS
+            if not self._due:
+                self._last = b""
+                self.flush()
+
+    def end(self) -> None:
+        """Write the state at the end of the run, if a stream's end has not."""
+        with self._lock:
+            if self._due:
+                self._last = b""
+                self.flush()

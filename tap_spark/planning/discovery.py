@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
 from tap_spark.planning.catalog import build_entry
 from tap_spark.planning.table_entries import SOURCE, table_entry
 from tap_spark.sources.connections.connection import table_lister
-from tap_spark.sources.source import Source, source_for
+from tap_spark.sources.source import DriverSource, Source, driver_may_read, source_for
 from tap_spark.sources.source_failures import all_of, source_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from tap_spark.config import TapConfig
     from tap_spark.connection_config import ConnectionConfig
@@ -24,8 +26,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Starter(Protocol):
+    """Starts the session once it is needed (see `SessionStarter`)."""
+
+    def start(self) -> None:
+        """Start Spark in the background."""
+        ...
+
+    def get(self) -> SparkSession:
+        """Return the session; wait until it has started."""
+        ...
+
+
 def discover(config: TapConfig) -> dict[str, Any]:
-    """Start Spark, describe every stream and table of the settings, and stop Spark.
+    """Describe every stream and table of the settings; start Spark if needed, and stop it.
 
     Returns:
         A catalog.
@@ -36,22 +50,45 @@ def discover(config: TapConfig) -> dict[str, Any]:
     """
     from shared.spark.session import SessionStarter  # noqa: PLC0415
 
-    sources = _sources(config)
     starter = SessionStarter(config.spark)
-    starter.start()
     try:
-        return _catalog(starter.get(), config, sources)
+        return found_catalog(starter, config)
     finally:
         starter.stop()
 
 
+class Running:
+    """A session that has started, where a `Starter` is expected."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def get(self) -> SparkSession:
+        """Return the session."""
+        return self._session
+
+
 def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    """Describe every stream and table of the settings, with a running session.
+    """Do the same as `found_catalog`, with a running session."""
+    return found_catalog(Running(spark), config)
+
+
+def found_catalog(starter: Starter, config: TapConfig) -> dict[str, Any]:
+    """Describe every stream and table of the settings.
+
+    Args:
+        starter: Starts the session if a source needs it.
+        config: The settings.
 
     Raises:
         SourceError: Streams cannot be read; names each of them.
     """
-    return _catalog(spark, config, _sources(config))
+    if config.connections:
+        starter.start()
+    return _catalog(starter, config, _sources(config))
 
 
 def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
@@ -60,13 +97,14 @@ def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
 
 
 def _catalog(
-    spark: SparkSession, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+    starter: Starter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
 ) -> dict[str, Any]:
     """Return the streams of the settings, then the other tables of the connections."""
+    structs = _structs_on_driver(starter, config, sources)
     makers: list[Callable[[], list[dict[str, Any]]]] = [
-        partial(_entries_of_stream, spark, *pair) for pair in sources
+        partial(_entries_of_stream, starter, *item) for item in structs
     ]
-    makers += [partial(_entries_of_connection, spark, item) for item in config.connections]
+    makers += [partial(_entries_of_connection, starter, item) for item in config.connections]
     entries: dict[str, dict[str, Any]] = {}
     set_by_hand = {stream.name for stream in config.streams}
     for made in _each(makers, lambda make: make()):
@@ -88,19 +126,36 @@ def _duplicate_name(name: str) -> SourceError:
     )
 
 
-def _entries_of_connection(spark: SparkSession, config: ConnectionConfig) -> list[dict[str, Any]]:
-    return [table_entry(found) for found in table_lister(config).tables(spark)]
+def _entries_of_connection(starter: Starter, config: ConnectionConfig) -> list[dict[str, Any]]:
+    return [table_entry(found) for found in table_lister(config).tables(starter.get())]
 
 
 def _entries_of_stream(
-    spark: SparkSession, stream: StreamConfig, source: Source
+    starter: Starter, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> list[dict[str, Any]]:
-    return [_entry(spark, stream, source)]
+    return [_entry(starter, stream, source, struct)]
 
 
-def _entry(spark: SparkSession, stream: StreamConfig, source: Source) -> dict[str, Any]:
+def _structs_on_driver(
+    starter: Starter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+) -> Iterator[tuple[StreamConfig, Source, StructType | None]]:
+    """Yield each source with its columns, if they are known without Spark; else start Spark."""
+    may_read = driver_may_read(config.spark)
+    for stream, source in sources:
+        struct = None
+        if may_read and isinstance(source, DriverSource):
+            with suppress(OSError, SourceError):
+                struct = source.schema_on_driver()
+        if struct is None:
+            starter.start()
+        yield stream, source, struct
+
+
+def _entry(
+    starter: Starter, stream: StreamConfig, source: Source, struct: StructType | None
+) -> dict[str, Any]:
     try:
-        struct = source.schema(spark)
+        struct = source.schema(starter.get()) if struct is None else struct
     except SingerSparkError:
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ the format. Other packages do the same: `docs/extending.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from shared.errors import SettingsError, Where
 from shared.extensions import imported
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.state.stream_plans import Slice, StreamPlan
+    from shared.spark.spark_settings import SparkSettings
+    from tap_spark.state.stream_plans import DriverRows, Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 
@@ -44,6 +45,53 @@ class Source(Protocol):
                 Spark, while a slice is read, become errors in `failures.source_error`.
         """
         ...
+
+
+@runtime_checkable
+class DriverSource(Protocol):
+    """What a source may add to `Source`: what the driver finds out or reads without Spark.
+
+    The results are those of Spark, else None.
+    """
+
+    def schema_on_driver(self) -> StructType | None:
+        """Return what `Source.schema` returns; None if Spark has to tell.
+
+        Raises:
+            OSError, SourceError: The same as None.
+        """
+        ...
+
+    def read_on_driver(
+        self, plan: StreamPlan, *, records: bool, start_spark: Callable[[], None]
+    ) -> DriverRows | None:
+        """Read the planned rows; None if Spark has to.
+
+        Args:
+            plan: The stream.
+            records: Whether to read rows as records; else only find that there are none.
+            start_spark: Starts Spark in the background; called once it is likely to be needed.
+        """
+        ...
+
+
+_CHANGES_READING = (
+    "spark.sql.legacy.",
+    "spark.sql.csv.",
+    "spark.sql.timestampType",
+    "spark.sql.caseSensitive",
+)
+
+
+def driver_may_read(settings: SparkSettings) -> bool:
+    """Return whether the driver knows how Spark would read: by its defaults.
+
+    Args:
+        settings: How Spark would be started; another's server has a configuration of its own.
+    """
+    return settings.remote is None and not any(
+        name.startswith(_CHANGES_READING) for name in settings.conf
+    )
 
 
 def source_for(stream: StreamConfig) -> Source:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tap_spark.stream_config import StreamConfig
@@ -99,3 +101,18 @@ class Slice:
     def helper_columns(self) -> frozenset[str]:
         """Return the columns of the frame outside the record."""
         return frozenset(name for name in (self.key_column, self.filtered_column) if name)
+
+
+@dataclass(frozen=True)
+class DriverRows:
+    """Everything that a stream has to read now, read by the driver without Spark.
+
+    Attributes:
+        records: The JSON text of each record, in arrays; None if there is nothing to read.
+        bookmark: As in `Slice`.
+        read_at: When reading began.
+    """
+
+    records: Iterable[pa.StringArray] | None = None
+    bookmark: Mapping[str, Any] | None = None
+    read_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))

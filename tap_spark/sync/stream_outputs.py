@@ -170,7 +170,7 @@ def outputs_of(
     reject_duplicate_names(found)
     left = tuple(plan for plan in plans if known[plan.tap_stream_id])
     for plan in plans:
-        if plan not in left:
+        if not known[plan.tap_stream_id]:
             _logger.info("stream '%s': not reading it, as stream_maps removes it", plan.stream)
     return Outputs(known), left
 

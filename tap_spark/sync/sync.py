@@ -39,16 +39,17 @@ from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter
 from tap_spark.config import TapConfig
 from tap_spark.output.line_output import LineOutput
-from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records
+from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records, write_rows
 from tap_spark.output.spark_job import interrupt_all
 from tap_spark.output.spool import Spool
 from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.discovery import catalog_for
+from tap_spark.planning.discovery import found_catalog
 from tap_spark.planning.replication import plan_streams
-from tap_spark.sources.source import source_for
+from tap_spark.sources.source import DriverSource, driver_may_read, source_for
 from tap_spark.sources.source_failures import source_error
+from tap_spark.sources.source_registry import ON_DRIVER
 from tap_spark.state.bookmarks import advance, advance_positions, finish_stream, start_stream
-from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 from tap_spark.sync.multiple_outputs import SeveralOutputs
 from tap_spark.sync.stream_outputs import Outputs, map_error, outputs_of
 from tap_spark.sync.stream_retries import read_with_retries
@@ -76,10 +77,11 @@ class Run:
     batch: BatchConfig | None = None
     staging: BatchStagingFolder | None = None
     outputs: Outputs = field(default_factory=Outputs)
+    driver_reads: bool = False
 
     @property
     def spark(self) -> SparkSession:
-        """Return the session; wait until it has started."""
+        """Return the session; start it if nothing has needed it yet."""
         return self.starter.get()
 
     def batch_of(self, stream: str) -> BatchConfig | None:
@@ -140,6 +142,7 @@ def run_sync(
         works = [partial(read_with_retries, plan, attempt, replan) for plan in plans]
         try:
             run_parallel(works, config.parallel_streams, stop)
+            state_writer.end()
         except SingerSparkError as error:
             _flush_state(state_writer, error)
             raise
@@ -149,7 +152,9 @@ def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) ->
     """Stop the streams that still run: they neither read nor write any more."""
     _flush_state(state_writer, reason)
     run.output.close()
-    interrupt_all(run.spark)
+    session = run.starter.running()
+    if session is not None:
+        interrupt_all(session)
 
 
 def _flush_state(state_writer: StateWriter, reason: BaseException) -> None:
@@ -222,15 +227,21 @@ def _activate(run: Run, plan: StreamPlan) -> None:
         run.output.write(activate_version_line(plan.stream, plan.version))
 
 
-def _slices(run: Run, plan: StreamPlan) -> Iterator[Slice]:
-    return source_for(plan.config).slices(run.spark, run.outputs.read_plan(plan))
-
-
 def _sync_slices(
     run: Run, plan: StreamPlan, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
 ) -> None:
-    slices, outputs = _slices(run, plan), run.outputs.of(plan)
-    batch = run.batch_of(plan.stream)
+    source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
+    outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+    if isinstance(source, DriverSource):
+        plain = batch is None and len(outputs) == 1 and outputs[0].transform is None
+        records = plain and run.driver_reads
+        rows = source.read_on_driver(read_plan, records=records, start_spark=run.starter.start)
+        if rows is not None:
+            write_rows(outputs[0].plan, rows, run.output, meter)
+            if rows.bookmark is not None:
+                state_writer.update(partial(_reached, plan, rows.bookmark))
+            return
+    slices = source.slices(run.spark, read_plan)
     if len(outputs) > 1:
         several = SeveralOutputs(plan, outputs, state_writer, meter)
         if batch is None:
@@ -343,7 +354,9 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     """Write the SCHEMA of each output of a stream and, if wanted, its first RECORD."""
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
-        for slice_ in _slices(run, plan) if wants_record else ():
+        if not wants_record:
+            continue
+        for slice_ in source_for(plan.config).slices(run.spark, run.outputs.read_plan(plan)):
             mapped = output.mapped_slice(slice_, keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
@@ -360,19 +373,12 @@ def _prepare(
     output: MessageOutput,
     cleaning: ExitStack,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
-    """Plan the streams, and start Spark and the spool if there is something to read."""
-    known = None if catalog is None else Planner(config, catalog).plans(state)
+    """Plan the streams; start Spark in the background if a stream surely needs it."""
     starter = SessionStarter(config.spark)
     cleaning.callback(starter.stop)
-
-    def session() -> SparkSession:
-        starter.start()
-        return starter.get()
-
-    outputs = Outputs()
-    if known is not None:
-        outputs, known = outputs_of(config.transforms, known, session)
-    if known != ():
+    planner = Planner(config, found_catalog(starter, config) if catalog is None else catalog)
+    outputs, plans = outputs_of(config.transforms, planner.plans(state), starter.get)
+    if any(map(_needs_spark, plans)):
         starter.start()
     spool = staging = None
     if executors_share_disk(config.spark):
@@ -382,14 +388,15 @@ def _prepare(
             cleaning.enter_context(staging)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool, config.batch, staging, outputs)
-    planner = Planner(config, catalog if catalog is not None else catalog_for(run.spark, config))
-    if known is None:
-        outputs, known = outputs_of(config.transforms, planner.plans(state), session)
-        run = replace(run, outputs=outputs)
-    if known == ():
+    run = Run(starter, lines, spool, config.batch, staging, outputs, driver_may_read(config.spark))
+    if not plans:
         _logger.warning("no stream is selected: nothing to read")
-    return run, known, planner
+    return run, plans, planner
+
+
+def _needs_spark(plan: StreamPlan) -> bool:
+    """Return whether a stream surely needs Spark; the others start it when they turn out to."""
+    return plan.resume is not Resume.FILE_POSITION and plan.config.format not in ON_DRIVER
 
 
 @contextmanager

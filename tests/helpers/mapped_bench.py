@@ -40,6 +40,9 @@ class Starter:
         assert self.spark is not None, "Spark was asked for"
         return self.spark
 
+    def running(self) -> SparkSession | None:
+        return self.spark
+
     def stop(self) -> None:
         self.stopped = True
 

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from shared.storage.files import open_random
+from shared.storage.files import local_path, open_random
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.file_source import UTF8, FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.files.inference import exact_casts, infer_types
-from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.files.file_source import (
+    UTF8,
+    FileSource,
+    corrupt_options,
+    parse_ddl,
+    simple_ddl,
+)
+from tap_spark.sources.files.inference import decide, exact_casts, infer_types
+from tap_spark.sources.files.resumable_files import LineRules, NewData
+from tap_spark.sources.files.small_csv import HEADER_BYTES, SMALL_BYTES, Part, SmallCsv, small_csv
+from tap_spark.sources.files.text_forms import union
+from tap_spark.sources.files.text_records import records_of
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
     FILE,
     col,
     file_of,
     quoted,
+    struct_from_text,
     without_corrupt,
 )
+from tap_spark.state.stream_plans import Resume, StreamPlan
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 RAGGED = "it has too few or too many columns, or a value of another type; check the options \
@@ -72,6 +85,20 @@ def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def named_as_given(names: tuple[str, ...], given: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of columns if `schema` has `given`; None if the two do not fit."""
+    if set(given) <= set(names):
+        return names
+    return tuple(given) if len(given) == len(names) else None
+
+
+def _names(
+    header: tuple[str, ...] | None, count: int, given: StructType | None
+) -> tuple[str, ...] | None:
+    names = tuple(f"_c{n}" for n in range(count)) if header is None else unique_names(header)
+    return names if given is None else named_as_given(names, given.names)
+
+
 class CsvSource(FileSource):
     """CSV files of one layout."""
 
@@ -97,6 +124,95 @@ class CsvSource(FileSource):
             types += [field.dataType for field in layout.partitions]
         fields = zip(layout.columns, types, strict=True)
         return StructType([StructField(name, dtype) for name, dtype in fields])
+
+    @cached_property
+    def _small(self) -> SmallCsv | None:
+        return small_csv(self.stream.options, header=self.header)
+
+    def driver_bytes(self) -> int:
+        """See `FileSource.driver_bytes`."""
+        return SMALL_BYTES if self._small else 0
+
+    def schema_on_driver(self) -> StructType | None:
+        """See `DriverSource.schema_on_driver`."""
+        given = simple_ddl(self.stream.schema) if self.stream.schema else None
+        if self.stream.schema and given is None:
+            return None
+        files = self._plain_files()
+        # With `schema`, only the header counts.
+        ends = [(url, 0, min(size, HEADER_BYTES) if given else size) for url, size in files]
+        begun = any(end < size for (_, _, end), (_, size) in zip(ends, files, strict=True))
+        parts = self._small_parts(ends, cut=begun or self._waits())
+        if not parts:
+            return None
+        names = _names(parts[0].header, len(parts[0].columns), given)
+        if given is not None or names is None:
+            return given if names else None
+        forms = union((part.forms() for part in parts), len(names))
+        return StructType([StructField(n, decide(b)) for n, b in zip(names, forms, strict=True)])
+
+    def records_on_driver(
+        self, plan: StreamPlan, new: NewData | None
+    ) -> Iterator[pa.StringArray] | None:
+        """See `FileSource.records_on_driver`.
+
+        A file is read by its own header, if that names the catalog's columns.
+        """
+        if plan.source_schema is None or plan.resume is Resume.REPLICATION_KEY:
+            return None
+        struct = struct_from_text(plan.source_schema)
+        given = struct if self.stream.schema else None
+        if new is None:
+            ranges = [(url, 0, size) for url, size in self._plain_files()]
+        else:
+            ranges = [(found.file.url, found.start, found.end) for found in new.file_ranges]
+            ranges = [] if new.rules is None else ranges
+        parts = self._small_parts(ranges, cut=False)
+        if parts is None:
+            return None
+        types = {field.name: field.dataType for field in struct.fields}
+        found = []
+        for part in parts:
+            names = _names(part.header, len(part.columns), given)
+            if names is None or (given is None and list(names) != struct.names):
+                return None
+            columns = dict(zip(names, part.columns, strict=True))
+            if not {*plan.columns} <= columns.keys() & types.keys():
+                return None
+            text = records_of({name: columns[name] for name in plan.columns}, types)
+            if text is None:
+                return None
+            found.append(text)
+        return chain.from_iterable(found)
+
+    def _small_parts(self, ranges: list[tuple[str, int, int]], *, cut: bool) -> list[Part] | None:
+        """Return the text of parts of files, of one layout; None if Spark must read it."""
+        size = sum(end - start for _, start, end in ranges)
+        if self._small is None or not ranges or size > SMALL_BYTES:
+            return None
+        parts = []
+        for url, start, end in ranges:
+            part = self._small.part(url, start, end, cut=cut)
+            if part is None:
+                return None
+            parts.append(part)
+        parts = [part for part in parts if part.columns]
+        alike = {(part.header, len(part.columns)) for part in parts}
+        return parts if len(alike) <= 1 else None
+
+    def _waits(self) -> bool:
+        return self._incremental and not self.stream.read_unterminated_line
+
+    def _plain_files(self) -> list[tuple[str, int]]:
+        """Return all files with their sizes, if they are plain ones that the driver reaches."""
+        if not self._incremental and any(local_path(path) is None for path in self.paths):
+            return []
+        files = paths.list_files(tuple(self.paths))
+        if any(file.partitioned or paths.is_read_whole(file.url) for file in files):
+            return []
+        if any(paths.is_hidden(file.url.rpartition("/")[2]) for file in files):
+            return []
+        return [(file.url, file.size) for file in files if file.size]
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
@@ -201,10 +317,9 @@ class CsvSource(FileSource):
         if not self.stream.schema:
             return names
         given = parse_ddl(self, spark).names
-        if set(given) <= set(names):
-            return names
-        if len(given) == len(names):
-            return tuple(given)
+        chosen = named_as_given(names, given)
+        if chosen is not None:
+            return chosen
         raise self.error(
             f"'schema' has {len(given)} columns, the files have {len(names)}: {', '.join(names)}",
             hint="name columns of the header, or every column, in order",

@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from shared.errors import SourceError, Where
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.resumable_files import (
     LineRules,
+    NewData,
     file_slices,
     line_slices,
     lines_frame,
     log_waiting,
+    new_bytes,
+    new_files,
+    new_lines,
     waiting_ends,
 )
 from tap_spark.sources.frame_helpers import (
+    MAX_DECIMAL,
     col,
     missing_columns,
     planned_slice,
     prune,
     struct_from_text,
 )
-from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import DriverRows, Method, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +72,7 @@ class FileSource(ABC):
         self.key_properties = stream.key_properties
         self.paths = list(paths.resolve(stream))
         self._base: dict[str, str] = {}
+        self._new: NewData | None = None
         method = stream.replication_method
         self._incremental = method == Method.INCREMENTAL or (
             method is None and stream.replication_key is not None
@@ -83,6 +104,45 @@ class FileSource(ABC):
     def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
+
+    def driver_bytes(self) -> int:
+        """Return how many bytes the driver may read itself."""
+        return 0
+
+    def schema_on_driver(self) -> StructType | None:
+        """See `DriverSource.schema_on_driver`."""
+        return None
+
+    def records_on_driver(
+        self,
+        plan: StreamPlan,  # noqa: ARG002
+        new: NewData | None,  # noqa: ARG002
+    ) -> Iterator[pa.StringArray] | None:
+        """Return the JSON text of each record; None if Spark has to read them.
+
+        Args:
+            plan: The stream.
+            new: What to read of the files; None for everything.
+        """
+        return None
+
+    def read_on_driver(
+        self, plan: StreamPlan, *, records: bool, start_spark: Callable[[], None]
+    ) -> DriverRows | None:
+        """See `DriverSource.read_on_driver`."""
+        self._incremental = plan.method is Method.INCREMENTAL
+        read_at, new = datetime.now(timezone.utc), None
+        most = self.driver_bytes() if records else 0
+        if plan.resume is Resume.FILE_POSITION:
+            new = self._new_data(plan, most, start_spark)
+            if not new.file_ranges:
+                return DriverRows(bookmark=new.bookmark(plan))
+        if not most:
+            return None
+        # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
+        bookmark = None if new is None else new.last_bookmark(plan)
+        found = self.records_on_driver(plan, new)
+        return None if found is None else DriverRows(found, bookmark, read_at)
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
@@ -170,8 +230,7 @@ class FileSource(ABC):
             )
             return {}
 
-    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
-        """See `GrowingFiles`."""
+    def _no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
         frame = spark.createDataFrame([], self.planned_struct(spark, plan))
         return frame.select(*map(col, plan.columns))
 
@@ -206,15 +265,34 @@ class FileSource(ABC):
         return ", ".join(map(paths.display, self.stream.paths))
 
     def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
-        files = paths.list_files(tuple(self.paths))
+        new = self._new_data(plan)
+        bookmark = new.bookmark(plan)
+        if not new.file_ranges and bookmark is not None:
+            yield Slice(self._no_rows(spark, plan), bookmark=bookmark)
+        if new.rules is None:
+            yield from file_slices(self, spark, plan, new)
+        else:
+            yield from line_slices(self, spark, plan, new, new.rules)
+
+    def _new_data(
+        self, plan: StreamPlan, most: int = 0, start_spark: Callable[[], None] = lambda: None
+    ) -> NewData:
+        """Return what is new in the files, looked for once; start Spark if it is over `most`."""
+        if self._new is None:
+            files = paths.list_files(tuple(self.paths))
+            if new_bytes(plan, files) > most:
+                start_spark()
+            self._new = self._inspected(plan, files)
+        return self._new
+
+    def _inspected(self, plan: StreamPlan, files: list[paths.ListedFile]) -> NewData:
         rules = self.line_rules()
         whole_only = any(file.partitioned or paths.is_compressed(file.url) for file in files)
         if any(file.partitioned for file in files):
             self._base = {"basePath": self._only_root()}
         if rules is None or whole_only:
-            yield from file_slices(self, spark, plan, files)
-        else:
-            yield from line_slices(self, spark, plan, files, rules)
+            return new_files(plan, files)
+        return new_lines(self, plan, files, rules)
 
     def _finished_rows(
         self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
@@ -239,6 +317,42 @@ class FileSource(ABC):
                 hint="run --discover again, or deselect them in the catalog",
                 file=self.shown_path(),
             )
+
+
+_SIMPLE_TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+}
+_COLUMN = re.compile(r"\s*([a-z_][a-z0-9_]*)\s+([a-z_]+)\s*", re.IGNORECASE | re.ASCII)
+_DECIMAL_COLUMN = re.compile(
+    r"\s*([a-z_][a-z0-9_]*)\s+(?:decimal|numeric)\s*\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)\s*",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def simple_ddl(text: str) -> StructType | None:
+    """Parse plain columns of Spark DDL; None if there is anything else, or one that is wrong."""
+    fields = []
+    for part in re.split(r",(?![^(]*\))", text):
+        plain, decimal = _COLUMN.fullmatch(part), _DECIMAL_COLUMN.fullmatch(part)
+        if plain and plain[2].lower() in _SIMPLE_TYPES:
+            fields.append(StructField(plain[1], _SIMPLE_TYPES[plain[2].lower()], True))
+        elif decimal and int(decimal[3]) <= int(decimal[2]) <= MAX_DECIMAL and int(decimal[2]):
+            kind = DecimalType(int(decimal[2]), int(decimal[3]))
+            fields.append(StructField(decimal[1], kind, True))
+        else:
+            return None
+    distinct = {field.name.lower() for field in fields}
+    return StructType(fields) if len(distinct) == len(fields) else None
 
 
 def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:

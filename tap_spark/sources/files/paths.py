@@ -136,7 +136,7 @@ def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
         yield ListedFile(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
     elif root.is_dir():
         for child in sorted(root.iterdir()):
-            if _hidden(child.name):
+            if is_hidden(child.name):
                 continue
             if child.is_file() or "=" in child.name:
                 yield from _below(child, partitioned=partitioned or child.is_dir())
@@ -178,14 +178,15 @@ def _remote_below(
         return
     for child in filesystem.ls(name, detail=True):
         leaf = child["name"].rstrip("/").rpartition("/")[2]
-        if child["name"].rstrip("/") == name.rstrip("/") or _hidden(leaf):
+        if child["name"].rstrip("/") == name.rstrip("/") or is_hidden(leaf):
             continue
         if child["type"] == "file" or "=" in leaf:
             inner = partitioned or child["type"] != "file"
             yield from _remote_below(filesystem, scheme, child["name"], child, partitioned=inner)
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Return whether Spark ignores a file or folder of this name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

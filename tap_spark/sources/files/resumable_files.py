@@ -64,10 +64,6 @@ class ResumableFiles(Protocol):
         """Return what changes lines, on executors, before `frame_of_lines`; None for nothing."""
         ...
 
-    def no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
-        """Return a frame without rows, to carry a bookmark."""
-        ...
-
     def check_file(self, url: str) -> None:
         """Check the start of a file before it is read, from its start or from later on."""
         ...
@@ -107,14 +103,47 @@ def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
         ) from error
 
 
-def line_slices(
-    source: ResumableFiles,
-    spark: SparkSession,
-    plan: StreamPlan,
-    files: Sequence[ListedFile],
-    rules: LineRules,
-) -> Iterator[Slice]:
-    """Read the lines that no earlier run has read."""
+@dataclass(frozen=True)
+class NewData:
+    """What is new in the files of a stream.
+
+    Attributes:
+        file_ranges: What to read.
+        positions: The position of each file so far.
+        rules: How lines are split; None to read files as a whole.
+    """
+
+    file_ranges: Sequence[FileRange]
+    positions: Mapping[str, FilePosition]
+    rules: LineRules | None = None
+
+    def bookmark(self, plan: StreamPlan) -> dict[str, Any] | None:
+        """Return the bookmark before anything is read; None if it has not changed."""
+        return None if self.positions == read_positions(plan) else _bookmark(plan, self.positions)
+
+    def last_bookmark(self, plan: StreamPlan) -> dict[str, Any]:
+        """Return the bookmark after everything that is new has been read."""
+        inspector = StorageFileInspector()
+        read = {
+            new.file.url: _position(
+                new, self.positions.get(new.file.url), new.start, new.end, inspector
+            )
+            for new in self.file_ranges
+        }
+        return _bookmark(plan, {**self.positions, **read})
+
+
+def new_bytes(plan: StreamPlan, files: Sequence[ListedFile]) -> int:
+    """Return how many bytes were added to files, without a look into them."""
+    positions = read_positions(plan)
+    known = {url: position.offset for url, position in positions.items()}
+    return sum(max(0, file.size - known.get(file.url, 0)) for file in files)
+
+
+def new_lines(
+    source: ResumableFiles, plan: StreamPlan, files: Sequence[ListedFile], rules: LineRules
+) -> NewData:
+    """Find the lines that no earlier run has read."""
     inspector = StorageFileInspector()
     positions = read_positions(plan)
     file_ranges: list[FileRange] = []
@@ -128,7 +157,6 @@ def line_slices(
         if not start and rules.header and not has_line(url, end, rules.comment):
             end = 0
         if end > start:
-            source.check_file(url)
             file_ranges.append(replace(file_range, end=end))
         elif end:
             positions[url] = refreshed(file_range.file, positions[url])
@@ -136,9 +164,18 @@ def line_slices(
             positions.pop(url, None)
     log_waiting(plan, waiting)
     warn_stuck(plan, stuck)
-    if not file_ranges:
-        yield from _positions_only(source, spark, plan, positions)
-    for wave in waves(file_ranges, WAVE_BYTES, inspector.cut):
+    return NewData(file_ranges, positions, rules)
+
+
+def line_slices(
+    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, new: NewData, rules: LineRules
+) -> Iterator[Slice]:
+    """Read lines of files."""
+    for file_range in new.file_ranges:
+        source.check_file(file_range.file.url)
+    inspector = StorageFileInspector()
+    positions = dict(new.positions)
+    for wave in waves(new.file_ranges, WAVE_BYTES, inspector.cut):
         urls = [file_range.file.url for file_range, _, _ in wave]
         for file_range, start, end in wave:
             positions[file_range.file.url] = _position(
@@ -150,10 +187,8 @@ def line_slices(
         yield Slice(frame, bookmark=_bookmark(plan, positions))
 
 
-def file_slices(
-    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, files: Sequence[ListedFile]
-) -> Iterator[Slice]:
-    """Read the files that are new or have changed, each as a whole."""
+def new_files(plan: StreamPlan, files: Sequence[ListedFile]) -> NewData:
+    """Find the files that are new or have changed."""
     inspector = StorageFileInspector()
     positions = read_positions(plan)
     file_ranges = _changed(plan, files, positions, inspector, lines=False)
@@ -167,10 +202,16 @@ def file_slices(
                 plan.stream,
                 plain_path(file_range.file.url),
             )
-    file_ranges = [file_range for file_range in file_ranges if file_range.end]
-    if not file_ranges:
-        yield from _positions_only(source, spark, plan, positions)
-    for wave in waves(file_ranges, WAVE_BYTES, lambda _url, _at, limit: limit):
+    return NewData([file_range for file_range in file_ranges if file_range.end], positions)
+
+
+def file_slices(
+    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, new: NewData
+) -> Iterator[Slice]:
+    """Read files, each as a whole."""
+    inspector = StorageFileInspector()
+    positions = dict(new.positions)
+    for wave in waves(new.file_ranges, WAVE_BYTES, lambda _url, _at, limit: limit):
         for file_range, _, end in wave:
             digest = inspector.fingerprint(file_range.file.url, end)
             file = file_range.file
@@ -195,17 +236,6 @@ def warn_stuck(plan: StreamPlan, urls: Sequence[str]) -> None:
 
 def _is_unchanged(file: ListedFile, position: FilePosition | None) -> bool:
     return position is not None and (position.size, position.mtime) == (file.size, file.mtime)
-
-
-def _positions_only(
-    source: ResumableFiles,
-    spark: SparkSession,
-    plan: StreamPlan,
-    positions: Mapping[str, FilePosition],
-) -> Iterator[Slice]:
-    """Yield a slice without rows, to carry the bookmark, if that has changed."""
-    if positions != read_positions(plan):
-        yield Slice(source.no_rows(spark, plan), bookmark=_bookmark(plan, positions))
 
 
 def _changed(

@@ -7,7 +7,7 @@ import json
 import threading
 from typing import Any
 
-from tap_spark.output.state_writer import Change, StateWriter
+from tap_spark.output.state_writer import LONG_BYTES, Change, StateWriter
 
 
 def to(state: dict[str, Any]) -> Change:
@@ -105,3 +105,21 @@ def test_states_of_many_threads_never_go_back() -> None:
     assert values[-1] == pace.state
     for before, after in itertools.pairwise(values):
         assert all(after.get(name, 0) >= number for name, number in before.items())
+
+
+def test_a_long_state_is_written_once_a_second_and_at_the_end() -> None:
+    bench = Bench({"long": "x" * LONG_BYTES})
+    for number in range(5):
+        bench.pace.finish(lambda state, n=number: {**state, "n": n})  # type: ignore[misc]
+        bench.now += 0.4
+    assert [value["n"] for value in bench.values] == [3]
+    bench.pace.end()
+    bench.pace.end()
+    assert [value["n"] for value in bench.values] == [3, 4]
+
+
+def test_the_end_writes_nothing_twice() -> None:
+    bench = Bench({})
+    bench.pace.finish(to({"n": 1}))
+    bench.pace.end()
+    assert bench.values == [{"n": 1}]

@@ -104,6 +104,9 @@ class Bench:
     def get(self) -> Any:
         return self
 
+    def running(self) -> Any:
+        return self
+
     def stop(self) -> None:
         self.stopped = True
 
@@ -294,7 +297,7 @@ def test_the_catalog_is_discovered_if_none_is_given(
     run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(sync, "catalog_for", lambda *given: asked.append(given) or {})
+    monkeypatch.setattr(sync, "found_catalog", lambda *given: asked.append(given) or {})
     run_sync(config, None, None, run_bench.output)  # type: ignore[arg-type]
     assert len(asked) == 1
     assert len(run_bench.output.states) == 2
@@ -323,7 +326,7 @@ def test_cleaning_happens_when_planning_fails(
     def fail(*_: Any) -> None:
         raise SourceError("wrong catalog")
 
-    monkeypatch.setattr(sync, "catalog_for", fail)
+    monkeypatch.setattr(sync, "found_catalog", fail)
     with pytest.raises(SourceError), ExitStack() as cleaning:
         sync._prepare(config, None, {}, run_bench.output, cleaning)  # type: ignore[arg-type]
     assert run_bench.stopped

@@ -1,0 +1,177 @@
+"""Records as JSON text, made from columns of text without Spark: equal to `record_json`, or none.
+
+Each value is already written as its type writes it, or nearly so. A column with another value has
+no records here, and Spark reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from tap_spark.sources.files import text_forms as forms
+
+NAME_BYTES = 4 * 1024 * 1024
+"""Bytes of names in one array of records."""
+
+PLAIN_SCALE = 6
+"""Decimal places up to which Spark's JSON never has an exponent."""
+
+_LEAST, _MOST = 1e-3, 1e7
+"""Between these, Java writes a double without exponent."""
+
+_FORMS = (1 << forms.SCALE_SHIFT) - 1
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t"}
+_CONTROLS = r"[\x00-\x08\x0a-\x1f]"
+
+
+def records_of(
+    columns: Mapping[str, pa.StringArray], types: Mapping[str, T.DataType]
+) -> Iterator[pa.StringArray] | None:
+    """Return the JSON text of each row; None if a value is not written as its type writes it.
+
+    Args:
+        columns: Columns of text, by name, in the order of the record.
+        types: Their types.
+    """
+    heads: list[str] = []
+    texts: list[pa.StringArray] = []
+    for name, values in columns.items():
+        text = _json_of(values, types[name])
+        if text is None or re.search(_CONTROLS, name):
+            return None
+        heads.append(("," if heads else "{") + json.dumps(name, ensure_ascii=False) + ":")
+        texts.append(text)
+    return _joined(heads, texts) if texts else None
+
+
+def _joined(heads: Sequence[str], texts: Sequence[pa.StringArray]) -> Iterator[pa.StringArray]:
+    """Join names and values, as many rows at once as have about `NAME_BYTES` of names."""
+    count = max(1, NAME_BYTES // sum(map(len, heads)))
+    for start in range(0, len(texts[0]), count):
+        rows = [text.slice(start, count) for text in texts]
+        parts = chain.from_iterable(zip(heads, rows, strict=True))
+        yield pc.binary_join_element_wise(
+            *parts, "}", "", null_handling="replace", null_replacement="null"
+        )
+
+
+def _json_of(values: pa.StringArray, dtype: T.DataType) -> pa.StringArray | None:
+    if type(dtype) is T.StringType:
+        return _string(values) if dtype == T.StringType() else None
+    make = _MAKERS.get(type(dtype))
+    if make is None:
+        return None
+    bits = forms.add_forms(None, values)
+    return values if bits is None else make(values, bits, dtype)
+
+
+def _string(values: pa.StringArray) -> pa.StringArray | None:
+    if pc.any(pc.match_substring_regex(values, _CONTROLS)).as_py():
+        return None
+    for char, escape in _ESCAPES.items():
+        values = pc.replace_substring(values, char, escape)
+    return _quoted(values)
+
+
+def _quoted(values: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise('"', values, '"', "")
+
+
+def _only(bits: int, allowed: int) -> bool:
+    return not bits & _FORMS & ~allowed
+
+
+def _boolean(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
+    return values if _only(bits, forms.BOOLEAN) else None
+
+
+def _long(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
+    return values if _only(bits, forms.SHORT_INT | forms.INT) else None
+
+
+def _decimal(values: pa.StringArray, bits: int, dtype: T.DecimalType) -> pa.StringArray | None:
+    if dtype.scale > PLAIN_SCALE:
+        return None
+    if dtype.scale:
+        same = _only(bits, forms.FLOAT | forms.FIXED) and forms.one_scale(bits) == dtype.scale
+    else:
+        same = _only(bits, forms.SHORT_INT | forms.INT | forms.BIG_INT)
+    if not same or pc.any(pc.match_substring_regex(values, "^-0[.]0*$")).as_py():
+        return None
+    places = dtype.precision + bool(dtype.scale)
+    signs = pc.cast(pc.starts_with(values, "-"), pa.int32())
+    longest = pc.max(pc.subtract(pc.binary_length(values), signs)).as_py()
+    # With as many places as digits, a zero stands before the point.
+    return values if longest <= places and dtype.precision > dtype.scale else None
+
+
+def _double(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
+    if not _only(bits, forms.SHORT_INT | forms.FLOAT):
+        return None
+    number = pc.cast(values, pa.float64())
+    size = pc.abs(number)
+    short = pc.or_(
+        pc.equal(size, 0.0), pc.and_(pc.greater_equal(size, _LEAST), pc.less(size, _MOST))
+    )
+    text = pc.if_else(
+        pc.match_substring(values, "."), values, pc.binary_join_element_wise(values, ".0", "")
+    )
+    odd = pc.fill_null(pc.invert(short), False)
+    if not odd.true_count:
+        return text
+    written = pa.array(map(_with_exponent, number.filter(odd).to_pylist()), pa.string())
+    return pc.replace_with_mask(text, odd, written)
+
+
+def _with_exponent(number: float) -> str:
+    """Write a number as Java does if it is very large or small."""
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    text = "".join(map(str, digits))
+    power = len(text) - 1 + int(exponent)
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{power}"
+
+
+def _date(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
+    return _quoted(values) if _only(bits, forms.DATE) else None
+
+
+def _local_time(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
+    if not _only(bits, forms.LOCAL_TIME):
+        return None
+    return _quoted(_moments(pc.cast(values, pa.timestamp("us"))))
+
+
+def _instant(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
+    if not _only(bits, forms.INSTANT):
+        return None
+    moments = pc.cast(values, pa.timestamp("us", "UTC"))
+    years = pc.min_max(pc.year(moments))
+    if years["min"].as_py() < 1 or years["max"].as_py() > 9999:  # noqa: PLR2004
+        return None
+    text = _moments(pc.cast(moments, pa.timestamp("us")))
+    return _quoted(pc.binary_join_element_wise(text, "+00:00", ""))
+
+
+def _moments(values: pa.TimestampArray) -> pa.StringArray:
+    return pc.replace_substring(pc.cast(values, pa.string()), " ", "T")
+
+
+_Make = Callable[[pa.StringArray, int, Any], "pa.StringArray | None"]
+_MAKERS: Mapping[type[T.DataType], _Make] = {
+    T.BooleanType: _boolean,
+    T.LongType: _long,
+    T.DecimalType: _decimal,
+    T.DoubleType: _double,
+    T.DateType: _date,
+    T.TimestampNTZType: _local_time,
+    T.TimestampType: _instant,
+}

@@ -1,0 +1,188 @@
+"""Small CSV files at random, read by the driver and by Spark: equal catalogs, lines and states."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mapped_bench import Starter
+
+from shared.errors import SingerSparkError
+from shared.singer.stdout import MessageOutput
+from tap_spark.config import tap_config
+from tap_spark.planning import discovery
+from tap_spark.planning.discovery import found_catalog
+from tap_spark.sync import sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+STREAMS = 8
+
+Random = random.Random
+TEXT = ["a", "Zoë", "x y", " lead", "trail ", "", "\t", "\\", '\\"', "'", "#", "-", "null", "NaN"]
+ODD = ["\x01", "\x1f", "\x7f", "\u2028", "\u00a0", "🎉", "\ufffd", "\x0b", "\x1c", "\b", "\f"]
+KINDS: dict[str, Callable[[Random], str]] = {
+    "int": lambda r: str(r.randint(-(10 ** r.randint(1, 15)), 10 ** r.randint(1, 15))),
+    "long": lambda r: str(r.randint(-(2**63), 2**63 - 1)),
+    "big": lambda r: str(r.randint(-(10**38) + 1, 10**38 - 1)),
+    "money": lambda r: f"{r.randint(-10000, 10000) / 100:.2f}",
+    "fixed": lambda r: f"{r.randint(-9999, 9999)}.{r.randint(0, 9999999):07}",
+    "double": lambda r: repr(r.randint(-(10**6), 10**6) / 10 ** r.randint(0, 6)),
+    "number": lambda r: r.choice(["0", "-0.0", "0.5", "100", "12345678.5", "0.0001", "1e5", "7"]),
+    "bool": lambda r: r.choice(["true", "false"]),
+    "date": lambda r: f"{r.randint(1, 9999):04}-{r.randint(1, 12):02}-{r.randint(1, 28):02}",
+    "local": lambda r: KINDS["date"](r) + r.choice("T ") + clock(r),
+    "instant": lambda r: KINDS["local"](r) + r.choice(["Z", "+00:00", "-05:30", "+18:00"]),
+    "text": lambda r: "".join(r.choices(TEXT, k=r.randint(0, 3))),
+    "odd": lambda r: "".join(r.choices(TEXT + ODD + [",", '"', ";"], k=r.randint(0, 4))),
+    "mixed": lambda r: KINDS[r.choice(["int", "money", "double", "date", "bool", "local"])](r),
+}
+DDL = {"int": "BIGINT", "money": "DECIMAL(10,2)", "double": "DOUBLE", "bool": "BOOLEAN"}
+DDL |= {"date": "DATE", "instant": "timestamp", "local": "timestamp_ntz", "big": "DECIMAL(38, 0)"}
+
+
+def clock(r: Random) -> str:
+    seconds = f"{r.randint(0, 23):02}:{r.randint(0, 59):02}:{r.randint(0, 59):02}"
+    return seconds + ("" if r.random() < 0.5 else f".{r.randint(0, 10 ** r.randint(1, 6) - 1)}")
+
+
+def field(r: Random, value: str, separator: str) -> str:
+    """Write a value, quoted if it must be, sometimes if not, and rarely wrong."""
+    must = any(char in value for char in (separator, '"', "\n"))
+    if r.random() < 0.002:
+        return value + '"'
+    if must or r.random() < 0.05:
+        return '"' + value.replace('"', '""') + '"'
+    return value
+
+
+def lines(r: Random, kinds: list[str], separator: str, end: str, count: int) -> bytes:
+    written = []
+    for _ in range(count):
+        values = [KINDS[kind](r) if r.random() > 0.1 else "" for kind in kinds]
+        written.append(separator.join(field(r, value, separator) for value in values) + end)
+        if r.random() < 0.02:
+            written.append(end)
+    data = "".join(written).encode()
+    if r.random() < 0.05 and data:
+        at = r.randrange(len(data))
+        data = data[:at] + r.choice([b"\x00", b"\xff", b"\r", b'"', b"\\", b" "]) + data[at:]
+    return data
+
+
+class Stream:
+    """Files of random values, that grow."""
+
+    def __init__(self, r: Random, folder: Path, name: str) -> None:
+        self.random, self.folder = r, folder / name
+        self.folder.mkdir()
+        self.separator, self.end = r.choice(",,,;|\t"), r.choice(["\n", "\n", "\r\n"])
+        self.kinds = r.choices(list(KINDS), k=r.randint(1, 6))
+        self.header = r.random() < 0.8
+        self.names = [r.choice(["id", "a b", "Ü", 'q"', "a.b", ""]) + str(n) for n in range(5)]
+        self.names = [*self.names, "", "id0"][: len(self.kinds)]
+        self.settings: dict[str, Any] = {"name": name, "format": "csv", "path": str(self.folder)}
+        self.settings["options"] = {"sep": self.separator, "header": self.header}
+        if r.random() < 0.7:
+            self.settings["replication_method"] = "INCREMENTAL"
+        if r.random() < 0.3:
+            names = [f"c{n}" for n in range(len(self.kinds))]
+            types = [DDL.get(kind, "STRING") for kind in self.kinds]
+            self.settings["schema"] = ", ".join(map(" ".join, zip(names, types, strict=True)))
+        self.grow()
+
+    def grow(self) -> None:
+        """Add lines to files, and add a file; some last lines have no end yet."""
+        for number in range(self.random.randint(1, 3)):
+            path = self.folder / f"{self.random.randint(0, 3) or number}.csv"
+            data = lines(
+                self.random, self.kinds, self.separator, self.end, self.random.randint(0, 30)
+            )
+            if self.header and not path.exists():
+                names = [field(self.random, name, self.separator) for name in self.names]
+                data = (self.separator.join(names) + self.end).encode() + data
+            if self.random.random() < 0.2:
+                data = data.rstrip(b"\r\n")
+            with path.open("ab") as file:
+                file.write(data)
+
+
+Result = tuple[Any, list[dict[str, Any]]]
+
+
+def run(starter: Any, folder: Path, settings: dict[str, Any], state: Any) -> Result:
+    """Return catalog and messages of a run, or its error."""
+    config, out = (
+        tap_config({"streams": [settings], "state_interval_seconds": 1000}),
+        folder / "out.jsonl",
+    )
+    try:
+        catalog = found_catalog(starter, config)
+    except SingerSparkError as error:
+        return str(error), []
+    with out.open("wb") as file:
+        output = MessageOutput(os.dup(file.fileno()))
+        try:
+            sync.run_sync(config, catalog, state, output)
+        except SingerSparkError as error:
+            catalog = {"failed": str(error)}
+        finally:
+            output.close()
+    return catalog, [comparable(line) for line in out.read_bytes().splitlines()]
+
+
+def comparable(line: bytes) -> dict[str, Any]:
+    """Return a message without its time; of a RECORD, its text."""
+    message: dict[str, Any] = json.loads(line)
+    message.pop("version", None)
+    if message["type"] == "RECORD":
+        del message["time_extracted"]
+        message["record"] = line[line.index(b'"record":') : line.rindex(b',"time_extracted":')]
+    return message
+
+
+def ordered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the RECORDs sorted, as Spark reads files in any order."""
+    records = sorted(
+        (m for m in messages if m["type"] == "RECORD"), key=lambda message: message["record"]
+    )
+    return [m for m in messages if m["type"] != "RECORD"] + records
+
+
+class Counted(Starter):
+    """Counts how often Spark is asked for."""
+
+    asked = 0
+
+    def get(self) -> Any:
+        self.asked += 1
+        return super().get()
+
+
+def test_the_driver_reads_as_spark_does(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    r, alone = Random(seed), 0
+    starter = Counted(spark)
+    monkeypatch.setattr(sync, "SessionStarter", lambda _: starter)
+    for number in range(STREAMS):
+        stream, state = Stream(r, tmp_path, f"s{number}"), None
+        for _ in range(2):
+            starter.asked = 0
+            driver = run(starter, tmp_path, stream.settings, state)
+            if starter.asked < 2:  # otherwise Spark did both parts
+                alone += 1
+                with monkeypatch.context() as patch:
+                    patch.setattr(discovery, "driver_may_read", lambda _: False)
+                    patch.setattr(sync, "driver_may_read", lambda _: False)
+                    reference = run(starter, tmp_path, stream.settings, state)
+                assert driver[0] == reference[0]
+                assert ordered(driver[1]) == ordered(reference[1])
+            states = [m["value"] for m in driver[1] if m["type"] == "STATE"]
+            state = states[-1] if states else None
+            stream.grow()
+    assert alone > STREAMS / 4
