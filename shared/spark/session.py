@@ -52,16 +52,19 @@ class SessionStarter:
 
     def start(self) -> None:
         """Start Spark in the background, unless it has been started."""
-        if self._thread.ident is None:
-            self._thread.start()
+        with self._lock:
+            if self._thread.ident is None and not self._stopped:
+                self._thread.start()
 
     def get(self) -> SparkSession:
-        """Wait for the session.
+        """Wait for the session; start it if it has not been started.
 
         Raises:
-            SparkStartError: It could not be started, or was stopped meanwhile.
+            SparkStartError: It could not be started, or was stopped.
         """
-        self._thread.join()
+        self.start()
+        if self._thread.ident is not None:
+            self._thread.join()
         if self._error is not None:
             raise self._error
         if self._session is None:
