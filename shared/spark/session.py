@@ -60,7 +60,7 @@ class SessionStarter:
         """Start Spark if it has not been started, and wait for the session.
 
         Raises:
-            SparkStartError: It could not be started, or was stopped meanwhile.
+            SparkStartError: It could not be started, or was stopped.
         """
         self.start()
         if self._thread.ident is not None:

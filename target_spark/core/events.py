@@ -160,7 +160,7 @@ InputEvent = SchemaSeen | RecordsSeen | BatchSeen | StateSeen | VersionSeen | Li
 
 @dataclass(frozen=True)
 class StartSpark:
-    """Start Spark: the first SCHEMA has arrived."""
+    """Start Spark when it seems of use: the first SCHEMA has arrived, records may follow."""
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class ActionExecutor:
         self._output = output
         self._progress = progress
         self._output_open = True
+        self._is_spark_wanted = False
         self._inputs: dict[int, InputFile] = {}
         self._converted: dict[int, dict[int, tuple[tuple[InputFile, ...], LoadResult]]] = {}
         self._consumed: dict[int, list[InputFile]] = {}
@@ -146,7 +147,7 @@ class ActionExecutor:
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
         self._ways: dict[type, Callable[[Any], None]] = {
-            ev.StartSpark: lambda _: self._spark.start(),
+            ev.StartSpark: self._expect_records,
             ev.Recall: self._recall,
             ev.Stage: self._stage,
             ev.CloseFile: self._close_file,
@@ -184,7 +185,17 @@ class ActionExecutor:
         self._rejections.close()
         self._loader.close()
 
+    def start_spark(self) -> None:
+        """Start Spark, which takes seconds, before work needs it; not before a SCHEMA."""
+        if self._is_spark_wanted:
+            self._is_spark_wanted = False
+            self._spark.start()
+
+    def _expect_records(self, action: ev.StartSpark) -> None:  # noqa: ARG002
+        self._is_spark_wanted = True
+
     def _stage(self, action: ev.Stage) -> None:
+        self.start_spark()
         self._staging.append(action.file, action.data, action.lines, action.first_line)
         if self._progress is not None:
             self._progress.add(action.lines, len(action.data))

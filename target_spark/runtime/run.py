@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import stat
 import time
@@ -41,6 +42,8 @@ BLOCK_BYTES = 1024 * 1024
 MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
+SILENCE_SECONDS = 0.5
+"""Silence after a SCHEMA after which Spark starts: the tap seems to be looking for records."""
 _LENIENT = ("LogAndContinue", "SendToDLQ")
 _OWN_BOUNDS: dict[str, Location] = {
     "size": ("batch_size_rows",),
@@ -209,6 +212,7 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self._is_idle_reported = False
+        self._silent_at = math.inf
         self._messages: Iterator[ev.InputEvent] = iter(())
         self._ended = False
         self._stop_by: float | None = None
@@ -226,6 +230,9 @@ class _Loop:
                 self._handle(answer)
             if self.pipeline.deadline() <= self.clock():
                 self._handle(ev.Tick())
+            if self._silent_at <= self.clock():
+                self._silent_at = math.inf
+                self.executor.start_spark()
             if not self.pipeline.done:
                 self._take_input()
         if self._error is not None:
@@ -251,15 +258,16 @@ class _Loop:
             elif self.wakeup.wait(
                 self.input_fd, self._timeout() if self._is_idle_reported else 0.0
             ):
-                self._is_idle_reported = False
+                self._is_idle_reported, self._silent_at = False, math.inf
                 self._read()
             elif not self._is_idle_reported:
                 self._is_idle_reported = True
+                self._silent_at = self.clock() + SILENCE_SECONDS
                 self._handle(ev.Idle())
 
     def _timeout(self) -> float:
         next_at = self.pipeline.deadline() if self._stop_by is None else self._stop_by
-        return next_at - self.clock()
+        return min(next_at, self._silent_at) - self.clock()
 
     def _take_messages(self) -> bool:
         """Handle the messages of the last read; return False if there are none left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.lakes.commit_marks import Mark
+    from target_spark.destinations.lakes.merge import KeyRange
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
 
@@ -170,8 +171,17 @@ class LakeFormat(ABC):
         now: LakeTable,  # noqa: ARG002
         change: TableChange,  # noqa: ARG002
         mark: Mark,  # noqa: ARG002
+        keys: Sequence[KeyRange] = (),  # noqa: ARG002
     ) -> bool:
         """Adopt the parts of a flush as files of the table, in one commit with the mark.
+
+        Args:
+            place: Location of the table.
+            flush: The flush.
+            now: The table.
+            change: The projection of its rows.
+            mark: Mark of the commit.
+            keys: Keys of the flush, if the table must not hold any of them; empty if it may.
 
         Returns:
             Whether it was done; if not, nothing has changed. The parts stay unchanged.

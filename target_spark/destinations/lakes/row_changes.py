@@ -50,12 +50,19 @@ def upserted(
     change: TableChange,
     mark: Mark,
 ) -> None:
-    """Merge a flush into a table: the newest row of each key."""
+    """Merge a flush into a table: the newest row of each key.
+
+    If the table holds none of its keys, its parts may become files of the table as they are.
+    """
     targets = _targets(change)
     keys = [targets[key] for key in request.keys]
-    frame = appended(spark, flush, change)
+    deleted = targets.get(DELETED_AT) if request.hard_delete else None
     columns = {item.target: item for item in change.projection}
     found = part_keys(flush.parts, [columns[key] for key in keys], now.partitions)
+    may_adopt = found is not None and not found[1] and deleted is None
+    if found and may_adopt and form.adopt(place, flush, now, change, mark, found[0]):
+        return
+    frame = appended(spark, flush, change)
     ranges, repeated = found or key_ranges(frame, keys, now.partitions)
     if repeated:
         rows = newest(ordered_frame(spark, flush.parts, flush.write.struct), request.keys)
@@ -66,7 +73,7 @@ def upserted(
         keys=ranges,
         insert=[item.target for item in change.projection],
         update=[name for name in update if name not in keys],
-        deleted=targets.get(DELETED_AT) if request.hard_delete else None,
+        deleted=deleted,
     )
     view = f"flush_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(view)

@@ -474,5 +474,16 @@ def test_get_after_a_failure_raises_each_time(monkeypatch: pytest.MonkeyPatch) -
     starter.stop()
 
 
+def test_get_starts_spark_unless_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.spark.session.spawn_jvm", _fail)
+    starter = SessionStarter(SparkSettings())
+    with pytest.raises(SparkStartError, match="no luck"):
+        starter.get()
+    stopped = SessionStarter(SparkSettings())
+    stopped.stop()
+    with pytest.raises(SparkStartError, match="Spark has been stopped"):
+        stopped.get()
+
+
 def _fail(*_: object) -> None:
     raise RuntimeError("no luck\nand a stack")

@@ -113,6 +113,28 @@ def test_state_alone_never_starts_spark(tmp_path):
     assert result.spark.calls == []
 
 
+def test_schemas_and_state_alone_never_start_spark(tmp_path):
+    messages = lines(SCHEMA, state(1), {**SCHEMA, "stream": "t"}, state(2))
+    result = Result(tmp_path).load(messages)
+    assert result.output.states == [1, 2]
+    assert result.spark.calls == []
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
+def test_no_destination_needs_java_before_records(tmp_path, monkeypatch, form):
+    def refuse(*_: object) -> None:
+        raise AssertionError("Java was started")
+
+    monkeypatch.setattr("shared.spark.session.spawn_jvm", refuse)
+    (tmp_path / "input").write_bytes(lines(SCHEMA, state(1)))
+    fd, output = os.open(tmp_path / "input", os.O_RDONLY), Output()
+    try:
+        run(config(tmp_path, format=form), fd, output)
+    finally:
+        os.close(fd)
+    assert output.states == [1]
+
+
 @pytest.mark.parametrize("data", [b"", b"\n"])
 def test_an_empty_input_is_fine(tmp_path, data):
     assert Result(tmp_path).load(data).output.written == []
@@ -163,6 +185,22 @@ def test_a_silent_input_is_flushed_and_state_goes_out_before_its_end(tmp_path):
         os.close(writer)
         runner.join(10)
     assert result.output.states == [1, 2]
+
+
+def test_spark_starts_in_a_silence_after_a_schema_but_not_before(tmp_path, monkeypatch):
+    monkeypatch.setattr("target_spark.runtime.run.SILENCE_SECONDS", 0.0)
+    result = Result(tmp_path)
+    with pipe() as (reader, writer):
+        runner = threading.Thread(target=result.load_fd, args=(reader,))
+        runner.start()
+        os.write(writer, lines(state(1)))
+        wait_for(lambda: result.output.written)
+        assert result.spark.calls == []
+        os.write(writer, lines(SCHEMA))
+        wait_for(lambda: result.spark.calls)
+        os.close(writer)
+        runner.join(10)
+    assert result.spark.calls == ["start"]
 
 
 def wait_for(condition, seconds: float = 10.0) -> None:

@@ -21,10 +21,13 @@ from urllib.parse import unquote
 from shared.storage.files import local_path, make_durable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
     from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.lake_format import LakeTable
+    from target_spark.destinations.lakes.merge import KeyRange
     from target_spark.tables.table_changes import TableChange
 
 _FEATURE = "delta.feature."
@@ -58,6 +61,7 @@ def register(
     now: LakeTable,
     metadata: str,
     transaction: tuple[str, int] | None,
+    keys: Sequence[KeyRange] = (),
 ) -> bool:
     """Link parts into the table's folder and commit them.
 
@@ -67,11 +71,12 @@ def register(
         now: The table.
         metadata: Metadata of the commit.
         transaction: Application and version, if the commit has them.
+        keys: Keys of the parts, if the table must not hold any of them; empty if it may.
 
     Returns:
         True if the table has them now, or already has this transaction. False if nothing was done:
-        the files are on another disk, or have a null in a NOT NULL column, or the package does not
-        support the table's protocol.
+        the files are on another disk, or have a null in a NOT NULL column, or the table may hold
+        one of the keys, or the package does not support the table's protocol.
 
     Raises:
         deltalake.exceptions.DeltaError: The commit failed.
@@ -93,6 +98,8 @@ def register(
     opened = DeltaTable(str(table))
     if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
         return True
+    if keys and not _has_none(opened, keys):
+        return False
     names: list[str] = []
     before = opened.version()
     try:
@@ -124,6 +131,28 @@ def register(
             return False
         raise
     return True
+
+
+def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
+    """Return whether the statistics of a table's files show that it has no row with the keys."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    files = pa.table(table.get_add_actions(flatten=True))
+    return not files.num_rows or any(_is_apart(files, key) for key in keys)
+
+
+def _is_apart(files: pa.Table, key: KeyRange) -> bool:
+    """Return whether all values of a column in files are below or above those of a flush."""
+    from pyarrow import compute  # noqa: PLC0415
+
+    low, high = f"min.{key.column}", f"max.{key.column}"
+    # Delta writes exact bounds for these types alone. With a dot, it may be another column.
+    if key.nulls or type(key.first) not in (int, str, dt.date) or "." in key.column:
+        return False
+    if not {low, high} <= set(files.column_names):
+        return False
+    above, below = compute.greater(files[low], key.last), compute.less(files[high], key.first)
+    return compute.all(compute.or_(above, below), skip_nulls=False).as_py() is True
 
 
 def file_stats(url: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
 from target_spark.destinations.lakes.delta.delta_files import can_register, register
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
-from target_spark.destinations.lakes.merge import quoted
+from target_spark.destinations.lakes.merge import KeyRange, quoted
 from target_spark.destinations.lakes.table_lock import one_writer
 from target_spark.destinations.lakes.table_sessions import configured, storage_conf
 from target_spark.tables.evolution import Capabilities, TableChange
@@ -176,7 +176,13 @@ class DeltaFormat(LakeFormat):
         self._remember(mark)
 
     def adopt(
-        self, place: Place, flush: Flush, now: LakeTable, change: TableChange, mark: Mark
+        self,
+        place: Place,
+        flush: Flush,
+        now: LakeTable,
+        change: TableChange,
+        mark: Mark,
+        keys: Sequence[KeyRange] = (),
     ) -> bool:
         """See `LakeFormat`."""
         folder = place.folder
@@ -187,7 +193,7 @@ class DeltaFormat(LakeFormat):
         conf = self._transaction(mark)
         transaction = (conf[_APP], int(conf[_VERSION])) if conf else None
         with one_writer(folder):
-            done = register(folder, flush.parts, now, mark.to_text(), transaction)
+            done = register(folder, flush.parts, now, mark.to_text(), transaction, keys)
         if done:
             self._remember(mark)
         return done

@@ -1,13 +1,18 @@
-"""What a failed commit of adopted files leaves in the table's folder. No Spark."""
+"""Which files a Delta table adopts, and what a failed commit of them leaves. No Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -15,6 +20,9 @@ from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import register
 from target_spark.destinations.lakes.lake_format import LakeTable
+from target_spark.destinations.lakes.merge import KeyRange
+from target_spark.destinations.lakes.part_keys import part_keys
+from target_spark.tables.table_changes import Projected
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -41,8 +49,8 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in (folder / "t").glob("*.parquet")}
 
 
-def registered(folder: Path, *parts: Part) -> bool:
-    return register(str(folder / "t"), parts, LakeTable(COLUMNS), "mark", None)
+def registered(folder: Path, *parts: Part, keys: Sequence[KeyRange] = ()) -> bool:
+    return register(str(folder / "t"), parts, LakeTable(COLUMNS), "mark", None, keys)
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
@@ -69,4 +77,51 @@ def test_a_commit_whose_checkpoint_fails_keeps_its_files(table: DeltaTable, tmp_
     log = Path(table.table_uri.removeprefix("file://")) / "_delta_log"
     (log / f"{1:020d}.checkpoint.parquet" / "x").mkdir(parents=True)
     assert registered(tmp_path, part(tmp_path, 1, 2), part(tmp_path, 3))
+    assert len(files(tmp_path)) == 2
+
+
+KEYS = {
+    pa.int64(): st.integers(-3, 3),
+    pa.string(): st.sampled_from(["", "a", "b", "é", "\U0001f600", "x" * 40, "x" * 70]),
+    pa.date32(): st.dates(dt.date(2024, 1, 1), dt.date(2024, 1, 5)),
+    pa.timestamp("us", "UTC"): st.datetimes(
+        dt.datetime(2024, 1, 1),
+        dt.datetime(2024, 1, 1, 0, 0, 1),
+        timezones=st.just(dt.timezone.utc),
+    ),
+    pa.bool_(): st.booleans(),
+}
+
+
+@given(data=st.data())
+def test_parts_are_added_to_files_without_their_keys_only(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(KEYS, key=str)))
+    values = st.lists(st.none() | KEYS[kind], min_size=1, max_size=3)
+    files, keys = data.draw(st.lists(values, max_size=3)), data.draw(values)
+    with tempfile.TemporaryDirectory() as folder:
+        empty = pa.schema([("id", kind)]).empty_table()
+        deltalake.write_deltalake(folder, empty)
+        for file in files:
+            rows = pa.table({"id": pa.array(file, kind)})
+            deltalake.write_deltalake(folder, rows, mode="append")
+        parquet.write_table(pa.table({"id": pa.array(keys, kind)}), f"{folder}/_part")
+        part = Part(f"{folder}/_part", len(keys), 1)
+        key = Projected("id", "id", LongType(), "as is")
+        found = part_keys([part], [key], ())
+        assert found is not None
+        is_new = register(folder, [part], LakeTable(COLUMNS), "mark", None, found[0])
+        held = {value for file in files for value in file}
+    assert not (is_new and held & set(keys))
+    assert is_new or files
+
+
+def test_keys_above_all_others_are_added_without_a_merge(table: DeltaTable, tmp_path: Path) -> None:
+    adds = partial(registered, tmp_path)
+    assert adds(part(tmp_path, 1, 3), keys=[KeyRange("id", 1, 3, nulls=False)])
+    assert not adds(part(tmp_path, 3, 4), keys=[KeyRange("id", 3, 4, nulls=False)])
+    assert not adds(part(tmp_path, 4, 5), keys=[KeyRange("id", 4, 5, nulls=True)])
+    assert not adds(part(tmp_path, 4, 5), keys=[KeyRange("id", None, None, nulls=False)])
+    assert not adds(part(tmp_path, 4, 5), keys=[KeyRange("other", 4, 5, nulls=False)])
+    apart = [KeyRange("other", 1, 1, nulls=False), KeyRange("id", 4, 5, nulls=False)]
+    assert adds(part(tmp_path, 4, 5), keys=apart)
     assert len(files(tmp_path)) == 2
