@@ -120,6 +120,8 @@ def register(
             commit_properties=CommitProperties(
                 custom_metadata={"userMetadata": metadata},
                 app_transactions=[Transaction(*transaction, at)] if transaction else None,
+                # Appends do not conflict with each other, but another one may bring the same keys.
+                max_commit_retries=0 if keys else None,
             ),
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from pyspark.sql.types import LongType, StructField, StructType
@@ -73,6 +73,19 @@ def test_a_commit_that_loses_leaves_no_file(
     assert files(tmp_path) == set()
 
 
+def test_keys_that_come_by_another_commit_meanwhile_are_not_added_again(
+    table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [KeyRange("id", 1, 2, nulls=False)]
+    rows = pa.table({"id": pa.array([2], pa.int64())})
+    meanwhile(monkeypatch, lambda: deltalake.write_deltalake(table.table_uri, rows, mode="append"))
+    with pytest.raises(deltalake.exceptions.CommitFailedError):
+        registered(tmp_path, part(tmp_path, 1, 2), keys=keys)
+    monkeypatch.undo()
+    assert not registered(tmp_path, part(tmp_path, 1, 2), keys=keys)
+    assert len(files(tmp_path)) == 1
+
+
 def test_a_commit_whose_checkpoint_fails_keeps_its_files(table: DeltaTable, tmp_path: Path) -> None:
     log = Path(table.table_uri.removeprefix("file://")) / "_delta_log"
     (log / f"{1:020d}.checkpoint.parquet" / "x").mkdir(parents=True)
@@ -93,6 +106,7 @@ KEYS = {
 }
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_parts_are_added_to_files_without_their_keys_only(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(KEYS, key=str)))
