@@ -396,7 +396,9 @@ def _prepare(
 
 def _needs_spark(plan: StreamPlan) -> bool:
     """Return whether a stream surely needs Spark; the others start it when they turn out to."""
-    return plan.resume is not Resume.FILE_POSITION and plan.config.format not in ON_DRIVER
+    if plan.resume is Resume.FILE_POSITION:
+        return False
+    return plan.resume is not Resume.NOTHING or plan.config.format not in ON_DRIVER
 
 
 @contextmanager

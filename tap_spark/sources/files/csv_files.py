@@ -20,10 +20,10 @@ from tap_spark.sources.files.file_source import (
     FileSource,
     corrupt_options,
     parse_ddl,
-    simple_ddl,
 )
 from tap_spark.sources.files.inference import decide, exact_casts, infer_types
 from tap_spark.sources.files.resumable_files import LineRules, NewData
+from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_csv import HEADER_BYTES, SMALL_BYTES, Part, SmallCsv, small_csv
 from tap_spark.sources.files.text_forms import union
 from tap_spark.sources.files.text_records import records_of
@@ -161,7 +161,6 @@ class CsvSource(FileSource):
         if plan.source_schema is None or plan.resume is Resume.REPLICATION_KEY:
             return None
         struct = struct_from_text(plan.source_schema)
-        given = struct if self.stream.schema else None
         if new is None:
             ranges = [(url, 0, size) for url, size in self._plain_files()]
         else:
@@ -170,20 +169,25 @@ class CsvSource(FileSource):
         parts = self._small_parts(ranges, cut=False)
         if parts is None:
             return None
+        found = [self._part_records(part, plan, struct) for part in parts]
+        known = [texts for texts in found if texts is not None]
+        return chain.from_iterable(known) if len(known) == len(found) else None
+
+    def _part_records(
+        self, part: Part, plan: StreamPlan, struct: StructType
+    ) -> Iterator[pa.StringArray] | None:
+        given = struct if self.stream.schema else None
+        names = _names(part.header, len(part.columns), given)
+        if names is None or (given is None and list(names) != struct.names):
+            return None
+        # Names by position say nothing about the header of another file.
+        if given is not None and part.header is not None and names != unique_names(part.header):
+            return None
+        columns = dict(zip(names, part.columns, strict=True))
         types = {field.name: field.dataType for field in struct.fields}
-        found = []
-        for part in parts:
-            names = _names(part.header, len(part.columns), given)
-            if names is None or (given is None and list(names) != struct.names):
-                return None
-            columns = dict(zip(names, part.columns, strict=True))
-            if not {*plan.columns} <= columns.keys() & types.keys():
-                return None
-            text = records_of({name: columns[name] for name in plan.columns}, types)
-            if text is None:
-                return None
-            found.append(text)
-        return chain.from_iterable(found)
+        if not {*plan.columns} <= columns.keys() & types.keys():
+            return None
+        return records_of({name: columns[name] for name in plan.columns}, types)
 
     def _small_parts(self, ranges: list[tuple[str, int, int]], *, cut: bool) -> list[Part] | None:
         """Return the text of parts of files, of one layout; None if Spark must read it."""
@@ -192,7 +196,10 @@ class CsvSource(FileSource):
             return None
         parts = []
         for url, start, end in ranges:
-            part = self._small.part(url, start, end, cut=cut)
+            try:
+                part = self._small.part(url, start, end, cut=cut)
+            except OSError:
+                return None
             if part is None:
                 return None
             parts.append(part)

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
 from tap_spark.sources.files import paths
@@ -40,7 +26,6 @@ from tap_spark.sources.files.resumable_files import (
     waiting_ends,
 )
 from tap_spark.sources.frame_helpers import (
-    MAX_DECIMAL,
     col,
     missing_columns,
     planned_slice,
@@ -137,7 +122,7 @@ class FileSource(ABC):
             new = self._new_data(plan, most, start_spark)
             if not new.file_ranges:
                 return DriverRows(bookmark=new.bookmark(plan))
-        if not most:
+        if not most or (new is not None and new.size > most):
             return None
         # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
         bookmark = None if new is None else new.last_bookmark(plan)
@@ -317,42 +302,6 @@ class FileSource(ABC):
                 hint="run --discover again, or deselect them in the catalog",
                 file=self.shown_path(),
             )
-
-
-_SIMPLE_TYPES: dict[str, DataType] = {
-    "bigint": LongType(),
-    "long": LongType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "string": StringType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
-    "timestamp_ltz": TimestampType(),
-    "timestamp_ntz": TimestampNTZType(),
-}
-_COLUMN = re.compile(r"\s*([a-z_][a-z0-9_]*)\s+([a-z_]+)\s*", re.IGNORECASE | re.ASCII)
-_DECIMAL_COLUMN = re.compile(
-    r"\s*([a-z_][a-z0-9_]*)\s+(?:decimal|numeric)\s*\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)\s*",
-    re.IGNORECASE | re.ASCII,
-)
-
-
-def simple_ddl(text: str) -> StructType | None:
-    """Parse plain columns of Spark DDL; None if there is anything else, or one that is wrong."""
-    fields = []
-    for part in re.split(r",(?![^(]*\))", text):
-        plain, decimal = _COLUMN.fullmatch(part), _DECIMAL_COLUMN.fullmatch(part)
-        if plain and plain[2].lower() in _SIMPLE_TYPES:
-            fields.append(StructField(plain[1], _SIMPLE_TYPES[plain[2].lower()], True))
-        elif decimal and int(decimal[3]) <= int(decimal[2]) <= MAX_DECIMAL and int(decimal[2]):
-            kind = DecimalType(int(decimal[2]), int(decimal[3]))
-            fields.append(StructField(decimal[1], kind, True))
-        else:
-            return None
-    distinct = {field.name.lower() for field in fields}
-    return StructType(fields) if len(distinct) == len(fields) else None
 
 
 def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:

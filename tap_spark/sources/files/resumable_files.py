@@ -117,6 +117,11 @@ class NewData:
     positions: Mapping[str, FilePosition]
     rules: LineRules | None = None
 
+    @property
+    def size(self) -> int:
+        """Return the bytes to read."""
+        return sum(new.end - new.start for new in self.file_ranges)
+
     def bookmark(self, plan: StreamPlan) -> dict[str, Any] | None:
         """Return the bookmark before anything is read; None if it has not changed."""
         return None if self.positions == read_positions(plan) else _bookmark(plan, self.positions)

@@ -153,6 +153,13 @@ def test_selected_columns_of_whole_files(tmp_path: Path, orders: dict[str, Any])
     assert record["version"] == messages[1]["version"]
 
 
+def test_names_by_position_are_left_to_spark_if_there_is_a_header(
+    tmp_path: Path, orders: dict[str, Any]
+) -> None:
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, {"streams": [{**orders, "schema": "a BIGINT, b STRING, c TIMESTAMP"}]})
+
+
 @pytest.mark.parametrize(
     "change",
     [

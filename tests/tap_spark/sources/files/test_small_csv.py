@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.files.file_source import simple_ddl
+from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_csv import Part, SmallCsv, small_csv
 
 COMMAS = SmallCsv(",", header=True)
