@@ -59,6 +59,7 @@ bench: install
 	$(BIN)/python -m benchmarks.load_part
 	$(BIN)/python -m benchmarks.jdbc_path
 	$(BIN)/python -m benchmarks.upsert_path
+	$(BIN)/python -m benchmarks.small_loads
 	$(BIN)/python -m benchmarks.database_load
 	$(BIN)/python -m benchmarks.maps_path
 	$(BIN)/python -m benchmarks.maps_ways
