@@ -32,7 +32,7 @@ from target_spark.destinations.lakes.merge import activate_sql
 from target_spark.destinations.lakes.note_files import NoteFile, note_files
 from target_spark.destinations.lakes.pending_parts import pending_folders
 from target_spark.destinations.lakes.row_changes import appended, overwritten, recast, upserted
-from target_spark.destinations.lakes.table_sessions import own_session
+from target_spark.destinations.lakes.table_sessions import configured, own_session
 from target_spark.destinations.lakes.views import view_sql
 from target_spark.replays import Note
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change
@@ -202,11 +202,13 @@ class LakeDestination(Destination):
         if not flush.parts:
             return
         mark = Mark(run, flush.stream, flush.token)
-        if request.method == "upsert" and request.keys:
-            upserted(form, table.spark, table.place, flush, request, now, change, mark)
-        elif not form.adopt(table.place, flush, now, change, mark):
-            frame = appended(table.spark, flush, change)
-            form.append(table.spark, frame, table.place, mark, base)
+        size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
+        with configured(table.spark, form.light(size)):
+            if request.method == "upsert" and request.keys:
+                upserted(form, table.spark, table.place, flush, request, now, change, mark)
+            elif not form.adopt(table.place, flush, now, change, mark):
+                frame = appended(table.spark, flush, change)
+                form.append(table.spark, frame, table.place, mark, base)
 
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark

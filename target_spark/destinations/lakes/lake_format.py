@@ -44,12 +44,14 @@ class LakeTable:
         names: Stream's name → table's name of columns, as `TableChange.mapping` was stored.
         partitions: Columns it is partitioned by, unchanged (no transforms).
         properties: Properties of the table.
+        size: Bytes of its files; None if the format does not know them without reading.
     """
 
     struct: StructType
     names: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    size: int | None = None
 
 
 class LakeFormat(ABC):
@@ -63,6 +65,14 @@ class LakeFormat(ABC):
     can: Capabilities
     conflicts: re.Pattern[str]
     conf: Mapping[str, str]
+
+    def light(self, size: int | None) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the session's conf while few bytes are written, which takes Spark long to plan.
+
+        Args:
+            size: Bytes of the table and the flush; None if they are unknown.
+        """
+        return {}
 
     @abstractmethod
     def place(self, name: TableName) -> Place:

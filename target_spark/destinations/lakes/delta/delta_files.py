@@ -135,6 +135,23 @@ def register(
     return True
 
 
+def table_size(folder: str) -> int | None:
+    """Return the bytes of a table's files; None if the package cannot tell without Spark."""
+    path = local_path(folder)
+    if path is None or find_spec("deltalake") is None or unquote(folder) != folder:
+        return None
+    import pyarrow as pa  # noqa: PLC0415
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
+
+    try:
+        files = pa.table(DeltaTable(path).get_add_actions())
+    except (DeltaError, OSError, ValueError):
+        return None
+    return int(compute.sum(files["size_bytes"], min_count=0).as_py())
+
+
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
     """Return whether the statistics of a table's files show that it has no row with the keys."""
     import pyarrow as pa  # noqa: PLC0415

@@ -30,7 +30,7 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     needed_properties,
     table_clauses,
 )
-from target_spark.destinations.lakes.delta.delta_files import can_register, register
+from target_spark.destinations.lakes.delta.delta_files import can_register, register, table_size
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
 from target_spark.destinations.lakes.merge import KeyRange, quoted
@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from target_spark.config import TargetConfig
     from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.destinations.destination import Flush
+
+ONE_TASK_BYTES = 8 << 20
+"""Table and flush of this size are merged as fast by one task as by many."""
+
+NO_CODE_BYTES = 1 << 20
+"""For more bytes, code that Spark generates and compiles saves more time than it takes."""
 
 _log = logging.getLogger(__name__)
 _ONE_PROGRAM = "Delta tables on S3 are not locked: let only one program at a time write to a table"
@@ -107,6 +113,12 @@ class DeltaFormat(LakeFormat):
         folder = join(_absolute(self._path), *schema, folder_name(name.table))
         return Place(quoted("delta", folder), f"'{shown(folder)}'", folder)
 
+    def light(self, size: int | None) -> Mapping[str, str]:
+        """See `LakeFormat`."""
+        if size is None or size > ONE_TASK_BYTES:
+            return {}
+        return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **_NO_CODE}
+
     def storable(self, struct: StructType) -> StructType:
         """See `LakeFormat`."""
         return delta_storable(struct)
@@ -121,13 +133,14 @@ class DeltaFormat(LakeFormat):
             raise
         properties = _properties(spark, place)
         names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
-        return LakeTable(struct, names, _partitions(spark, place), properties)
+        size = None if place.folder is None else table_size(place.folder)
+        return LakeTable(struct, names, _partitions(spark, place), properties, size)
 
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """See `LakeFormat`."""
-        with one_writer(place.folder):
+        with one_writer(place.folder), configured(spark, self.light(0)):
             self._create(spark, place, change, request)
 
     def _create(
@@ -298,6 +311,17 @@ class DeltaFormat(LakeFormat):
             self._written[app] = max(mark.number, self._written.get(app, -1))
 
 
+# Adaptive execution has a job for each stage, and a broadcast is a job.
+_ONE_TASK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+_NO_CODE = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
 
 

@@ -155,3 +155,22 @@ def test_a_layout_that_cannot_be_is_an_error(delta_load: Make) -> None:
     ):
         with pytest.raises(Exception, match=text):
             delta_load("id long", layout=layout, table="bad").load([{"id": 1}])
+
+
+@pytest.mark.parametrize("limits", [(-1, -1), (1 << 20, -1), (1 << 20, 1 << 20)])
+def test_light_and_heavy_work_gives_the_same_table(
+    delta_load: Make, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    for name, limit in zip(("ONE_TASK_BYTES", "NO_CODE_BYTES"), limits, strict=True):
+        monkeypatch.setattr(f"target_spark.destinations.lakes.delta.delta_format.{name}", limit)
+    load = delta_load("id long not null, name string", method="upsert", keys=("id",))
+    load.load([{"id": n, "name": "a"} for n in (1, 2, 3)])
+    load.load([{"id": 2, "name": "b"}, {"id": 4, "name": "b"}])
+    load.load([{"id": 2, "name": "c"}, {"id": 2, "name": "d"}])
+    assert load.rows() == [(1, "a"), (2, "d"), (3, "a"), (4, "b")]
+    assert [entry["operation"] for entry in load.history()] == [
+        *("MERGE", "MERGE", "WRITE", "CREATE TABLE")
+    ]
+    with pytest.raises(DestinationError, match="id"):
+        load.load([{"id": None, "name": "e"}])
+    assert len(load.rows()) == 4
