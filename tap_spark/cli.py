@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +12,17 @@ from typing import Any
 import click
 
 from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
+from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
+from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 
 _logger = logging.getLogger(__name__)
 
 
-@click.command(help=PROGRAM.description)
+@click.command(
+    help=PROGRAM.description,
+    epilog="`tap-spark spark-server --help`: a Spark that stays, for frequent runs.",
+)
 @common_options(PROGRAM)
 @click.option("--discover", is_flag=True, help="Write the catalog to standard output and exit.")
 @click.option("--catalog", metavar="FILE", help="Catalog that selects streams and properties.")
@@ -80,6 +86,28 @@ def _discover(config: TapConfig) -> dict[str, Any]:
     return discover(config)
 
 
+@click.command("spark-server")
+@click.argument("action", type=click.Choice(["start", "stop", "status"]))
+@click.option("--master", default=SparkSettings.master, show_default=True, help="Spark's master.")
+@click.option("--lake", "lakes", multiple=True, type=click.Choice(["delta", "iceberg"]),
+              help="Format of tables that runs will read or write; repeatable.")  # fmt: skip
+@click.option("--package", "packages", multiple=True, help="Maven coordinates; repeatable.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="For Spark; repeatable.")
+@click.option("--port", type=int, default=DEFAULT_PORT, show_default=True)
+@click.option("--idle-minutes", type=float, default=DEFAULT_IDLE_MINUTES, show_default=True,
+              help="End the server if no program has used it for so long.")  # fmt: skip
+def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
+    """Keep a Spark Connect server on this machine, for runs with `spark.remote`."""
+    from shared.spark.spark_server import ServerPlan, start_server, stop_server  # noqa: PLC0415
+
+    if action == "start":
+        pairs = dict(pair.partition("=")[::2] for pair in conf)
+        click.echo(start_server(ServerPlan(**plan, conf=pairs), os.environ).url)
+        return
+    found = (stop_server if action == "stop" else running_server)(os.environ)
+    click.echo("no server runs" if found is None else found.url)
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run tap-spark.
 
@@ -89,7 +117,10 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see docs/errors.md).
     """
-    return run_main(PROGRAM, command, args)
+    given = list(sys.argv[1:] if args is None else args)
+    if given[:1] == [server_command.name]:
+        return run_main(PROGRAM, server_command, given[1:])
+    return run_main(PROGRAM, command, given)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import TYPE_CHECKING
 
 from shared.errors import SparkStartError, Where
 from shared.spark.conf import SQL_DEFAULTS
+from shared.spark.server_record import running_server
 from shared.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0
 CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
+CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
 
 
 def require_connect() -> None:
@@ -37,15 +40,21 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
     """Connect to a server.
 
     Args:
-        url: `sc://host:port`, with parameters.
+        url: `sc://host:port`, with parameters. That of `spark-server` needs no token: its record
+            has it.
         settings: What to set in the session.
 
     Raises:
-        SparkStartError: The server does not answer.
+        SparkStartError: The server does not answer, or rejects us.
     """
     import grpc  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+
+    server = running_server(os.environ)
+    if server is not None and re.fullmatch(rf"{server.url}/?", url):
+        os.environ.setdefault(CONNECT_TOKEN, server.token)
 
     # Asked first with a limit of our own: Spark's client would try again for many minutes.
     with contextlib.closing(DefaultChannelBuilder(url).toChannel()) as channel:
@@ -58,10 +67,20 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
                 hint="check host, port and network",
             ) from None
     os.environ[CONNECT_FLAG] = "1"
-    session = SparkSession.builder.remote(url).create()
-    for key, value in {**SQL_DEFAULTS, **settings.conf}.items():
-        if session.conf.isModifiable(key):
-            session.conf.set(key, value)
+    try:
+        session = SparkSession.builder.remote(url).create()
+        for key, value in {**SQL_DEFAULTS, **settings.conf}.items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+    except (grpc.RpcError, PySparkException) as error:
+        code = re.search(r"StatusCode\.(\w+)", str(error))
+        if code is None:
+            raise
+        raise SparkStartError(
+            f"the Spark Connect server at {url.partition(';')[0]} rejects us: {code[1]}",
+            where=Where(setting="spark.remote"),
+            hint=f"check its token ({CONNECT_TOKEN}, or ';token=' in the URL)",
+        ) from error
     return session  # type: ignore[return-value]
 
 

@@ -15,6 +15,7 @@ from shared.errors import SparkStartError
 from shared.spark.conf import executors_share_disk, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
+    CONNECT_TOKEN,
     connect,
     first_line,
     require_connect,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
 _NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
 _CAUSES = 10
 _log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class SessionStarter:
         conf = session_conf(self._settings)
         environ = dict(os.environ)
         if remote is not None:
-            environ[_CONNECT_TOKEN] = os.environ.setdefault(_CONNECT_TOKEN, str(uuid.uuid4()))
+            environ[CONNECT_TOKEN] = os.environ.setdefault(CONNECT_TOKEN, str(uuid.uuid4()))
             conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             conf.setdefault("spark.connect.grpc.binding.port", "0")
             conf.setdefault("spark.connect.grpc.binding.address", "127.0.0.1")
@@ -154,10 +154,7 @@ class SessionStarter:
             remember(classic.conf.get("spark.jars", "") or "")
         if remote is None:
             return classic
-        java: Any = classic._jvm
-        package = java.org.apache.spark.sql.connect.service
-        port = getattr(getattr(package, "SparkConnectService$"), "MODULE$").localPort()
-        return connect(f"sc://localhost:{port}", self._settings)
+        return connect(f"sc://localhost:{connect_port(classic)}", self._settings)
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
@@ -225,6 +222,21 @@ def parallelism(spark: SparkSession) -> int:
     # A range has that many partitions by default; a client of Connect cannot ask.
     found = spark.range(0, 1 << 16).agg(f.max(f.spark_partition_id())).collect()
     return int(found[0][0]) + 1
+
+
+def connect_port(session: SparkSession) -> int:
+    """Return the port of the Spark Connect server in the Java process of a classic session."""
+    return int(_connect_service(session).localPort())
+
+
+def connect_users(session: SparkSession) -> int:
+    """Return how many sessions clients have open at that server."""
+    return int(_connect_service(session).sessionManager().listActiveSessions().size())
+
+
+def _connect_service(session: Any) -> Any:
+    package = session._jvm.org.apache.spark.sql.connect.service
+    return getattr(getattr(package, "SparkConnectService$"), "MODULE$")
 
 
 class HeldConnection:
@@ -387,7 +399,7 @@ def _expect_end() -> None:
 def _forget_session() -> None:
     """Make pyspark forget a process that has ended, so that a new one can start."""
     os.environ.pop(CONNECT_FLAG, None)
-    os.environ.pop(_CONNECT_TOKEN, None)
+    os.environ.pop(CONNECT_TOKEN, None)
     SparkContext = _loaded("pyspark.core.context", "SparkContext")  # noqa: N806
     SparkSession = _loaded("pyspark.sql.session", "SparkSession")  # noqa: N806
     if SparkContext is None or SparkSession is None:

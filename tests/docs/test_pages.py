@@ -187,7 +187,9 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 def check_command(words: list[str]) -> None:
     program, *args = words
     program = program.removeprefix(".venv/bin/")
-    if program in PROGRAMS:
+    if program == "tap-spark" and args[:1] == ["spark-server"]:
+        tap_spark.cli.server_command.make_context(program, args[1:])
+    elif program in PROGRAMS:
         PROGRAMS[program].make_context(program, args)
     elif program == "python" and args[0] == "-m":
         assert importlib.util.find_spec(args[1]) is not None, words

@@ -67,11 +67,6 @@ class BatchConfig:
         unset="gzip",
         key="encoding.compression",
     )
-    compression_level: int | None = setting(
-        count(max(highest for levels in LEVELS.values() for highest in levels.values())),
-        "How hard tap-spark compresses; the choices depend on format and compression.",
-        key="encoding.compression_level",
-    )
     root: str | None = setting(
         LOCATION, "Folder or URL of the batch files. Required in tap-spark.", key="storage.root"
     )
@@ -84,6 +79,11 @@ class BatchConfig:
         default={},
         key="storage.options",
         repr=False,
+    )
+    compression_level: int | None = setting(
+        count(max(highest for levels in LEVELS.values() for highest in levels.values())),
+        "How hard tap-spark compresses; the choices depend on format and compression.",
+        key="encoding.compression_level",
     )
     batch_size: int | None = setting(
         count(),
@@ -309,7 +309,8 @@ def _declared(block: str, owner: type, variant: str | None = None) -> tuple[Fiel
 
 
 BATCH_CONFIG = _declared("batch_config", BatchConfig)
-FORMAT, COMPRESSION, LEVEL, ROOT = BATCH_CONFIG[:4]
+FORMAT, COMPRESSION, ROOT = BATCH_CONFIG[:3]
+(LEVEL,) = (field for field in BATCH_CONFIG if field.key == "compression_level")
 INCLUDE, EXCLUDE = (field for field in BATCH_CONFIG if field.key.endswith("_streams"))
 
 BATCH = VariantBlock(
