@@ -71,10 +71,10 @@ _START_OPTIONS = (
     # by default: interpreted, they took twice as long.
     "-XX:-DontCompileHugeMethods",
     # Hotter code than usual before the slow compiler runs: it would take a core at start-up.
-    "-XX:Tier4InvocationThreshold=50000",
-    "-XX:Tier4MinInvocationThreshold=20000",
-    "-XX:Tier4CompileThreshold=150000",
-    "-XX:Tier4BackEdgeThreshold=80000",
+    "-XX:Tier4InvocationThreshold=150000",
+    "-XX:Tier4MinInvocationThreshold=60000",
+    "-XX:Tier4CompileThreshold=450000",
+    "-XX:Tier4BackEdgeThreshold=2400000",
 )
 _ERROR_LINE = re.compile(
     r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception"
