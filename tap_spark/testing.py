@@ -253,16 +253,6 @@ def _steps(sample: Sample) -> Iterator[Sequence[Row]]:
 FULL = {"replication_method": "FULL_TABLE"}
 
 
-class _Started:
-    """A session that is already running."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-
-    def get(self) -> SparkSession:
-        return self._session
-
-
 def _catalog(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
     from tap_spark.planning.discovery import catalog_for  # noqa: PLC0415
 
@@ -279,6 +269,7 @@ def _run(
 ) -> list[Message]:
     """Return the messages of a run, as a reader of standard output gets them."""
     from shared.singer.stdout import MessageOutput  # noqa: PLC0415
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
     from tap_spark.output.line_output import LineOutput  # noqa: PLC0415
     from tap_spark.output.spool import Spool  # noqa: PLC0415
     from tap_spark.output.state_writer import StateWriter  # noqa: PLC0415
@@ -294,7 +285,7 @@ def _run(
         (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
-            run = Run(_Started(spark), output, spool)  # type: ignore[arg-type]
+            run = Run(SessionStarter.of(spark), output, spool)
             sync_stream(run, plan, state_writer)
     finally:
         output.close()

@@ -54,12 +54,10 @@ class Encoding:
     Attributes:
         format: A key of the registry: `singer` (staged RECORD lines), `jsonl`, `parquet`, ...
         compression: `none`, `gzip`, `zstd`, `snappy`, ...
-        level: Of the compression of files to write; None for the encoding's own. No message has it.
     """
 
     format: str
     compression: str = "none"
-    level: int | None = None
 
 
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]

@@ -50,6 +50,13 @@ class SessionStarter:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
+    @classmethod
+    def of(cls, session: SparkSession) -> SessionStarter:
+        """Return the starter of a session that others have started, and will stop."""
+        starter = cls(SparkSettings())
+        starter._session, starter._stopped = session, True
+        return starter
+
     def start(self) -> None:
         """Start Spark in the background, unless it has been started or stopped."""
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
@@ -63,10 +62,15 @@ def get_batches(
     extension = form.extension(config.compression)
     tables = _tables(records, schema, config)
     encoding = Encoding(config.format, config.compression)
-    packing = replace(encoding, level=config.compression_level)
     names = file_names(config.root or "", config.prefix, tap_name, stream_name, extension)
     for number, table in enumerate(tables, start=1):
-        writer = FileWriter(packing, names, table.schema, StorageOptions(config.options))
+        writer = FileWriter(
+            encoding,
+            names,
+            table.schema,
+            StorageOptions(config.options),
+            level=config.compression_level,
+        )
         url = names.url(0, number)
         with _without_marks():
             writer.write(url, [table])

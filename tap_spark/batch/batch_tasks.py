@@ -57,6 +57,7 @@ class FileWriter:
         options: Options of the storage.
         work: Local folder for finished files, from which the driver moves them; None to write them
             to their URLs.
+        level: Level of the compression; None for the encoding's own.
     """
 
     encoding: Encoding
@@ -64,6 +65,7 @@ class FileWriter:
     schema: pa.Schema
     options: StorageOptions
     work: str | None = None
+    level: int | None = None
 
     def write(self, url: str, tables: Iterable[pa.Table]) -> None:
         """Write a file; it appears when it is complete and durable."""
@@ -93,7 +95,7 @@ class FileWriter:
             (conform(table, self.schema) for table in tables),
             self.encoding.compression,
             self.options,
-            self.encoding.level,
+            self.level,
         )
 
 

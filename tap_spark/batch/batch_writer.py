@@ -218,11 +218,12 @@ class BatchWriter:
         with marking_storage_failures(self._options):
             work = self._work()
         return FileWriter(
-            Encoding(batch.format, batch.compression, batch.compression_level),
+            Encoding(batch.format, batch.compression),
             self._names,
-            file_schema(frame.schema, slice_, self._batch.format, key),
+            file_schema(frame.schema, slice_, batch.format, key),
             self._options,
             work,
+            batch.compression_level,
         )
 
     def _folder_for_leftovers(self) -> str | None:

@@ -44,6 +44,9 @@ class Session:
     def get(self) -> SparkSession:
         return self.spark
 
+    def running(self) -> SparkSession:
+        return self.spark
+
     def stop(self) -> None:
         """Nothing to do."""
 

@@ -101,9 +101,9 @@ def _config_block(side: Side | None) -> Schema:
     fields = [field for field in BATCH_CONFIG if side in (None, field.side or side)]
     block = object_of({field.path[1:]: _property(field) for field in fields})
     encoding = block["properties"]["encoding"]
-    encoding["allOf"] = [_format_rule(name) for name in COMPRESSIONS]
     pairs = [(name, packed) for name, every in COMPRESSIONS.items() for packed in every]
-    encoding["allOf"] += [_level_rule(*pair) for pair in pairs]
+    encoding["allOf"] = [_level_rule(*pair) for pair in pairs]
+    encoding["allOf"] += [_format_rule(name) for name in COMPRESSIONS]
     block["description"] = BLOCKS["batch_config"]
     if side != "target":
         own = [{"required": [field.key]} for field in fields if field.side == "target"]

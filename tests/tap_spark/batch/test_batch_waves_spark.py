@@ -14,6 +14,7 @@ import pytest
 
 from shared.formats.file_formats import FORMATS
 from shared.singer.stdout import MessageOutput
+from shared.spark.session import SessionStarter
 from tap_spark.batch.batch_staging import staging_folder_for
 from tap_spark.config import SpoolSettings, tap_config
 from tap_spark.output.line_output import LineOutput
@@ -75,9 +76,6 @@ class Bench:
         self.catalog = self.catalog or catalog_for(self.spark, config)
         return plan_streams(config, self.catalog, state, 1)[0]
 
-    def get(self) -> SparkSession:
-        return self.spark
-
     def run(self) -> list[dict[str, Any]]:
         """Return the messages of a run from the state of the last one."""
         got: list[bytes] = []
@@ -91,7 +89,7 @@ class Bench:
         place = staging_folder_for(batch)
         assert place is not None
         with Spool(SpoolSettings(root=str(self.path / "spool"))) as spool, place:
-            run = Run(self, output, spool, batch, place)  # type: ignore[arg-type]
+            run = Run(SessionStarter.of(self.spark), output, spool, batch, place)
             sync_stream(run, self.plan(self.state), StateWriter(self.state, output.write, 1e9))
         output.close()
         os.close(sink)

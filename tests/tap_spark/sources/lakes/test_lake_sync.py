@@ -14,6 +14,7 @@ from shared.maps.map_rules import map_rules
 from shared.maps.map_settings import TransformSettings
 from shared.settings.batch.types import BatchConfig
 from shared.singer.stdout import MessageOutput
+from shared.spark.session import SessionStarter
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.output.line_output import LineOutput
 from tap_spark.output.spool import Spool
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
-
-
-class Session:
-    """What a run asks for its session."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
-
-    def get(self) -> SparkSession:
-        return self.spark
 
 
 MAPS = {
@@ -70,7 +61,7 @@ def messages(
     reader.start()
     output = LineOutput(MessageOutput(sink))
     try:
-        run = Run(Session(spark), output, spool, batch, outputs=outputs)  # type: ignore[arg-type]
+        run = Run(SessionStarter.of(spark), output, spool, batch, outputs=outputs)
         sync_stream(run, plan, StateWriter(state or {}, output.write, 1e9))
     finally:
         output.close()
