@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.maps_path import SETTINGS, make_rows
 from shared.maps.expressions import columns
-from shared.maps.expressions.building import uncompiled
+from shared.maps.expressions.values import uncompiled
 from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
 from shared.spark.session import start_session
@@ -51,15 +51,13 @@ def mapped_by_spark(frame: DataFrame) -> DataFrame:
 def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
     """Map by the evaluator: Spark compiles copies only."""
 
-    def by_evaluator(compile_: Callable[..., Any]) -> Callable[..., Any]:
-        def found(*args: Any) -> Any:
-            value = compile_(*args)
-            return value if value.source else uncompiled(value.kind, "a benchmark")
+    compiled = columns.compiled
 
-        return found
+    def by_evaluator(*args: Any, **options: Any) -> Any:
+        value, reads = compiled(*args, **options)
+        return value if value.source else uncompiled(value.kind, "a benchmark"), reads
 
-    names = ("compiled", "condition")
-    with mock.patch.multiple(columns, **{n: by_evaluator(getattr(columns, n)) for n in names}):
+    with mock.patch.object(columns, "compiled", by_evaluator):
         return mapped_by_spark(frame)
 
 

@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 DELETED_AT = "_sdc_deleted_at"
+RECEIVED_AT = "_sdc_received_at"
 TABLE_VERSION = "_sdc_table_version"
-TIMESTAMPS = ("_sdc_extracted_at", "_sdc_received_at", "_sdc_batched_at", DELETED_AT)
+TIMESTAMPS = ("_sdc_extracted_at", RECEIVED_AT, "_sdc_batched_at", DELETED_AT)
 INTEGERS = ("_sdc_sequence", TABLE_VERSION, "_sdc_sync_started_at")
 COLUMNS = TIMESTAMPS + INTEGERS
 """All record metadata columns, in the order in which they follow the record's own."""
+
+VALID_FROM, VALID_TO, IS_CURRENT = "_sdc_valid_from", "_sdc_valid_to", "_sdc_is_current"
+VERSION_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT)
+"""Columns that `load_method: history` adds."""
 
 HINT = "x-spark-type"
 """As in `shared.types.type_hints`, which needs pyspark."""
@@ -57,7 +62,7 @@ class RecordMetadata:
         """
         values = {
             "_sdc_extracted_at": extracted_at,
-            "_sdc_received_at": pa.scalar(round(self.received_at * 1e6), pa.int64()).cast(_INSTANT),
+            RECEIVED_AT: pa.scalar(round(self.received_at * 1e6), pa.int64()).cast(_INSTANT),
             "_sdc_batched_at": pa.scalar(round(self.batched_at * 1e6), pa.int64()).cast(_INSTANT),
             DELETED_AT: deleted_at,
             "_sdc_sequence": pa.scalar(round(self.received_at * 1e3), pa.int64()),

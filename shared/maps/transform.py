@@ -125,6 +125,7 @@ class Transform:
         keep: Keep = (),
         bypass: str | None = None,
         mark: str | None = None,
+        clear: bool = True,
     ) -> DataFrame:
         """Map the rows of a frame.
 
@@ -136,6 +137,9 @@ class Transform:
             mark: Instead of `bypass`, for a transform with a filter: name of a column added to the
             result. Rows that are filtered out are kept like bypassed rows; it is true in them and
             null in all others.
+            clear: Whether columns that are computed are null in rows that pass unmapped. If not,
+            they hold anything, and Spark computes what several columns have in common once: it
+            does not look for that under a condition.
 
         Returns:
             The columns of `struct()`, `ERROR`, those of `keep`, and `mark`. Without
@@ -161,7 +165,8 @@ class Transform:
                 frame = frame.withColumn(mark, F.when(~stays, F.lit(True)))
                 skipped = F.col(quoted(mark)).isNotNull()
                 kept[mark] = mark
-        cells = [_cell(cell, values, skipped).alias(cell.name) for cell in self.cells]
+        cleared = skipped if clear else None
+        cells = [_cell(cell, values, cleared).alias(cell.name) for cell in self.cells]
         error = _first_error(values, skipped).alias(ERROR)
         return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
 

@@ -1,39 +1,21 @@
 """Columns as Arrow brings them, as the values that they are in a RECORD message.
 
-Runs on the executors; imports nothing of this project.
+Runs on the executors; imports only modules that are sent to workers by value with it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from shared.maps.expressions.kinds import ANY, STR, Kind
+
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How to convert a value after its JSON text has been parsed.
-
-    Attributes:
-        name: `plain` (unchanged), `float`, `decimal`, `list`, `map`, `struct`, `any`.
-        item: Of the elements of a list, or the values of a map.
-        fields: Of a struct.
-    """
-
-    name: str = "plain"
-    item: Shape | None = None
-    fields: Mapping[str, Shape] = field(default_factory=dict)
-
-    def holds(self, name: str) -> bool:
-        """Return whether it holds such a value at any depth."""
-        inner = [*self.fields.values(), *([self.item] if self.item else [])]
-        return self.name == name or any(shape.holds(name) for shape in inner)
 
 
 @dataclass(frozen=True)
@@ -42,18 +24,18 @@ class Arrival:
 
     Attributes:
         text: Whether it is JSON text.
-        shape: What the text holds.
+        kind: What the text holds.
     """
 
     text: bool = False
-    shape: Shape = Shape()
+    kind: Kind = STR
 
 
 def reader(arrival: Arrival) -> Callable[[pa.Array], list[Any]]:
     """Return a function that converts a column to a list of values."""
     if not arrival.text:
         return _plain
-    parse = _parser(arrival.shape)
+    parse = _parser(arrival.kind)
     return lambda array: [None if text is None else parse(text) for text in _plain(array)]
 
 
@@ -67,21 +49,21 @@ def _plain(array: pa.Array) -> list[Any]:
     return values
 
 
-def _parser(shape: Shape) -> Callable[[str], Any]:
-    if shape.name == "decimal":
+def _parser(kind: Kind) -> Callable[[str], Any]:
+    if kind.name == "decimal":
         return Decimal
-    if shape.holds("decimal"):
-        return lambda text: restored(json.loads(text, parse_float=Decimal), shape)
-    if shape.holds("any"):
+    if kind.holds("decimal"):
+        return lambda text: restored(json.loads(text, parse_float=Decimal), kind)
+    if kind.holds("any"):
         # The other parser converts integers of more than 64 bits to floats.
-        return lambda text: restored(json.loads(text), shape)
+        return lambda text: restored(json.loads(text), kind)
     loads = _fast_loads()
-    if not shape.holds("float"):
+    if not kind.holds("float"):
         return loads
 
     def parse(text: str) -> Any:
         odd = 'NaN"' in text or 'Infinity"' in text
-        return restored(loads(text), shape) if odd else loads(text)
+        return restored(loads(text), kind) if odd else loads(text)
 
     return parse
 
@@ -94,33 +76,20 @@ def _fast_loads() -> Callable[[str], Any]:
     return orjson.loads
 
 
-def restored(value: Any, shape: Shape) -> Any:
+def restored(value: Any, kind: Kind) -> Any:
     """Convert parsed JSON to the values it represents: decimals, and floats that JSON lacks."""
-    if value is None or shape.name == "plain":
-        return value
-    if shape.name == "struct":
-        return {n: restored(v, shape.fields.get(n, Shape())) for n, v in value.items()}
-    item = shape.item or Shape()
-    if shape.name == "map":
-        return {name: restored(found, item) for name, found in value.items()}
-    if shape.name == "list":
-        return [restored(found, item) for found in value]
-    return _SCALARS[shape.name](value)
-
-
-def _float(value: Any) -> float:
-    return _WORDS[value] if isinstance(value, str) else float(value)
-
-
-def _any(value: Any) -> Any:
-    if isinstance(value, Decimal):
+    if kind.is_loose and isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):
-        return {name: _any(found) for name, found in value.items()}
-    return [_any(found) for found in value] if isinstance(value, list) else value
-
-
-_SCALARS: dict[str, Callable[[Any], Any]] = {"float": _float, "decimal": Decimal, "any": _any}
+        fields = dict(kind.fields)
+        return {n: restored(v, fields.get(n) or kind.values or ANY) for n, v in value.items()}
+    if isinstance(value, list):
+        return [restored(found, kind.item or ANY) for found in value]
+    if value is None or kind.name not in {"float", "decimal"}:
+        return value
+    if kind.name == "decimal":
+        return Decimal(value)
+    return _WORDS[value] if isinstance(value, str) else float(value)
 
 
 def records(

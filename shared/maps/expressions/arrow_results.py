@@ -1,19 +1,19 @@
 """Results of expressions as Arrow columns, each of exactly the kind that was promised.
 
-Runs on the executors; imports nothing of this project.
+Runs on the executors; imports only modules that are sent to workers by value with it.
 """
 
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from json.encoder import encode_basestring
 from typing import Any
 
 import pyarrow as pa
+
+from shared.maps.expressions.kinds import ANY, PYTHON, Kind
 
 DEPTH = 200
 """Levels of lists and dicts in a result."""
@@ -31,255 +31,141 @@ _UNIX = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 _MICRO = datetime.timedelta(microseconds=1)
 
 
-@dataclass(frozen=True)
-class Form:
-    """The required form of a result.
-
-    Attributes:
-        name: `bool`, `int`, `float`, `decimal`, `str`, `date`, `datetime`, `timedelta`, `none`,
-            `list`, `struct`, `map`, or `any`.
-        scale: Decimal places of a decimal.
-        item: Of elements of a list, or values of a map.
-        fields: Of a struct, in order.
-    """
-
-    name: str
-    scale: int = 0
-    item: Form | None = None
-    fields: tuple[tuple[str, Form], ...] = ()
-
-    def is_json(self) -> bool:
-        """Return whether results are JSON text, as the kind of a part depends on the record."""
-        inner = [form for _, form in self.fields] + ([self.item] if self.item else [])
-        return self.name == "any" or any(form.is_json() for form in inner)
+def is_json(kind: Kind) -> bool:
+    """Return whether results are JSON text: what holds others, or depends on the record."""
+    return kind.name in {"any", "list", "dict"}
 
 
-def storage(form: Form) -> pa.DataType:
+def storage(kind: Kind) -> pa.DataType:
     """Return the Arrow type of a column of results."""
-    if form.is_json():
-        return pa.string()
-    if form.name == "list" and form.item:
-        return pa.list_(pa.field("element", storage(form.item)))
-    if form.name == "map" and form.item:
-        return pa.map_(pa.string(), pa.field("value", storage(form.item)))
-    if form.name == "struct":
-        return pa.struct([pa.field(name, storage(inner)) for name, inner in form.fields])
-    if form.name == "decimal":
-        return pa.decimal128(_PRECISION, form.scale)
-    return _STORAGE[form.name]
+    if kind.name == "decimal":
+        return pa.decimal128(_PRECISION, kind.scale)
+    return _STORAGE.get(kind.name, pa.string())
 
 
 _STORAGE: dict[str, pa.DataType] = {
-    "none": pa.string(),
     "bool": pa.bool_(),
     "int": pa.int64(),
     "float": pa.float64(),
-    "str": pa.string(),
     "date": pa.date32(),
     "datetime": pa.timestamp("us", "UTC"),
-    "timedelta": pa.string(),
 }
 
 
-def taken(form: Form) -> Callable[[Any], Any]:
+def taken(kind: Kind) -> Callable[[Any], Any]:
     """Return a function that converts a result for Arrow; it raises if the kind is another."""
-    if form.is_json():
-        return lambda value: None if value is None else json_text(value, form)
-    return _turn(form)
+    if is_json(kind):
+        return lambda value: None if value is None else json_text(value, kind)
+    expected, turn = PYTHON[kind.name], _TURNS.get(kind.name)
+
+    def take(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not expected and (kind.name, type(value)) != ("float", int):
+            raise _other_kind(value, _NAMES.get(kind.name, kind.name))
+        return value if turn is None else turn(value, kind)
+
+    return take
 
 
-def _turn(form: Form) -> Callable[[Any], Any]:
-    if form.name in _PLAIN:
-        return _of_class(form.name, _PLAIN[form.name])
-    if form.name == "decimal":
-        return lambda value: None if value is None else _decimal(value, form.scale)
-    if form.name == "struct":
-        return _struct(form)
-    if form.name in ("list", "map") and form.item:
-        inner = _turn(form.item)
-        return _list(inner) if form.name == "list" else _map(inner)
-    return _OTHERS[form.name]
-
-
-def _of_class(name: str, kind: type) -> Callable[[Any], Any]:
-    def turn(value: Any) -> Any:
-        if value is None or type(value) is kind:
-            return value
-        raise other_kind(value, name)
-
-    return turn
-
-
-def other_kind(value: Any, name: str) -> TypeError:
+def _other_kind(value: Any, name: str) -> TypeError:
     """Return the error for a result of another kind than the expression has."""
     return TypeError(f"the result is of type {type(value).__name__}, not {name}")
 
 
-_PLAIN: dict[str, type] = {"bool": bool, "str": str, "date": datetime.date}
-
-
-def _float(value: Any) -> Any:
+def _float(value: float, _: Kind) -> float:
     """Convert a float, or an integer that is one exactly (`x or 0`)."""
-    if value is None or type(value) is float:
-        return value
-    if type(value) is not int:
-        raise other_kind(value, "float")
-    if float(value) != value:
+    if float(value) != value and type(value) is int:
         raise OverflowError("the result does not fit into a double")
     return float(value)
 
 
-def _int(value: Any) -> Any:
-    if value is None:
-        return None
-    if type(value) is not int:
-        raise other_kind(value, "int")
+def _int(value: int, _: Kind) -> int:
     if value not in _LONG:
         raise OverflowError("the result does not fit into 64 bits")
     return value
 
 
-def _decimal(value: Any, scale: int) -> Decimal:
-    if type(value) is not Decimal:
-        raise other_kind(value, "decimal.Decimal")
+def _decimal(value: Decimal, kind: Kind) -> Decimal:
     if not value.is_finite():
         raise ValueError("the result is not a finite number")
-    if value and value.adjusted() >= _PRECISION - scale:
-        raise OverflowError(f"the result does not fit into decimal({_PRECISION},{scale})")
-    rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_EVEN, _EXACT)
-    if rounded.adjusted() >= _PRECISION - scale and rounded:
-        raise OverflowError(f"the result does not fit into decimal({_PRECISION},{scale})")
-    return rounded
-
-
-def _datetime(value: Any) -> Any:
-    if value is None:
-        return None
-    if type(value) is not datetime.datetime:
-        raise other_kind(value, "datetime")
-    return (_aware(value) - _UNIX) // _MICRO
+    if value.adjusted() < _PRECISION - kind.scale or not value:
+        value = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_EVEN, _EXACT)
+    if value and value.adjusted() >= _PRECISION - kind.scale:
+        raise OverflowError(f"the result does not fit into decimal({_PRECISION},{kind.scale})")
+    return value
 
 
 def _aware(value: datetime.datetime) -> datetime.datetime:
     return value if value.tzinfo else value.replace(tzinfo=_UTC)
 
 
-def _timedelta(value: Any) -> Any:
-    if value is not None and type(value) is not datetime.timedelta:
-        raise other_kind(value, "timedelta")
-    return None if value is None else str(value)
-
-
-def _none(value: Any) -> None:
-    if value is not None:
-        raise other_kind(value, "None")
-
-
-_OTHERS: dict[str, Callable[[Any], Any]] = {
-    "float": _float,
-    "int": _int,
-    "datetime": _datetime,
-    "timedelta": _timedelta,
-    "none": _none,
+_NAMES = {"none": "None", "decimal": "decimal.Decimal"}
+_TURNS: dict[str, Callable[[Any, Kind], Any]] = {
+    **{"float": _float, "int": _int, "decimal": _decimal},
+    "datetime": lambda value, _: (_aware(value) - _UNIX) // _MICRO,
+    "timedelta": lambda value, _: str(value),
 }
 
 
-def _list(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def turn(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) not in (list, tuple):
-            raise other_kind(value, "list")
-        return [inner(item) for item in value]
-
-    return turn
-
-
-def _map(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def turn(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is not dict or not all(type(name) is str for name in value):
-            raise other_kind(value, "dict of texts")
-        return [(name, inner(item)) for name, item in value.items()]
-
-    return turn
-
-
-def _struct(form: Form) -> Callable[[Any], Any]:
-    turns = [(name, _turn(inner)) for name, inner in form.fields]
-    names = {name for name, _ in turns}
-
-    def turn(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is not dict or not names.issuperset(value):
-            raise other_kind(value, f"dict of {', '.join(sorted(names))}")
-        return {name: inner(value.get(name)) for name, inner in turns}
-
-    return turn
-
-
-def json_text(value: Any, form: Form) -> str:
-    """Write a result as JSON whose kind depends on the record.
+def json_text(value: Any, kind: Kind) -> str:
+    """Write a result as JSON.
 
     Raises:
-        TypeError: It cannot be written as JSON, or is of another kind than the form.
+        TypeError: It cannot be written as JSON, or is of another kind.
         ValueError: It is nested too deeply.
         OverflowError: It is too long, or holds a number of too many digits.
     """
-    parts: list[str] = []
-    _write(value, form, DEPTH, parts.append)
-    text = "".join(parts)
+    text = _written(value, kind, DEPTH)
     if len(text) > LONGEST_RESULT or len(text.encode()) > LONGEST_RESULT:
         raise OverflowError("the result is too long")
     return text
 
 
-def _write(value: Any, form: Form, depth: int, out: Callable[[str], None]) -> None:
+def _written(value: Any, kind: Kind, depth: int) -> str:
     if value is None:
-        out("null")
-    elif type(value) in (list, tuple) and form.name in ("any", "list"):
-        _write_list(value, form.item or ANY, _inside(depth), out)
-    elif type(value) is dict and form.name in ("any", "map", "struct"):
-        _write_dict(value, form, _inside(depth), out)
-    elif form.name == "any":
-        out(_scalar(value))
-    elif form.name in ("list", "map", "struct"):
-        raise other_kind(value, form.name)
-    else:
-        # The same checks as for a column of its own.
-        found = _turn(form)(value)
-        out(_scalar(_aware(value) if form.name == "datetime" else found))
+        return "null"
+    if type(value) in (list, tuple) and (kind.name == "list" or kind.is_loose):
+        item = kind.item or ANY
+        if item.name == "str" and all(type(found) is str for found in value):
+            return f"[{','.join(map(encode_basestring, value))}]"
+        _check_depth(depth)
+        return f"[{','.join([_written(found, item, depth - 1) for found in value])}]"
+    if type(value) is dict and (kind.name == "dict" or kind.is_loose):
+        _check_depth(depth)
+        fields, other = dict(kind.fields), kind.values or ANY
+        if fields and not fields.keys() >= value.keys():
+            raise _other_kind(value, _name_of(kind))
+        parts = [
+            f"{_key(name)}:{_written(found, fields.get(name) or other, depth - 1)}"
+            for name, found in value.items()
+        ]
+        return f"{{{','.join(parts)}}}"
+    if kind.is_loose:
+        return _scalar(value)
+    if is_json(kind):
+        raise _other_kind(value, _name_of(kind))
+    # The same checks as for a column of its own.
+    found = taken(kind)(value)
+    text = _scalar(_aware(value) if kind.name == "datetime" else found)
+    # As text it does not become a decimal.
+    return f'"{text}"' if text == "-0.0" else text
 
 
-def _inside(depth: int) -> int:
+def _check_depth(depth: int) -> None:
     if not depth:
         raise ValueError("the result is nested too deeply")
-    return depth - 1
 
 
-def _write_list(value: Any, item: Form, depth: int, out: Callable[[str], None]) -> None:
-    before = "["
-    for found in value:
-        out(before)
-        _write(found, item, depth, out)
-        before = ","
-    out("]" if value else "[]")
+def _key(name: Any) -> str:
+    if type(name) is not str:
+        raise TypeError(f"a dict of the result has the key {name!r:.60}")
+    return encode_basestring(name)
 
 
-def _write_dict(value: dict[Any, Any], form: Form, depth: int, out: Callable[[str], None]) -> None:
-    fields, before = dict(form.fields), "{"
-    for name, found in value.items():
-        if type(name) is not str or (fields and name not in fields):
-            raise TypeError(f"a dict of the result has the key {name!r:.60}")
-        out(f"{before}{encode_basestring(name)}:")
-        _write(found, fields.get(name) or form.item or ANY, depth, out)
-        before = ","
-    out("}" if value else "{}")
-
-
-ANY = Form("any")
+def _name_of(kind: Kind) -> str:
+    names = ", ".join(sorted(dict(kind.fields)))
+    return f"dict of {names}" if names else kind.name
 
 
 def _scalar(value: Any) -> str:
@@ -295,48 +181,40 @@ def _integer_text(value: int) -> str:
     return str(value)
 
 
-def _float_text(value: float) -> str:
-    return repr(value) if math.isfinite(value) else f'"{_WORDS[repr(value)]}"'
-
-
 def _decimal_text(value: Decimal) -> str:
     if value.is_finite() and abs(value.adjusted()) > 2 * _PRECISION:
         raise OverflowError("the result has too many digits")
     return format(value, "f") if value.is_finite() else f'"{value}"'
 
 
-def _iso(value: Any) -> str:
-    return f'"{value.isoformat()}"'
-
-
-_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_WORDS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _SCALARS: dict[type, Callable[[Any], str]] = {
     bool: lambda value: "true" if value else "false",
     str: encode_basestring,
     int: _integer_text,
-    float: _float_text,
+    float: lambda value: _WORDS.get(repr(value), repr(value)),
     Decimal: _decimal_text,
-    datetime.date: _iso,
-    datetime.datetime: _iso,
-    datetime.time: _iso,
     datetime.timedelta: lambda value: f'"{value}"',
+    **dict.fromkeys(
+        (datetime.date, datetime.datetime, datetime.time), lambda value: f'"{value.isoformat()}"'
+    ),
 }
 
 
-def results(form: Form, values: Sequence[Any], errors: list[str | None]) -> pa.StructArray:
+def results(kind: Kind, values: Sequence[Any], errors: list[str | None]) -> pa.StructArray:
     """Combine values and errors of a batch to one column.
 
     Args:
-        form: The form of the values.
+        kind: The kind of the values.
         values: The values as `taken` converts them.
         errors: Why a value is missing, for each; this function adds errors.
 
     Returns:
         Structs of `value` and `error`.
     """
-    kind = storage(form)
-    stored = _stored(values, kind, errors)
-    fields = [pa.field("value", kind), pa.field("error", pa.string())]
+    column = storage(kind)
+    stored = _stored(values, column, errors)
+    fields = [pa.field("value", column), pa.field("error", pa.string())]
     return pa.StructArray.from_arrays([stored, pa.array(errors, pa.string())], fields=fields)
 
 
@@ -344,10 +222,9 @@ def _stored(values: Sequence[Any], kind: pa.DataType, errors: list[str | None]) 
     if kind == pa.string():
         values = _within_batch(values, errors)
     try:
-        stored = pa.array(values, kind)
+        return pa.array(values, kind)
     except (pa.ArrowException, UnicodeEncodeError, OverflowError, ValueError, TypeError):
-        stored = pa.array([_alone(v, kind, errors, at) for at, v in enumerate(values)], kind)
-    return stored
+        return pa.array([_alone(v, kind, errors, at) for at, v in enumerate(values)], kind)
 
 
 def _alone(value: Any, kind: pa.DataType, errors: list[str | None], at: int) -> Any:

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import Where
-from shared.maps.expressions import comparisons, functions, operators, records, texts
-from shared.maps.expressions.building import (
+from shared.maps.expressions import functions, operators, records, texts
+from shared.maps.expressions.functions import Call
+from shared.maps.expressions.kinds import ANY, STR, Kind, joined
+from shared.maps.expressions.operators import both, chosen, first_of, negated, truth
+from shared.maps.expressions.personal import SALT
+from shared.maps.expressions.syntax import (
+    FUNCTION_NAMES,
+    MODULES,
+    RECORD_NAMES,
+    SPECIAL_NAMES,
+    Expression,
+    nearest,
+    wrong,
+)
+from shared.maps.expressions.values import (
     Fails,
+    Names,
+    Value,
     computed,
     constant,
     failing,
@@ -17,74 +33,88 @@ from shared.maps.expressions.building import (
     settled,
     uncompiled,
 )
-from shared.maps.expressions.kinds import ANY, BOOL, Kind
-from shared.maps.expressions.scope import Scope, Unknown
-from shared.maps.expressions.syntax import Expression, bound_by, wrong
-from shared.maps.expressions.truth import chosen, either, every, negated, truth
-from shared.maps.expressions.values import Call, Names, Value
 
 MAX_COMPILED_DEPTH = 20
 MAX_WEIGHT = 4000
 """How often all parts of an expression may be computed for one record."""
 
 
-def compiled(expression: Expression, names: Names, where: Where) -> Value:
+_NO_SALT = (
+    f"hash_value() needs a salt: set stream_map_config.{SALT} to a long secret text, or give "
+    "salt=..."
+)
+
+
+class _Wrong(Exception):  # noqa: N818
+    """A name is unknown, or something is missing, for every record."""
+
+    def __init__(self, node: ast.AST, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+def compiled(
+    expression: Expression, names: Names, where: Where, *, is_truth: bool = False
+) -> tuple[Value, frozenset[str]]:
     """Compile an expression.
 
     Args:
         expression: The expression.
         names: The names that it can use.
         where: Its place in the settings.
+        is_truth: Return its truth, as a filter needs it: a bool that is never None.
 
     Returns:
-        Its value: without a column if only the evaluator computes the same as Python.
+        Its value, without a column if only the evaluator computes the same as Python; and the
+        columns that the evaluator needs.
 
     Raises:
         SettingsError: A name is unknown, or it raises for every record; with the position.
     """
-    return _guarded(expression, where, _Compiler(names), _Compiler.value)
-
-
-def condition(expression: Expression, names: Names, where: Where) -> Value:
-    """Compile the truth of an expression, as a filter needs it: a bool that is never None.
-
-    Raises:
-        SettingsError: As of `compiled`.
-    """
-    return _guarded(expression, where, _Compiler(names), _Compiler.condition)
-
-
-def _guarded(
-    expression: Expression,
-    where: Where,
-    compiler: _Compiler,
-    compile_: Callable[[_Compiler, ast.expr], Value],
-) -> Value:
-    tree = expression.tree
+    tree, compiler = expression.tree, _Compiler(names)
     try:
-        value = compile_(compiler, tree)
-    except Unknown as unknown:
-        raise wrong(expression, unknown.node, unknown.message, where) from None
+        value = compiler.condition(tree) if is_truth else compiler.value(tree)
+    except _Wrong as error:
+        raise wrong(expression, error.node, str(error), where) from None
     except Fails as fails:
-        node = fails.node or tree
-        raise wrong(expression, node, f"{fails.text}, for every record", where) from None
-    if value.column is not None and (
-        _depth(tree) > MAX_COMPILED_DEPTH or compiler.weight(tree) > MAX_WEIGHT
-    ):
-        return uncompiled(value.kind, "an expression as large as this")
-    return value
+        text = f"{fails.text}, for every record"
+        raise wrong(expression, fails.node or tree, text, where) from None
+    depth, weight = _size(tree)
+    if value.column is not None and (depth > MAX_COMPILED_DEPTH or weight > MAX_WEIGHT):
+        value = uncompiled(value.kind, "an expression as large as this")
+    return value, frozenset(compiler.reads)
 
 
-def _depth(node: ast.AST) -> int:
-    return 1 + max((_depth(child) for child in ast.iter_child_nodes(node)), default=0)
+def _size(node: ast.AST) -> tuple[int, int]:
+    """Return levels, and about how many parts its column has: an operand may be in several."""
+    below = [_size(child) for child in ast.iter_child_nodes(node)]
+    uses = _USES.get(type(getattr(node, "op", node)), 1)
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {"lower", "upper"}:
+        uses = 5
+    depth = 1 + max((levels for levels, _ in below), default=0)
+    return depth, 1 + uses * sum(parts for _, parts in below)
+
+
+_USES: Mapping[type, int] = {
+    **{ast.Div: 3, ast.Mod: 3, ast.FloorDiv: 4, ast.And: 2, ast.Or: 2, ast.Compare: 2},
+    **{ast.Call: 2, ast.Subscript: 2},
+}
 
 
 class _Compiler:
-    """Walks a syntax tree. Every method returns a value, or raises `Fails` or `Unknown`."""
+    """Walks a syntax tree in the order in which Python evaluates it.
+
+    Every method returns a value, or raises `Fails` or `_Wrong`.
+
+    Attributes:
+        reads: The columns that it has met.
+    """
 
     def __init__(self, names: Names) -> None:
+        self.reads: set[str] = set()
         self._names = names
-        self._scope = Scope(names)
+        self._columns = {field.name: field for field in names.struct}
+        self._bound: frozenset[str] = frozenset()
 
     def value(self, node: ast.AST) -> Value:
         """Return the value of a node."""
@@ -95,42 +125,21 @@ class _Compiler:
             raise
         return value
 
-    def weight(self, node: ast.AST) -> int:
-        """Estimate how many parts its column has: an operand may be in it several times."""
-        below = sum(self.weight(child) for child in ast.iter_child_nodes(node))
-        if isinstance(node, ast.BinOp):
-            return 1 + below * _USES.get(type(node.op), 1)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            return 1 + below * _METHOD_USES.get(node.func.attr, _USES[ast.Call])
-        return 1 + below * _USES.get(type(node), 1)
-
     def condition(self, node: ast.expr) -> Value:
         """Return the truth of a node, whose parts may be of any kinds."""
         if isinstance(node, ast.BoolOp):
-            return self._all_or_any(node)
+            stops = isinstance(node.op, ast.Or)
+            result = self.condition(node.values[0])
+            for operand in node.values[1:]:
+                if result.is_known and result.known is stops:
+                    return result
+                result = both(result, self._branch(operand, self.condition), stops=stops)
+            return result
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return negated(self.condition(node.operand))
         if isinstance(node, ast.IfExp):
             return self._chosen(node, self.condition)
         return truth(self.value(node))
-
-    def _all_or_any(self, node: ast.BoolOp) -> Value:
-        stops = isinstance(node.op, ast.Or)
-        result = self.condition(node.values[0])
-        for operand in node.values[1:]:
-            if result.is_known and result.known is stops:
-                return result
-            result = self._both(result, self._branch(operand, self.condition), stops=stops)
-        return result
-
-    @staticmethod
-    def _both(one: Value, other: Value, *, stops: bool) -> Value:
-        """Return `one or other` of two truths if `stops`, else `one and other`."""
-        if one.is_known or other.error is not None or other.kind.name != "bool":
-            other = truth(other)
-            pair = (constant(True), other) if stops else (other, constant(False))
-            return chosen(one, *pair)
-        return computed(BOOL, lambda a, b: a | b if stops else a & b, one, other)
 
     def _branch(self, node: ast.expr, compile_: Callable[[ast.expr], Value]) -> Value:
         """Return a value that is not evaluated for every record, so that it may fail for those."""
@@ -154,12 +163,11 @@ class _Compiler:
         for place, operand in enumerate(node.values):
             value = self._branch(operand, self.value) if values else self.value(operand)
             last = place == len(node.values) - 1
-            if value.is_known and not last and bool(value.known) is not stops:
-                continue
-            values.append(value)
+            if last or not value.is_known or bool(value.known) is stops:
+                values.append(value)
             if value.is_known and bool(value.known) is stops:
                 break
-        return (either if stops else every)(values)
+        return first_of(values, stops=stops)
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
@@ -178,69 +186,124 @@ class _Compiler:
                 following, left = self._compared(op, left, comparator)
             except Fails as fails:
                 following = left = failing(fails.text)
-            result = self._both(result, following, stops=False)
+            result = both(result, following, stops=False)
         return result
 
     def _compared(self, op: ast.cmpop, left: Value, node: ast.expr) -> tuple[Value, Value]:
         """Return a comparison, and its right side for the next one."""
-        if isinstance(op, (ast.In, ast.NotIn)):
-            found, right = self._contained(left, node)
-            return (negated(found) if isinstance(op, ast.NotIn) else found), right
-        right = self.value(node)
-        return operators.compared(op, left, right), right
-
-    def _contained(self, left: Value, node: ast.expr) -> tuple[Value, Value]:
-        if self._scope.is_record(node):
-            keys = [constant(name) for name in self._names.struct.names]
-            return comparisons.among(left, keys, hashed=True), records.whole(self._names.struct)
-        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
+        if not isinstance(op, (ast.In, ast.NotIn)):
+            right = self.value(node)
+            return operators.compared(op, left, right), right
+        right = uncompiled(ANY, "a comparison of what was looked into")
+        if self._is_record(node):
+            keys = [constant(name) for name in self._columns]
+            found = operators.among(left, keys, hashed=True)
+            self.reads |= {key for key in self._columns if key == left.known or not left.is_known}
+        elif isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
             parts = [self.value(part) for part in node.elts]
-            found = comparisons.among(left, parts, hashed=isinstance(node, ast.Set))
-            return found, uncompiled(ANY, "a comparison of what was looked into")
-        right = self.value(node)
-        return comparisons.contained(left, right), right
+            found = operators.among(left, parts, hashed=isinstance(node, ast.Set))
+        else:
+            right = self.value(node)
+            found = operators.contained(left, right)
+        return (negated(found) if isinstance(op, ast.NotIn) else found), right
 
     def _constant(self, node: ast.Constant) -> Value:
         return constant(node.value)
 
     def _name(self, node: ast.Name) -> Value:
-        return self._scope.value(node)
+        name, names = node.id, self._names
+        if name in self._bound:
+            return uncompiled(ANY, "a comprehension")
+        if name in RECORD_NAMES:
+            fields = tuple((name, self._column(name).kind) for name in self._columns)
+            return uncompiled(Kind("dict", fields=fields), "the record")
+        if name in SPECIAL_NAMES:
+            streams = {"__stream_name__": names.stream, "__original_stream_name__": names.original}
+            return constant(streams.get(name, dict(names.config)))
+        if self._is_fake(node):
+            return uncompiled(ANY, "fake")
+        column = names.own if name == "self" and names.own in self._columns else name
+        if column in self._columns:
+            return self._column(str(column))
+        raise _Wrong(node, self._unknown(name))
+
+    def _unknown(self, name: str) -> str:
+        known = [*self._columns, *SPECIAL_NAMES, "self", *sorted(FUNCTION_NAMES)]
+        texts = {
+            **dict.fromkeys(FUNCTION_NAMES, f"'{name}' is a function: call it"),
+            **dict.fromkeys(MODULES, f"'{name}' is a module, not a value"),
+            "self": f"unknown name 'self': the record has no property '{self._names.own}'",
+            "fake": "unknown name 'fake': it needs the extra 'faker'",
+        }
+        return texts.get(name, f"unknown name '{name}'{nearest(name, known)}")
+
+    def _column(self, name: str) -> Value:
+        self.reads.add(name)
+        return records.column(self._columns[name])
+
+    def _property(self, node: ast.expr, name: str) -> Value:
+        """Return the column that a key of the record names."""
+        if name not in self._columns:
+            near = nearest(name, list(self._columns))
+            raise _Wrong(node, f"unknown property '{name}'{near}")
+        return self._column(name)
+
+    def _is_record(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id in RECORD_NAMES and node.id not in self._bound
+
+    def _is_fake(self, node: ast.AST) -> bool:
+        """Return whether a node is `fake`, and not a name that a comprehension binds."""
+        named = isinstance(node, ast.Name) and node.id == "fake" and "fake" not in self._bound
+        return named and self._names.faker is not None
+
+    def _dotted(self, node: ast.AST) -> str | None:
+        """Return the dotted name of something in a module; None for anything else."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in MODULES or not parts:
+            return None
+        hidden = node.id in self._bound or node.id in self._columns
+        return None if hidden else ".".join([node.id, *reversed(parts)])
 
     def _subscript(self, node: ast.Subscript) -> Value:
-        if isinstance(node.slice, ast.Slice):
-            return self._sliced(self.value(node.value), node.slice)
         key = node.slice
-        if self._scope.is_record(node.value) and isinstance(key, ast.Constant):
-            return self._scope.property(key, str(key.value))
+        if self._is_record(node.value) and isinstance(key, ast.Constant):
+            return self._property(key, str(key.value))
         container = self.value(node.value)
-        return operators.item(container, self.value(key))
-
-    def _sliced(self, container: Value, node: ast.Slice) -> Value:
-        ends = [self.value(end) if end else None for end in (node.lower, node.upper, node.step)]
+        if not isinstance(key, ast.Slice):
+            return operators.item(container, self.value(key))
+        ends = [self.value(end) if end else None for end in (key.lower, key.upper, key.step)]
         return operators.sliced(container, ends)
 
     def _attribute(self, node: ast.Attribute) -> Value:
-        if self._scope.is_record(node.value) and not hasattr(dict, node.attr):
-            return self._scope.property(node, node.attr)
-        module = self._scope.dotted(node)
+        if self._is_record(node.value) and not hasattr(dict, node.attr):
+            return self._property(node, node.attr)
+        module = self._dotted(node)
         if module is not None:
-            return functions.module_attribute(module)
-        if self._scope.is_fake(node.value):
+            functions.module_attribute(module)
+            return uncompiled(ANY, module)
+        if self._is_fake(node.value):
             return uncompiled(ANY, "fake")
         return operators.attribute(self.value(node.value), node.attr)
 
     def _call(self, node: ast.Call) -> Value:
-        func = node.func
+        func, dotted = node.func, self._dotted(node.func)
         if isinstance(func, ast.Name):
-            return functions.function(func.id, self._arguments(node))
-        dotted = self._scope.dotted(func)
+            dotted = func.id
         if dotted is not None:
-            return functions.function(dotted, self._arguments(node))
+            call = self._arguments(node)
+            salted = len(call.args) > 1 or "salt" in call.keywords
+            if dotted == "hash_value" and not salted and not _is_salt(self._names.config.get(SALT)):
+                raise _Wrong(node, _NO_SALT)
+            return functions.function(dotted, call, self._names)
         if not isinstance(func, ast.Attribute):
             raise Fails("TypeError: only functions and methods can be called")
-        if self._scope.is_fake(func.value):
-            return functions.fake(func.attr, self._arguments(node))
-        if self._scope.is_record(func.value) and func.attr == "get":
+        if self._is_fake(func.value):
+            self._arguments(node)
+            return functions.fake(func.attr, self._names)
+        if self._is_record(func.value) and func.attr == "get":
             return self._get(self._arguments(node))
         owner = self.value(func.value)
         return functions.method(owner, func.attr, self._arguments(node))
@@ -249,98 +312,88 @@ class _Compiler:
         """Return `record.get(key, default)`; a column that a record lacks is None here."""
         key = functions.key_of(call)
         if key is None:
+            self.reads |= {*self._columns}
             return uncompiled(ANY, "a key that is not known", *call.args)
-        if key in self._names.struct.names:
-            return records.column(key, self._names.struct)
+        if key in self._columns:
+            return self._column(key)
         return call.args[1] if len(call.args) > 1 else constant(None)
 
     def _arguments(self, node: ast.Call) -> Call:
         args = tuple(self.value(argument) for argument in node.args)
-        keywords = {str(k.arg): self.value(k.value) for k in node.keywords}
-        return Call(node, args, keywords, self._names)
+        return Call(args, {str(k.arg): self.value(k.value) for k in node.keywords})
 
     def _joinedstr(self, node: ast.JoinedStr) -> Value:
-        parts: list[texts.Part] = []
-        for part in node.values:
-            if not isinstance(part, ast.FormattedValue):
-                parts.append(str(self.value(part).known))
-                continue
-            if part.format_spec is not None:
-                self.value(part.format_spec)
-            # As in the SDK, `!r` and the like are ignored.
-            parts.append((settled(self.value(part.value)), part.format_spec is not None))
-        return texts.formatted(parts)
-
-    def _list(self, node: ast.List) -> Value:
-        if _has_star(node):
-            inside = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
-            return uncompiled(Kind("list"), "'*' in a list", *map(self.value, inside))
-        return self._listed(node.elts, list)
-
-    def _tuple(self, node: ast.Tuple) -> Value:
-        return self._listed(node.elts, tuple)
-
-    def _set(self, node: ast.Set) -> Value:
-        return self._listed(node.elts, frozenset)
-
-    def _listed(self, nodes: Sequence[ast.expr], make: Callable[[Any], object]) -> Value:
-        parts = [settled(self.value(node)) for node in nodes]
+        parts = [self.value(part) for part in node.values]
         if all(part.is_known for part in parts):
-            return folded(lambda *known: make(known), *parts)
-        return uncompiled(ANY, "a set", *parts) if make is frozenset else records.listed(parts)
+            return constant("".join(part.known for part in parts))
+        return computed(STR, F.concat, *parts)
+
+    def _formattedvalue(self, node: ast.FormattedValue) -> Value:
+        # As in the SDK, `!r` and the like are ignored.
+        value = settled(self.value(node.value))
+        if node.format_spec is None:
+            return texts.text_of(value)
+        self.value(node.format_spec)
+        return uncompiled(STR, f"a format of {value.kind.not_none()}", value)
+
+    def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
+        inside = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
+        parts, star = [settled(self.value(part)) for part in inside], _has_star(node)
+        if not star and all(part.is_known for part in parts):
+            return folded(lambda *known: _CONTAINERS[type(node)](known), *parts)
+        item = None if star else joined(part.kind for part in parts)
+        kind = ANY if isinstance(node, ast.Set) else Kind("list", item=item)
+        return uncompiled(kind, "a list", *parts)
+
+    _tuple = _set = _list
 
     def _dict(self, node: ast.Dict) -> Value:
         keys = [self.value(key) for key in node.keys if key is not None]
         values = [settled(self.value(value)) for value in node.values]
-        if len(keys) == len(values) and all(part.is_known for part in (*keys, *values)):
-            pairs = [key.known for key in keys], [value.known for value in values]
-            return folded(lambda *_: dict(zip(*pairs, strict=True)), *keys)
-        known = [key.known for key in keys if isinstance(key.known, str)]
-        if len(known) < len(values):
-            return uncompiled(Kind("dict"), "a dict whose keys are not known", *values)
-        parts = dict(zip(known, values, strict=True))
-        if len(parts) < len(values):
-            return uncompiled(Kind("dict"), "a key that comes twice", *values)
-        return records.mapping(list(parts), list(parts.values()))
+        half = len(keys)
+        if half == len(values) and all(part.is_known for part in (*keys, *values)):
+            make = lambda *known: dict(zip(known[:half], known[half:], strict=True))  # noqa: E731
+            return folded(make, *keys, *values)
+        names = [key.known for key in keys if isinstance(key.known, str)]
+        fields = zip(names, (value.kind for value in values), strict=False)
+        alone = len({*names}) == len(values)
+        return uncompiled(Kind("dict", fields=tuple(fields) if alone else ()), "a dict", *values)
 
-    def _listcomp(self, node: ast.ListComp) -> Value:
-        return self._comprehension(node, [node.elt])
-
-    def _generatorexp(self, node: ast.GeneratorExp) -> Value:
-        return self._comprehension(node, [node.elt])
-
-    def _dictcomp(self, node: ast.DictComp) -> Value:
-        return self._comprehension(node, [node.key, node.value])
-
-    def _comprehension(
-        self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp, results: Sequence[ast.expr]
-    ) -> Value:
-        first, *others = node.generators
-        self.value(first.iter)
-        inside = [*(part.iter for part in others), *(i for g in node.generators for i in g.ifs)]
-        with self._scope.binding(bound_by(node)):
-            for part in inside:
-                self._branch(part, self.value)
-            kinds = [self._branch(result, self.value).kind for result in results]
-        kind = Kind("dict") if isinstance(node, ast.DictComp) else _list_of(kinds[0])
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
+        item = self._comprehension(node, node.elt)
+        kind = Kind("list", item=None if item.name in {"any", "none"} else item)
         return uncompiled(kind, "a comprehension")
 
+    _generatorexp = _listcomp
 
-def _list_of(kind: Kind) -> Kind:
-    return Kind("list") if kind.name in {"any", "none"} else Kind("list", item=kind)
+    def _dictcomp(self, node: ast.DictComp) -> Value:
+        self._comprehension(node, node.key, node.value)
+        return uncompiled(Kind("dict"), "a comprehension")
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp, *results: ast.expr
+    ) -> Kind:
+        """Check the parts of a comprehension; return the kind of its first result."""
+        # The first source is evaluated before the names are bound.
+        self.value(node.generators[0].iter)
+        inside = [generator.iter for generator in node.generators[1:]]
+        inside += [test for generator in node.generators for test in generator.ifs]
+        targets = (part for generator in node.generators for part in ast.walk(generator.target))
+        before = self._bound
+        self._bound |= {part.id for part in targets if isinstance(part, ast.Name)}
+        found = [self._branch(part, self.value).kind for part in (*inside, *results)]
+        self._bound = before
+        return found[len(inside)]
+
+
+_CONTAINERS: Mapping[type[ast.AST], Callable[..., object]] = {
+    **{ast.List: list, ast.Tuple: tuple, ast.Set: frozenset}
+}
+
+
+def _is_salt(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _has_star(node: ast.List | ast.Tuple | ast.Set) -> bool:
     return any(isinstance(part, ast.Starred) for part in node.elts)
-
-
-_USES: dict[type[ast.AST], int] = {
-    ast.Div: 3,
-    ast.Mod: 3,
-    ast.FloorDiv: 4,
-    ast.BoolOp: 2,
-    ast.Compare: 2,
-    ast.Call: 2,
-    ast.Subscript: 2,
-}
-_METHOD_USES = dict.fromkeys(("lower", "upper"), 5)

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import simpleeval
 
-from shared.maps.expressions import growth_limits, sandbox
+from shared.maps.expressions import sandbox
 from shared.maps.expressions.arrow_records import Arrival, reader, records
-from shared.maps.expressions.arrow_results import Form, results, taken
+from shared.maps.expressions.arrow_results import results, taken
 from shared.maps.expressions.fakes import Fakes, FakeSettings
+from shared.maps.expressions.kinds import Kind
 
 LONGEST_ERROR = 500
 
@@ -54,7 +55,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
     def __init__(
         self, expression: PortableExpression, live: Mapping[str, Any] | None = None
     ) -> None:
-        self.meter = growth_limits.Meter()
+        self.meter = sandbox.Meter()
         super().__init__(
             operators=sandbox.operators(self.meter),
             functions={**sandbox.functions(self.meter), **expression.functions},
@@ -113,15 +114,14 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         raise simpleeval.NameNotDefined(name, self.expr)
 
     def _eval_call(self, node: ast.Call) -> Any:
+        # As the base class does, which takes a fifth longer for an expression.
         called = node.func
         if isinstance(called, ast.Attribute):
             function = self._eval(called)
-        elif not isinstance(called, ast.Name):
-            raise simpleeval.FeatureNotAvailable("only functions with a name can be called")
-        elif called.id in self.functions:
+        elif isinstance(called, ast.Name) and called.id in self.functions:
             function = self.functions[called.id]
         else:
-            raise simpleeval.FunctionNotDefined(called.id, self.expr)
+            raise simpleeval.FunctionNotDefined(ast.unparse(called), self.expr)
         args = [self._eval(arg) for arg in node.args]
         keywords = {str(k.arg): self._eval(k.value) for k in node.keywords}
         result = function(*args, **keywords)
@@ -156,7 +156,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         raise simpleeval.AttributeDoesNotExist(name, self.expr)
 
     def _data_attribute(self, value: Any, name: str) -> Any:
-        if name in growth_limits.GUARDED and isinstance(value, str):
+        if name in sandbox.GUARDED and isinstance(value, str):
             return self.meter.method(value, name)
         return sandbox.bytes_text(value, name) if isinstance(value, bytes) else getattr(value, name)
 
@@ -166,8 +166,8 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
             value = part.value if type(part) is ast.Constant else self._eval_formattedvalue(part)
             parts.append(value if type(value) is str else self.meter.text(value))
         joined = "".join(parts)
-        if len(joined) > growth_limits.LONGEST:
-            growth_limits.too_long()
+        if len(joined) > sandbox.LONGEST:
+            sandbox.too_long()
         return joined
 
     def _eval_formattedvalue(self, node: Any) -> Any:
@@ -192,29 +192,23 @@ def error_text(error: BaseException) -> str:
     return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "…"
 
 
+@dataclass(eq=False)
 class Task:
     """Evaluates an expression for one batch after another, called by an Arrow function of Spark.
 
-    Args:
+    Attributes:
         expression: The expression.
         arrivals: How its columns arrive, in their order.
-        form: The form of its results.
+        kind: The kind of its results.
         fake: How values are invented, if they are. With a seed, one more column distinguishes
             records.
     """
 
-    def __init__(
-        self,
-        expression: PortableExpression,
-        arrivals: Sequence[Arrival],
-        form: Form,
-        fake: FakeSettings | None = None,
-    ) -> None:
-        self.expression = expression
-        self.arrivals = tuple(arrivals)
-        self.form = form
-        self.fake = fake
-        self._ready: Ready | None = None
+    expression: PortableExpression
+    arrivals: Sequence[Arrival]
+    kind: Kind
+    fake: FakeSettings | None = None
+    _ready: Ready | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ready": None}
@@ -233,7 +227,7 @@ class Task:
             fakes = Fakes(self.fake) if self.fake else None
             live = {"fake": fakes} if fakes else {}
             readers = [reader(arrival) for arrival in self.arrivals]
-            self._ready = Ready(Evaluator(self.expression, live), readers, taken(self.form), fakes)
+            self._ready = Ready(Evaluator(self.expression, live), readers, taken(self.kind), fakes)
         return self._evaluated(self._ready, arrays)
 
     def _evaluated(self, ready: Ready, arrays: Sequence[pa.Array]) -> pa.StructArray:
@@ -241,7 +235,7 @@ class Task:
         values: list[Any] = []
         errors: list[str | None] = []
         evaluate, take, fakes = ready.evaluator.value, ready.take, ready.fakes
-        seeds = arrays[-1].to_pylist() if fakes and fakes.seeded else None
+        seeds = arrays[-1].to_pylist() if self.fake and self.fake.seed is not None else None
         for at, record in enumerate(self._records(ready, own, rows)):
             error = None
             try:
@@ -254,7 +248,7 @@ class Task:
                 value, error = None, error_text(raised)
             values.append(value)
             errors.append(error)
-        return results(self.form, values, errors)
+        return results(self.kind, values, errors)
 
     def _records(
         self, ready: Ready, arrays: Sequence[pa.Array], rows: int
@@ -262,15 +256,11 @@ class Task:
         """Read a batch; if that fails, one by one, so that one record does not spoil others."""
         try:
             return records(self.expression.columns, ready.readers, arrays, rows)
-        except (RecursionError, ValueError, ArithmeticError):
-            ones = ([array.slice(at, 1) for array in arrays] for at in range(rows))
-            return [self._record(ready, one) for one in ones]
-
-    def _record(self, ready: Ready, arrays: Sequence[pa.Array]) -> dict[str, Any] | Exception:
-        try:
-            return records(self.expression.columns, ready.readers, arrays, 1)[0]
         except (RecursionError, ValueError, ArithmeticError) as error:
-            return error
+            if rows == 1:
+                return [error]
+            ones = ([array.slice(at, 1) for array in arrays] for at in range(rows))
+            return [self._records(ready, one, 1)[0] for one in ones]
 
 
 def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.Array:
@@ -280,9 +270,7 @@ def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.A
     lists = arrays[0]
     below = evaluated_inside(task, [array.flatten() for array in arrays], depth - 1)
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    offsets = pa.array([0], pa.int32())
-    if len(lists):
-        offsets = pa.concat_arrays([offsets, pc.cumulative_sum(lengths).cast(pa.int32())])
+    offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
     return pa.ListArray.from_arrays(offsets, below, mask=lists.is_null())
 
 

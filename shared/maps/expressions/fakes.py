@@ -1,7 +1,7 @@
 """The `fake` of expressions: invented names, addresses and the like, by the library Faker.
 
 Only the functions of its providers can be called. With a seed, a record always gets the same
-values. Does not import this project, so that it can be sent to workers by value.
+values. Imports only a module that is sent to workers by value with it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ from typing import Any
 
 import simpleeval
 
+from shared.maps.expressions.sandbox import words
+
 MOST = 5_000
 """Characters, words or elements that one call may ask for."""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # They make files, run templates that reach any attribute, or take classes and functions.
-_REFUSED = _words(
+_REFUSED = words(
     """add_provider binary csv del_arguments dsv enum fixed_width format get_arguments
     get_formatter get_providers image json json_bytes parse provider psv pydict pyiterable
     pylist pyobject pyset pystr_format pystruct pytimezone pytuple seed_instance
     set_arguments set_formatter tar time_series tsv unique xml zip"""
 )
 # Any integer will do for these.
-_RANGES = _words(
+_RANGES = words(
     """min max step min_value max_value start_date end_date start_datetime end_datetime
     after_now before_now minimum_age maximum_age variance_start now timezone tzinfo seed"""
 )
@@ -70,6 +68,9 @@ class Fakes:
     Args:
         settings: How values are invented.
 
+    Attributes:
+        names: Of the functions that can be called.
+
     Raises:
         ImportError: Faker is not installed here.
     """
@@ -80,8 +81,8 @@ class Fakes:
         self._settings = settings
         locale = settings.locale
         self._faker: Any = Faker(list(locale) if isinstance(locale, (list, tuple)) else locale)
-        self._names = offered(self._faker)
-        self._methods: dict[str, Callable[..., Any]] = {}
+        self.names = _offered(self._faker)
+        self._methods: dict[str, Callable[..., Any]] = {"seed_instance": self._seed}
         for factory in self._faker.factories:
             factory.random = random.Random()  # noqa: S311 - not one that other fakes share
 
@@ -104,35 +105,18 @@ class Fakes:
         Raises:
             FeatureNotAvailable: A function of this name does not exist, or is not allowed.
         """
-        method = self._methods.get(name)
-        if method is None:
-            if name == "seed_instance":
-                method = self._seed
-            elif name in self._names:
-                method = _bounded(name, getattr(self._faker, name))
-            else:
+        if name not in self._methods:
+            if name not in self.names:
                 raise simpleeval.FeatureNotAvailable(f"fake.{name} is not available")
-            self._methods[name] = method
-        return method
+            self._methods[name] = _bounded(name, getattr(self._faker, name))
+        return self._methods[name]
 
-    @property
-    def seeded(self) -> bool:
-        """Return whether a seed decides which values are invented."""
-        return self._settings.seed is not None
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Return the names of the functions that can be called."""
-        return self._names
-
-    def has(self, name: str) -> bool:
-        """Return whether a function has this name."""
-        return name in self._names or name == "seed_instance"
-
-    def hint(self, name: str) -> Any:
-        """Return the annotated type of a function's result; raise as `attribute` does."""
-        self.attribute(name)
-        return inspect.signature(getattr(self._faker, name)).return_annotation
+    def kind(self, name: str) -> str:
+        """Return the kind of the results of a function; `any` if the library does not say."""
+        if name in _KNOWN or name not in self.names:
+            return _KNOWN.get(name, "any")
+        hint = inspect.signature(getattr(self._faker, name)).return_annotation
+        return _KINDS.get(hint, "any")
 
     def _seed(self, seed: Any = None) -> None:
         if not isinstance(seed, (int, float, str, type(None))):
@@ -141,16 +125,11 @@ class Fakes:
             factory.random.seed(seed)
 
 
-def offered(faker: Any) -> frozenset[str]:
+def _offered(faker: Any) -> frozenset[str]:
     """Return the names of the Faker functions that expressions may call."""
-    names = {
-        name
-        for factory in faker.factories
-        for provider in factory.get_providers()
-        for name in dir(type(provider))
-        if not name.startswith("_") and inspect.isfunction(getattr(type(provider), name, None))
-    }
-    return frozenset(names - _REFUSED - {n for n in names if n.startswith(("add_", "set_"))})
+    providers = {type(p) for factory in faker.factories for p in factory.get_providers()}
+    names = {name for kind in providers for name, _ in inspect.getmembers(kind, inspect.isfunction)}
+    return frozenset({n for n in names if not n.startswith(("_", "add_", "set_"))} - _REFUSED)
 
 
 def _bounded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,9 +161,7 @@ def result_kind(name: str, settings: FakeSettings) -> str:
         name: The function.
         settings: How values are invented: languages have functions of their own.
     """
-    if name in _KNOWN:
-        return _KNOWN[name]
     try:
-        return _KINDS.get(Fakes(settings).hint(name), "any")
-    except (AttributeError, ImportError, simpleeval.FeatureNotAvailable):
+        return Fakes(settings).kind(name)
+    except (AttributeError, ImportError):
         return "any"

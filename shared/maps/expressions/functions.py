@@ -1,45 +1,80 @@
-"""Calls of functions, of functions in modules, and of methods."""
+"""Calls of functions, of functions in modules, and of methods.
+
+What Python refuses for all values of such kinds raises `Fails`.
+"""
 
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType
 
-from shared.maps.expressions import comparisons, dates, operators, texts
-from shared.maps.expressions.building import (
+from shared.maps.expressions import dates, operators, personal, records, sandbox, texts
+from shared.maps.expressions.fakes import FakeSettings, result_kind
+from shared.maps.expressions.kinds import ANY, BOOL, CLASSES, DATE, FLOAT, INT, STR, Kind, joined
+from shared.maps.expressions.numbers import OVERFLOW
+from shared.maps.expressions.operators import chosen, truth
+from shared.maps.expressions.sandbox import Meter
+from shared.maps.expressions.syntax import nearest
+from shared.maps.expressions.values import (
     Check,
     Fails,
-    Make,
-    called,
-    computed,
+    Names,
+    Rule,
+    Value,
     constant,
-    joined,
-    not_none,
+    lifted,
     settled,
     uncompiled,
 )
-from shared.maps.expressions.fakes import FakeSettings, result_kind
-from shared.maps.expressions.kinds import ANY, FLOAT, INT, STR, Kind
-from shared.maps.expressions.personal_columns import PERSONAL
-from shared.maps.expressions.sandbox import md5, sha256
-from shared.maps.expressions.syntax import nearest
-from shared.maps.expressions.truth import chosen, truth
-from shared.maps.expressions.values import Call, Value
 
-Function: TypeAlias = "Callable[[Call], Value]"
-
-_TOO_LARGE = "OverflowError: an integer of more than 64 bits"
 _DIGITS = "[0-9](?:_?[0-9])*"
 _INTEGER = rf"\A[+-]?{_DIGITS}\z"
 _FLOATING = rf"\A[+-]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)\z"
 _SPECIAL = r"\A[+-]?(?i:nan|inf|infinity)\z"
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call.
+
+    Attributes:
+        args: Positional ones.
+        keywords: Those with a name.
+    """
+
+    args: tuple[Value, ...] = ()
+    keywords: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """Return all arguments."""
+        return (*self.args, *self.keywords.values())
+
+    def with_each(self, change: Callable[[Value], Value]) -> Call:
+        """Return the call with changed arguments."""
+        keywords = {name: change(value) for name, value in self.keywords.items()}
+        return Call(tuple(map(change, self.args)), keywords)
+
+    def lifted(
+        self, python: Callable[..., Any], rule: Rule | None, *owner: Value, **options: Any
+    ) -> Value:
+        """Return the result; the owner of a method is the first argument. See `lifted`."""
+        count = len(owner) + len(self.args)
+
+        def function(*values: Any) -> Any:
+            named = dict(zip(self.keywords, values[count:], strict=True))
+            return python(*values[:count], **named)
+
+        return lifted(function, rule, *owner, *self.operands, **options)
 
 
 def _without_underscores(text: Column) -> Column:
@@ -48,57 +83,6 @@ def _without_underscores(text: Column) -> Column:
 
 def _int_of_text(text: Column) -> Column:
     return _without_underscores(texts.number_text(text)).try_cast("bigint")
-
-
-def _unlike(pattern: str, message: str) -> Check:
-    """Return the check of a text that is not a number."""
-
-    def wrong(text: Column) -> Column:
-        return ~F.rlike(texts.number_text(text), F.lit(pattern))
-
-    def error(text: Column) -> Column:
-        return F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
-
-    return wrong, error
-
-
-def _truncated(number: Column) -> Column:
-    return number.try_cast("bigint")
-
-
-_FROM_FLOAT: list[Check] = [
-    (lambda number, *_: F.isnan(number), "ValueError: cannot convert float NaN to integer"),
-    (lambda number, *_: (number >= 2.0**63) | (number < -(2.0**63)), _TOO_LARGE),
-]
-_NO_INT = _unlike(_INTEGER, "invalid literal for int() with base 10")
-_INTS: Mapping[str, tuple[Make, list[Check]]] = {
-    "int": (lambda number: number, []),
-    "bool": (_truncated, []),
-    "float": (_truncated, _FROM_FLOAT),
-    "decimal": (_truncated, [(lambda number: _truncated(number).isNull(), _TOO_LARGE)]),
-    "str": (_int_of_text, [_NO_INT, (lambda text: _int_of_text(text).isNull(), _TOO_LARGE)]),
-}
-_NO_FLOAT = _unlike(f"(?:{_FLOATING})|(?:{_SPECIAL})", "could not convert string to float")
-
-
-def _int(call: Call) -> Value:
-    call = _alike(call)
-    alone = len(call.args) == 1 and not call.keywords
-    make, checks = _INTS.get(call.args[0].kind.name, (None, [])) if alone else (None, [])
-    return called(int, make, call, kind=INT, checks=checks, why="int() with such arguments")
-
-
-def _float(call: Call) -> Value:
-    call = _alike(call)
-    name = call.args[0].kind.name if call.args else ""
-    of_text = name == "str"
-    make = _float_of_text if of_text else lambda number: number.cast("double")
-    return called(float, make, call, kind=FLOAT, checks=[_NO_FLOAT] if of_text else [])
-
-
-def _alike(call: Call) -> Call:
-    """Treat arguments that may be ints as the floats that are equal to them."""
-    return replace(call, args=tuple(replace(value, mixed=0) for value in call.args))
 
 
 def _float_of_text(text: Column) -> Column:
@@ -110,110 +94,182 @@ def _float_of_text(text: Column) -> Column:
     return value.otherwise(_without_underscores(number).try_cast("double"))
 
 
-def _str(call: Call) -> Value:
-    call = _settled(call)
-    if call.keywords or len(call.args) > 1:
-        return uncompiled(STR, "str() of bytes", *call.args, *call.keywords.values())
-    return texts.text_of(call.args[0]) if call.args else constant("")
+def _unlike(pattern: str, message: str) -> Check:
+    """Return the check of a text that is not a number."""
+
+    def error(text: Column) -> Column:
+        return F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
+
+    return lambda text: ~F.rlike(texts.number_text(text), F.lit(pattern)), error
 
 
-def _bool(call: Call) -> Value:
-    if len(call.args) == 1 and not call.keywords:
-        return truth(call.args[0])
-    return called(bool, None, call)
+def _whole(number: Column, *_: Column) -> Column:
+    return number.try_cast("bigint")
 
 
-def _len(call: Call) -> Value:
-    kind = call.args[0].kind if call.args else ANY
-
-    def make(column: Column) -> Column:
-        if kind.name == "dict" and kind.fields:
-            return F.lit(len(kind.fields)).cast("bigint")
-        return (F.char_length(column) if kind.name == "str" else F.size(column)).cast("bigint")
-
-    return called(len, make, call, kind=INT)
-
-
-def _round(call: Call) -> Value:
-    value, *more = [*call.args, constant(None)] if len(call.args) < 2 else call.args  # noqa: PLR2004
-    name = value.kind.name
-    digits = more[0].known if len(more) == 1 and not call.keywords else -1
-    make: Make | None = None
-    if name in {"int", "bool"} and (digits is None or (isinstance(digits, int) and digits >= 0)):
-        make = lambda number, *_: _truncated(number)  # noqa: E731
-    elif name == "float" and digits is None and not value.mixed:
-        make = _rounded
-    checks = _FROM_FLOAT if make is _rounded else []
-    call = _alike(call) if len(call.args) == 1 else call
-    kind = value.kind.not_none() if more and more[0].kind.name == "any" else None
-    return called(round, make, call, kind=kind, checks=checks, why=f"round() of {value.kind}")
+_TOO_LARGE: Check = (lambda number, *_: _whole(number).isNull(), OVERFLOW)
+_FROM_FLOAT: list[Check] = [
+    (lambda number, *_: F.isnan(number), "ValueError: cannot convert float NaN to integer"),
+    (lambda number, *_: (number >= 2.0**63) | (number < -(2.0**63)), OVERFLOW),
+]
+_NO_INT = _unlike(_INTEGER, "invalid literal for int() with base 10")
+_NO_FLOAT = _unlike(f"(?:{_FLOATING})|(?:{_SPECIAL})", "could not convert string to float")
+_INTS: Mapping[str, Rule] = {
+    **{"int": Rule(_whole), "bool": Rule(_whole), "float": Rule(_whole, _FROM_FLOAT)},
+    "decimal": Rule(_whole, [_TOO_LARGE]),
+    "str": Rule(_int_of_text, [_NO_INT, (lambda text: _int_of_text(text).isNull(), OVERFLOW)]),
+}
+_TO_FLOAT = Rule(lambda number: number.cast("double"))
 
 
-def _rounded(number: Column, *_: Column) -> Column:
-    return _truncated(F.rint(number))
+def _round(call: Call) -> Rule | None:
+    digits = call.args[1].known if len(call.args) > 1 else None
+    kind = None if call.keywords else call.args[0].kind.name
+    if kind == "float" and digits is None:
+        return Rule(lambda number, *_: _whole(F.rint(number)), _FROM_FLOAT)
+    whole = kind in {"int", "bool"} and (not digits or (isinstance(digits, int) and digits > 0))
+    return Rule(_whole) if whole else None
 
 
-def _digest(call: Call, function: Callable[[Any], str]) -> Value:
-    def make(text: Column) -> Column:
-        data = text.cast("binary")
-        return F.md5(data) if function is md5 else F.sha2(data, 256)
-
-    return called(function, make, call, kind=STR)
-
-
-def _extreme(call: Call) -> Value:
-    """Return `min` or `max`: their kind, for the evaluator to compute."""
-    call = _settled(call)
-    values = (*call.args, *call.keywords.values())
-    kind = call.args[0].kind if len(call.args) > 1 and not call.keywords else ANY
-    for value in call.args[1:]:
-        kind = joined(kind, value.kind)
-    return uncompiled(kind, "min() or max()", *values)
+def _len(call: Call) -> Rule:
+    kind = call.operands[0].kind
+    if kind.fields:
+        return Rule(lambda _: F.lit(len(kind.fields)).cast("bigint"))
+    length = F.char_length if kind.name == "str" else F.size
+    return Rule(lambda column: length(column).cast("bigint"))
 
 
-_UNCOMPILED: Mapping[str, Kind] = {
+_RULES: Mapping[str, Callable[[Call], Rule | None]] = {
+    "int": lambda call: (
+        _INTS.get(call.args[0].kind.name) if len(call.operands) == 1 == len(call.args) else None
+    ),
+    "float": lambda call: (
+        Rule(_float_of_text, [_NO_FLOAT]) if call.operands[0].kind.name == "str" else _TO_FLOAT
+    ),
+    "round": _round,
+    "len": _len,
+    "md5": lambda _: Rule(lambda text: F.md5(text.cast("binary"))),
+    "sha256": lambda _: Rule(lambda text: F.sha2(text.cast("binary"), 256)),
+    "datetime.date.fromisoformat": lambda _: dates.FROM_ISO,
+}
+# Of a value that may be an int or a float, they have the same result for either.
+_OF_FLOATS = frozenset({"int", "float", "abs", "round"})
+# Their results do not follow from examples.
+_KINDS: Mapping[str, Kind] = {
     **{"list": Kind("list"), "tuple": Kind("list"), "dict": Kind("dict"), "set": ANY, "sum": ANY},
     **{"rand": FLOAT, "randint": INT, "json.dumps": STR, "json.loads": ANY},
+    # Backports of Python 3.11 replace it by a function that does not tell its class.
+    "datetime.date.fromisoformat": DATE,
 }
-FUNCTIONS: Mapping[str, Function] = {
-    **{"int": _int, "float": _float, "str": _str, "bool": _bool, "len": _len, "round": _round},
-    "abs": lambda call: called(abs, None, _alike(call), why="abs()"),
-    **{"min": _extreme, "max": _extreme},
-    "md5": lambda call: _digest(call, md5),
-    "sha256": lambda call: _digest(call, sha256),
-    **{name: dates.uncompiled_call(name, kind) for name, kind in _UNCOMPILED.items()},
-    **dates.FUNCTIONS,
-    **PERSONAL,
-}
-"""Functions by name, those of modules with a dot."""
-
 _MODULES = {"datetime": datetime, "json": json}
+# Those are checked with examples, and computed at once if all arguments are known.
+_PURE = frozenset(
+    {
+        *("datetime.date", "datetime.datetime", "datetime.timedelta"),
+        *("datetime.date.fromisoformat", "datetime.datetime.strptime"),
+    }
+)
 
 
-def function(name: str, call: Call) -> Value:
-    """Return the result of a function, whose name begins with its module's.
-
-    Raises:
-        Fails: It does not exist, or raises for all arguments of these kinds.
-    """
+def function(name: str, call: Call, names: Names) -> Value:
+    """Return the result of a function, whose name begins with its module's."""
+    if name in personal.FUNCTIONS:
+        return _hidden(name, call, names)
+    if name in {"str", "bool", "min", "max"}:
+        return _of_any_values(name, call)
+    why, kind = f"{name.removeprefix('datetime.datetime.')}() of such arguments", _KINDS.get(name)
     if "." in name:
-        module_attribute(name)
-    if name in FUNCTIONS:
-        return FUNCTIONS[name](call)
-    return uncompiled(ANY, f"{name}()", *call.args, *call.keywords.values())
+        python = module_attribute(name)
+        made: Any = python if isinstance(python, type) else getattr(python, "__self__", None)
+        kind = kind or CLASSES.get(made, ANY)
+        if name not in _PURE:
+            return uncompiled(kind, why, *call.operands)
+    elif kind is not None:
+        return uncompiled(kind, why, *call.operands)
+    else:
+        # With the limits of the evaluator.
+        python = sandbox.functions(Meter())[name]
+    if name in _OF_FLOATS and len(call.operands) == 1:
+        call = call.with_each(lambda value: replace(value, mixed=0))
+    if name == "len" and call.args and call.args[0].kind.name != "str":
+        call = call.with_each(records.as_read)
+    rule = _RULES[name](call) if name in _RULES and call.operands else None
+    return call.lifted(python, rule, kind=kind, why=why)
 
 
-def _settled(call: Call) -> Call:
-    keywords = {name: settled(value) for name, value in call.keywords.items()}
-    return replace(call, args=tuple(map(settled, call.args)), keywords=keywords)
+def _of_any_values(name: str, call: Call) -> Value:
+    """Return the result of `str` or `bool`, which accept any value, or of `min` or `max`."""
+    if name == "bool":
+        alone = len(call.operands) == len(call.args) == 1
+        return truth(call.args[0]) if alone else call.lifted(bool, None)
+    call = call.with_each(settled)
+    if name == "str":
+        if call.keywords or len(call.args) > 1:
+            return uncompiled(STR, "str() of bytes", *call.operands)
+        return texts.text_of(call.args[0]) if call.args else constant("")
+    several = len(call.args) > 1 and not call.keywords
+    kind = joined(value.kind for value in call.args) if several else None
+    return uncompiled(kind or ANY, f"{name}()", *call.operands)
 
 
-def module_attribute(name: str) -> Value:
-    """Return the value of a dotted name in a module.
+def _hashed(text: Column, salt: str, algorithm: str) -> Column:
+    return F.sha2(F.concat(F.lit(salt), text).cast("binary"), int(algorithm[3:]))
 
-    Raises:
-        Fails: The name does not exist, or is a module itself.
-    """
+
+def _masked(text: Column, keep_last: int, char: str) -> Column:
+    length = F.length(text)
+    kept = F.right(text, F.lit(keep_last)) if keep_last else F.lit("")
+    some = F.concat(F.repeat(F.lit(char), length - keep_last), kept)
+    return F.when(length > keep_last, some).otherwise(F.repeat(F.lit(char), length))
+
+
+def _redacted(text: Column, pattern: str | None, replacement: str) -> Column:
+    if pattern is None:
+        return F.when(text.isNotNull(), F.lit(replacement))
+    from shared.maps.expressions.python_columns import send_by_value  # noqa: PLC0415
+
+    send_by_value()
+    # Java's own patterns can take for ever.
+    redacted = F.arrow_udf(  # type: ignore[attr-defined]
+        lambda texts: personal.redacted(texts, pattern, replacement), StringType()
+    )
+    made: Column = redacted(text)
+    return made
+
+
+_HIDING: Mapping[str, Callable[..., Column]] = {
+    "hash_value": _hashed,
+    "mask": _masked,
+    "redact": _redacted,
+    "truncate": lambda text, length: F.substring(text, 1, length),
+}
+
+
+def _hidden(name: str, call: Call, names: Names) -> Value:
+    """Return the result of a function that hides personal data."""
+    keywords = dict(call.keywords)
+    if name == "hash_value" and len(call.args) < 2:  # noqa: PLR2004
+        keywords.setdefault("salt", constant(names.config.get(personal.SALT)))
+    python = personal.FUNCTIONS[name]
+    try:
+        bound = inspect.signature(python).bind(*call.args, **keywords)
+    except TypeError as error:
+        raise Fails(f"TypeError: {name}() {error}") from None
+    value = bound.arguments["value"]
+    kind = STR.or_none() if value.kind.nullable else STR
+    why = f"{name}() of a value of kind {value.kind}, or with such options"
+    call = Call(bound.args, bound.kwargs)
+    bound.apply_defaults()
+    options = [getattr(option, "known", option) for option in list(bound.arguments.values())[1:]]
+    rule: Rule | None = None
+    known = all(option.is_known for option in call.operands[1:])
+    if known and value.kind.name in {"str", "int", "bool", "none"}:
+        rule = Rule(lambda column, *_: _HIDING[name](column.cast("string"), *options))
+    return call.lifted(python, rule, kind=kind, why=why, always=(ValueError,))
+
+
+def module_attribute(name: str) -> Any:
+    """Return what a dotted name in a module stands for in Python."""
     first, *parts = name.split(".")
     found: object = _MODULES[first]
     for part in parts:
@@ -223,46 +279,40 @@ def module_attribute(name: str) -> Value:
         found = getattr(found, part)
         if isinstance(found, ModuleType):
             raise Fails(f"the module '{part}' is not available")
-    return uncompiled(ANY, name)
+    return found
 
 
-def fake(name: str, call: Call) -> Value:
+def fake(name: str, names: Names) -> Value:
     """Return the result of a method of `fake`, which only the evaluator has."""
-    faker = call.names.faker if call.names is not None else None
-    settings = FakeSettings((faker or {}).get("locale"))
+    settings = FakeSettings((names.faker or {}).get("locale"))
     return uncompiled(Kind(result_kind(name, settings)), f"fake.{name}()")
 
 
 def method(owner: Value, name: str, call: Call) -> Value:
-    """Return the result of a method.
-
-    Raises:
-        Fails: Such values lack the method, or it raises for all arguments of these kinds.
-    """
-    owner, call = settled(owner), _settled(call)
-    kind = owner.kind
-    given = (owner, *call.args, *call.keywords.values())
-    if kind.name == "any":
-        return uncompiled(ANY, f".{name}() of a value of unknown type", *given)
-    if kind.name == "none":
-        raise Fails(f"AttributeError: 'NoneType' object has no attribute '{name}'")
+    """Return the result of a method."""
+    owner, kind = settled(owner), owner.kind
+    why = f"{operators.type_name(kind)}.{name}() with such arguments"
     if kind.name == "dict" and name == "get":
         return _get(owner, call)
-    if kind.name == "str" and name in texts.METHODS:
-        return texts.method(owner, name, call)
-    if hasattr(operators.TYPES[kind.name], name):
-        return dates.method(owner, name, call)
-    if kind.name == "dict" and (not kind.fields or name in dict(kind.fields)):
-        raise Fails(f"TypeError: the value under '{name}' is not callable")
-    raise operators.no_attribute(kind, name)
+    if kind.name != "any" and not hasattr(operators.type_of(kind), name):
+        if kind.name == "dict" and (not kind.fields or name in dict(kind.fields)):
+            raise Fails(f"TypeError: the value under '{name}' is not callable")
+        raise operators.no_attribute(kind, name)
+    if kind.name not in {"str", "date", "datetime", "timedelta"}:
+        return uncompiled(ANY, why, owner, *call.operands)
+    rule = dates.TO_ISO if kind.name == "date" and name == "isoformat" else None
+    if kind.name == "str":
+        rule = texts.method(name, call.args, call.keywords)
+
+    def python(one: Any, *args: Any, **keywords: Any) -> Any:
+        return getattr(one, name)(*args, **keywords)
+
+    always = (ValueError,) if name == "split" else ()
+    return call.lifted(python, rule, owner, why=why, always=always)
 
 
 def key_of(call: Call) -> str | None:
-    """Return the key that `get` is called with; None if it is not known.
-
-    Raises:
-        Fails: It is called with too few or too many arguments.
-    """
+    """Return the key that `get` is called with; None if it is not known."""
     if call.keywords:
         raise Fails("TypeError: dict.get() takes no keyword arguments")
     if not 1 <= len(call.args) <= 2:  # noqa: PLR2004
@@ -275,16 +325,13 @@ def _get(owner: Value, call: Call) -> Value:
     """Return `owner.get(key, default)`; a null field of a struct is None, not missing."""
     key = key_of(call)
     default = call.args[1] if len(call.args) > 1 else constant(None)
-    fields = dict(owner.kind.fields)
     if owner.is_known and key is not None:
         return constant(owner.known[key]) if key in owner.known else default
-    if key is None or owner.is_known or (not fields and owner.kind.values is None):
+    if key is None or owner.kind.is_loose:
         return uncompiled(ANY, "a key that is not known", owner, *call.args)
-    message = "AttributeError: 'NoneType' object has no attribute 'get'"
-    kind = owner.kind.not_none()
-    error = computed(kind, lambda whole: whole, owner, checks=not_none(message, owner)).error
-    present = replace(owner, kind=kind, error=error)
-    if key in fields:
-        return operators.entry(present, key)
-    found = default if fields else replace(operators.entry(present, key), error=None)
-    return chosen(comparisons.contained(constant(key), present), found, default)
+    error = records.none_error(owner, "AttributeError: 'NoneType' object has no attribute 'get'")
+    present = replace(owner, kind=owner.kind.not_none(), error=error)
+    if key in dict(owner.kind.fields):
+        return records.field(present, key)
+    found = default if owner.kind.fields else records.field(present, key)
+    return chosen(uncompiled(BOOL, "a key that may be missing", present), found, default)

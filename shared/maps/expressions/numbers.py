@@ -1,7 +1,8 @@
 """Arithmetic as Python does it, of bigint and double columns.
 
 What of it Python does with more than 64 bits is an error of the record; what Spark would round
-otherwise, and what few maps have (powers, bits), is not compiled.
+otherwise, and what few maps have (powers, bits), is not compiled. What Python
+refuses for all values of such kinds raises `Fails`.
 """
 
 from __future__ import annotations
@@ -14,24 +15,23 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.maps.expressions.building import (
+from shared.maps.expressions.kinds import ANY, FLOAT
+from shared.maps.expressions.values import (
     INT_MIN,
     Check,
     Make,
+    Rule,
+    Value,
     lifted,
     literal,
     settled,
     uncompiled,
 )
-from shared.maps.expressions.kinds import ANY, FLOAT, INT
-from shared.maps.expressions.values import Value
 
-MAX_POWER = 4_000_000
-"""Of a base or an exponent: what simpleeval allows."""
 EXACT = 2**53
 """Up to here every integer is a double."""
-
 OVERFLOW = "OverflowError: an integer of more than 64 bits"
+
 _DIGITS = 18
 _GROUPS = 4
 
@@ -44,34 +44,30 @@ def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Va
         function: The operator in Python.
         left: A number.
         right: A number.
-
-    Raises:
-        Fails: Such numbers cannot be its operands.
     """
     if left.mixed or right.mixed:
         return _mixed(symbol, function, left, right)
     names = {left.kind.name, right.kind.name}
-    if symbol == "**" and "decimal" not in names and (not right.is_known or "float" in names):
-        kind = FLOAT if "float" in names else ANY
-        return lifted(function, None, left, right, kind=kind, why="a power that is not known")
-    table = _FLOATS if "float" in names else _INTEGERS
-    make = None if "decimal" in names else table.get(symbol)
+    floats = "float" in names
+    make = None if "decimal" in names else (_FLOATS if floats else _INTEGERS).get(symbol)
     checks: list[Check] = []
     if symbol in {"/", "//", "%"} and not right.is_known:
-        zero = "float division by zero" if "float" in names else "division by zero"
+        zero = "float division by zero" if floats else "division by zero"
         checks.append((lambda _, b: b.cast("double") == 0.0, f"ZeroDivisionError: {zero}"))
-    if make is not None and table is _INTEGERS and symbol in {"+", "-", "*"}:
+    if make is not None and not floats and symbol in {"+", "-", "*", "//"}:
         checks.append((lambda a, b: make(a, b).isNull(), OVERFLOW))
-    if symbol == "//" and (not right.is_known or right.known == -1):
-        checks.append((lambda a, b: (_long(a) == literal(INT_MIN)) & (_long(b) == -1), OVERFLOW))
+    # The exponent decides whether a power of integers is one.
+    open_power = symbol == "**" and "decimal" not in names and (floats or not right.is_known)
+    kind = (FLOAT if floats else ANY) if open_power else None
     why = f"arithmetic ({symbol}) of {left.kind.not_none()} and {right.kind.not_none()}"
-    return lifted(function, make, left, right, checks=checks, why=why)
+    rule = None if make is None else Rule(make, checks)
+    return lifted(function, rule, left, right, kind=kind, why=why)
 
 
 def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
     """Compute with values that may be small integers instead of floats, if that is exact."""
     sizes = [_size(value) for value in (left, right)]
-    bound = sizes[0] * sizes[1] if symbol == "*" else sizes[0] + sizes[1]
+    bound = sizes[0] * sizes[1] if symbol == "*" else sum(sizes)
     if symbol in {"+", "-", "*", "/"} and bound <= EXACT:
         plain = [replace(value, mixed=0) for value in (left, right)]
         whole = symbol != "/" and all(sizes)
@@ -82,27 +78,15 @@ def _mixed(symbol: str, function: Callable[..., Any], left: Value, right: Value)
 
 def _size(value: Value) -> int:
     """Return the greatest integer it may be: 0 for a float, more than `EXACT` for any integer."""
-    if value.mixed:
-        return value.mixed if value.mixed > 0 else EXACT + 1
-    if value.kind.name == "float":
+    if value.mixed > 0:
+        return value.mixed
+    if value.kind.name == "float" and not value.mixed:
         return 0
     return max(abs(value.known), 1) if isinstance(value.known, int) else EXACT + 1
 
 
-def _long(column: Column) -> Column:
-    return column.cast("bigint")
-
-
-def _double(column: Column) -> Column:
-    return column.cast("double")
-
-
-def _of_longs(make: Make) -> Make:
-    return lambda a, b: make(_long(a), _long(b))
-
-
-def _of_doubles(make: Make) -> Make:
-    return lambda a, b: make(_double(a), _double(b))
+def _cast(data_type: str, make: Make) -> Make:
+    return lambda *columns: make(*(column.cast(data_type) for column in columns))
 
 
 def _true_quotient(a: Column, b: Column) -> Column:
@@ -140,15 +124,14 @@ def _long_division(a: Column, b: Column) -> Column:
 
 
 def _remainder(a: Column, b: Column) -> Column:
-    rest = a % F.nullif(b, F.lit(0).cast("bigint"))
+    rest = a % F.nullif(b, literal(0))
     return F.when(_off(rest, b), rest + b).otherwise(rest)
 
 
 def _floor_quotient(a: Column, b: Column) -> Column:
     """Return a // b of two bigint; null if it has more bits, or b is 0."""
-    lowest = F.lit(INT_MIN).cast("bigint")
-    outside = (b == 0) | ((a == lowest) & (b == -1))
-    divisor = F.when(outside, None).otherwise(b)
+    outside = (b == 0) | ((a == literal(INT_MIN)) & (b == -1))
+    divisor = F.when(~outside, b)
     quotient = F.call_function("div", a, divisor)
     return F.when(_off(a % divisor, b), quotient - 1).otherwise(quotient)
 
@@ -159,38 +142,36 @@ def _off(rest: Column, b: Column) -> Column:
 
 
 _INTEGERS: Mapping[str, Make] = {
-    "+": _of_longs(F.try_add),
-    "-": _of_longs(F.try_subtract),
-    "*": _of_longs(F.try_multiply),
-    "/": _of_longs(_true_quotient),
-    "//": _of_longs(_floor_quotient),
-    "%": _of_longs(_remainder),
+    "+": _cast("bigint", F.try_add),
+    "-": _cast("bigint", F.try_subtract),
+    "*": _cast("bigint", F.try_multiply),
+    "/": _cast("bigint", _true_quotient),
+    "//": _cast("bigint", _floor_quotient),
+    "%": _cast("bigint", _remainder),
 }
 _FLOATS: Mapping[str, Make] = {
-    "+": _of_doubles(python.add),
-    "-": _of_doubles(python.sub),
-    "*": _of_doubles(python.mul),
-    "/": _of_doubles(F.try_divide),
+    "+": _cast("double", python.add),
+    "-": _cast("double", python.sub),
+    "*": _cast("double", python.mul),
+    "/": _cast("double", F.try_divide),
 }
+_UNARY: Mapping[str, Mapping[str, Rule]] = {
+    "bigint": {
+        "+": Rule(_cast("bigint", lambda a: a)),
+        "-": Rule(
+            _cast("bigint", lambda a: F.try_subtract(literal(0), a)),
+            [(lambda a: a.cast("bigint") == literal(INT_MIN), OVERFLOW)],
+        ),
+    },
+    "double": {"+": Rule(_cast("double", lambda a: a)), "-": Rule(_cast("double", F.negate))},
+}
+_TYPES = {"bool": "bigint", "int": "bigint", "float": "double"}
 
 
 def unary(symbol: str, function: Callable[..., Any], value: Value) -> Value:
-    """Return `-value`, `+value` or `~value`.
-
-    Raises:
-        Fails: The operator does not accept such a number.
-    """
+    """Return `-value`, `+value` or `~value`; raise as `arithmetic` does."""
     mixed = 0 if symbol == "~" else value.mixed
     plain = settled(value) if symbol == "~" else replace(value, mixed=0)
-    checks: list[Check] = []
-    make: Make | None = None
-    whole = plain.kind.name in {"int", "bool"}
-    if symbol == "-" and whole:
-        checks.append((lambda a: _long(a) == literal(INT_MIN), OVERFLOW))
-        make = lambda a: F.try_subtract(literal(0), _long(a))  # noqa: E731
-    elif symbol != "~" and (whole or plain.kind.name == "float"):
-        cast = _long if whole else _double
-        make = (lambda a: F.negate(cast(a))) if symbol == "-" else cast
-    kind = INT if whole else None
+    rule = _UNARY.get(_TYPES.get(plain.kind.name, ""), {}).get(symbol)
     why = f"'{symbol}' of {plain.kind.not_none()}"
-    return replace(lifted(function, make, plain, kind=kind, checks=checks, why=why), mixed=mixed)
+    return replace(lifted(function, rule, plain, why=why), mixed=mixed)

@@ -52,7 +52,12 @@ def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str |
         TypeError: The salt is not a text.
         ValueError: It is empty, or the algorithm is unknown.
     """
-    check_hash(salt, algorithm)
+    if not isinstance(salt, str):
+        raise TypeError("hash_value() needs a salt that is a text")
+    if not salt:
+        raise ValueError("hash_value() needs a salt that is not empty")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"hash_value() knows the algorithms {', '.join(ALGORITHMS)}")
     text = text_of(value)
     if text is None:
         return None
@@ -76,16 +81,6 @@ class Salted:
         return hash_value(value, *args, **keywords)
 
 
-def check_hash(salt: Any, algorithm: Any) -> None:
-    """Check the options of `hash_value`; raises as it does."""
-    if not isinstance(salt, str):
-        raise TypeError("hash_value() needs a salt that is a text")
-    if not salt:
-        raise ValueError("hash_value() needs a salt that is not empty")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"hash_value() knows the algorithms {', '.join(ALGORITHMS)}")
-
-
 def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
     """Replace all characters but the last ones; all of them if the text is not longer than those.
 
@@ -98,7 +93,11 @@ def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
         TypeError: An option is of the wrong type.
         ValueError: It is out of range.
     """
-    check_mask(keep_last, char)
+    _check_count("mask", "keep_last", keep_last)
+    if not isinstance(char, str):
+        raise TypeError("mask() needs a text as char")
+    if len(char) != 1:
+        raise ValueError("mask() needs one character as char")
     text = text_of(value)
     if text is None:
         return None
@@ -106,15 +105,6 @@ def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
     if hidden <= 0:
         return str(char * len(text))
     return str(char * hidden + text[hidden:])
-
-
-def check_mask(keep_last: Any, char: Any) -> None:
-    """Check the options of `mask`; raises as it does."""
-    _check_count("mask", "keep_last", keep_last)
-    if not isinstance(char, str):
-        raise TypeError("mask() needs a text as char")
-    if len(char) != 1:
-        raise ValueError("mask() needs one character as char")
 
 
 def truncate(value: Any, length: Any) -> str | None:
@@ -128,14 +118,9 @@ def truncate(value: Any, length: Any) -> str | None:
         TypeError: The length is not an integer.
         ValueError: It is negative.
     """
-    check_truncate(length)
+    _check_count("truncate", "length", length)
     text = text_of(value)
     return None if text is None else text[:length]
-
-
-def check_truncate(length: Any) -> None:
-    """Check the option of `truncate`; raises as it does."""
-    _check_count("truncate", "length", length)
 
 
 def _check_count(function: str, name: str, value: Any) -> None:
@@ -159,7 +144,7 @@ def redact(value: Any, pattern: Any = None, replacement: Any = REDACTED) -> str 
         TypeError: An option is not a text.
         ValueError: The pattern is wrong, or too long.
     """
-    check_redact(pattern, replacement)
+    _check_redact(pattern, replacement)
     text = text_of(value)
     if text is None or pattern is None:
         return None if text is None else str(replacement)
@@ -176,8 +161,7 @@ def redacted(texts: Any, pattern: str, replacement: str) -> Any:
     return pc.replace_substring_regex(texts, pattern=pattern, replacement=plain)
 
 
-def check_redact(pattern: Any, replacement: Any) -> None:
-    """Check the options of `redact`; raises as it does."""
+def _check_redact(pattern: Any, replacement: Any) -> None:
     if not isinstance(pattern, (str, type(None))) or not isinstance(replacement, str):
         raise TypeError("redact() needs texts as pattern and replacement")
     if len(pattern or "") > _LONGEST_PATTERN or len(replacement) > _LONGEST_PATTERN:

@@ -2,22 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import ModuleType
+from typing import Any
 
+import simpleeval
+from pyspark import cloudpickle
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
-from shared.maps.expressions.arrow_records import Arrival, Shape
-from shared.maps.expressions.arrow_results import Form, storage
-from shared.maps.expressions.kinds import Kind
+from shared.maps.expressions import (
+    arrow_records,
+    arrow_results,
+    evaluator,
+    fakes,
+    kinds,
+    personal,
+    sandbox,
+)
+from shared.maps.expressions.arrow_records import Arrival
+from shared.maps.expressions.arrow_results import is_json, storage
+from shared.maps.expressions.evaluator import Task, evaluated_inside
+from shared.maps.expressions.kinds import ANY, Kind, kind_of
 from shared.maps.expressions.records import PATH, named
 from shared.types.record_text import json_text, record_json
 
+SENT = (arrow_records, arrow_results, evaluator, fakes, kinds, personal, sandbox, simpleeval)
+"""Modules that are sent to workers by value, as workers need not have them.
+
+Workers have pyarrow, and use `orjson` if it is installed; `fake` needs `faker` there.
+"""
+
 _TEXT = (T.StringType, T.CharType, T.VarcharType)
 _PLAIN = (T.BooleanType, T.IntegralType, T.DoubleType, *_TEXT)
-_PRECISION, _SCALE = 38, 10
+
+
+@dataclass(frozen=True)
+class Python:
+    """An expression that Python computes: a column of values and errors.
+
+    Attributes:
+        task: The work of the executors.
+        struct: The columns of the record.
+        keyed: Whether it needs a column that distinguishes records.
+    """
+
+    task: Task
+    struct: T.StructType
+    keyed: bool = False
+
+    @cached_property
+    def both(self) -> Column:
+        """Return the column of values and errors; one object, so that Spark computes it once."""
+        fields = [self.struct[name] for name in self.task.expression.columns]
+        inputs = [view(field.dataType)(named(field)) for field in fields]
+        return self._called(self.task, [*inputs, *([key(self.struct)] if self.keyed else [])], 0)
+
+    def inside(self, values: Column, depth: int) -> Column:
+        """Make arrays of both, for arrays of the values of the record's only column."""
+        [field] = self.struct.fields
+        views = [view(field.dataType)] if self.task.expression.columns else []
+        if self.keyed:
+            views.append(lambda value: key_of(value, field.dataType))
+        # Without a column, only the length of the lists counts.
+        views = views or [lambda value: value.isNull()]
+        inputs = [_within(values, depth, each) for each in views]
+        return self._called(
+            lambda arrays: evaluated_inside(self.task, arrays, depth), inputs, depth
+        )
+
+    def _called(
+        self, work: Callable[[Sequence[Any]], Any], inputs: Sequence[Column], depth: int
+    ) -> Column:
+        """Return the column of a function of Arrow arrays, in lists of so many levels."""
+        send_by_value()
+        result: T.DataType = result_type(self.task.kind)
+        for _ in range(depth):
+            result = T.ArrayType(result)
+        function = F.arrow_udf(lambda *arrays: work(arrays), result)  # type: ignore[attr-defined]
+        made: Column = function(*(inputs or [F.lit(True)]))
+        return made
+
+    def taken(self, both: Column) -> Column:
+        """Return the value of a struct of both, before its cast to the type of the result."""
+        value = both["value"]
+        return F.parse_json(value) if is_json(self.task.kind) else value
+
+
+def send_by_value() -> None:
+    """Send the modules of `SENT` to workers by value."""
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    for module in SENT:
+        register(module)
 
 
 def key(struct: T.StructType) -> Column:
@@ -26,9 +106,9 @@ def key(struct: T.StructType) -> Column:
     For a value inside an object, it is a hash of the value.
     """
     inside = [field for field in struct if PATH in field.metadata]
-    return (
-        key_of(named(inside[0]), inside[0].dataType) if inside else F.xxhash64(record_json(struct))
-    )
+    if inside:
+        return key_of(named(inside[0]), inside[0].dataType)
+    return F.xxhash64(record_json(struct))
 
 
 def key_of(value: Column, data_type: T.DataType) -> Column:
@@ -36,16 +116,11 @@ def key_of(value: Column, data_type: T.DataType) -> Column:
     return F.xxhash64(json_text(value, data_type))
 
 
-def within(value: Column, depth: int, change: Callable[[Column], Column]) -> Column:
+def _within(value: Column, depth: int, change: Callable[[Column], Column]) -> Column:
     """Change the values inside arrays of so many levels."""
     if not depth:
         return change(value)
-    return F.transform(value, lambda item: within(item, depth - 1, change))
-
-
-def arrays_of(data_type: T.DataType, depth: int) -> T.DataType:
-    """Return the type of arrays of so many levels."""
-    return T.ArrayType(arrays_of(data_type, depth - 1)) if depth else data_type
+    return F.transform(value, lambda item: _within(item, depth - 1, change))
 
 
 def view(data_type: T.DataType) -> Callable[[Column], Column]:
@@ -65,53 +140,25 @@ def arrival(data_type: T.DataType) -> Arrival:
     """Return how a column of a type arrives in Python."""
     if isinstance(data_type, (*_PLAIN, T.FloatType, T.NullType)):
         return Arrival()
-    return Arrival(text=True, shape=shape(data_type))
+    return Arrival(text=True, kind=kind_of(data_type))
 
 
-def shape(data_type: T.DataType) -> Shape:
-    """Return which values to restore after the JSON text of a type was parsed."""
-    if isinstance(data_type, T.StructType):
-        return Shape("struct", fields={f.name: shape(f.dataType) for f in data_type})
-    if isinstance(data_type, T.ArrayType):
-        return Shape("list", shape(data_type.elementType))
-    if isinstance(data_type, T.MapType):
-        return Shape("map", shape(data_type.valueType))
-    if isinstance(data_type, T.DecimalType):
-        return Shape("decimal")
-    if isinstance(data_type, (T.DoubleType, T.FloatType)):
-        return Shape("float")
-    return Shape("any") if isinstance(data_type, T.VariantType) else Shape()
-
-
-def decimal(struct: T.StructType, reads: Iterable[str]) -> T.DecimalType:
-    """Return the type of a decimal computed from these columns."""
-    types = (struct[name].dataType for name in reads)
-    scales = [found.scale for found in types if isinstance(found, T.DecimalType)]
-    return T.DecimalType(_PRECISION, max([_SCALE, *scales]))
-
-
-def form(kind: Kind, result: T.DataType) -> Form:
-    """Return the form that results need for a column of a type.
+def result_kind(kind: Kind, struct: T.StructType, reads: Iterable[str]) -> Kind:
+    """Return the kind that results need: `any` for a VARIANT, with the places of a decimal.
 
     Args:
         kind: The kind of the expression's result.
-        result: The type of its column.
+        struct: The columns of the record.
+        reads: Those that the expression reads.
     """
-    if isinstance(result, T.VariantType):
-        return Form("any")
-    if isinstance(result, T.DecimalType):
-        return Form("decimal", scale=result.scale)
-    if isinstance(result, T.ArrayType) and kind.item is not None:
-        return Form("list", item=form(kind.item, result.elementType))
-    if isinstance(result, T.MapType) and kind.values is not None:
-        return Form("map", item=form(kind.values, result.valueType))
-    if isinstance(result, T.StructType):
-        parts = zip(kind.fields, result.fields, strict=True)
-        return Form("struct", fields=tuple((n, form(k, f.dataType)) for (n, k), f in parts))
-    return Form(kind.name)
+    types = (struct[name].dataType for name in reads)
+    scales = [found.scale for found in types if isinstance(found, T.DecimalType)]
+    if kind.name == "decimal":
+        return replace(kind, scale=max([kind.scale, *scales]))
+    return ANY if kind.is_loose else kind
 
 
-def result_type(of: Form) -> T.StructType:
-    """Return the type that Python's function returns for results of a form."""
-    value = T.StructField("value", from_arrow_type(storage(of)))
+def result_type(kind: Kind) -> T.StructType:
+    """Return the type that Python's function returns for results of a kind."""
+    value = T.StructField("value", from_arrow_type(storage(kind)))
     return T.StructType([value, T.StructField("error", T.StringType())])

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.settings import checking
@@ -34,21 +33,18 @@ FUNCTION_NAMES = frozenset(
 )
 """Functions that an expression may call by name."""
 
-DICT_METHODS = frozenset(name for name in dir(dict) if not name.startswith("_"))
 REFUSED_METHODS = frozenset(
     {"format", "format_map", "mro", "tb_frame", "gi_frame", "ag_frame", "cr_frame", "exec"}
 )
 _REFUSED_PREFIXES = ("_", "func_")
 
-_LEAVES = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.Call, ast.keyword)
-_OPERATIONS = (ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp)
-_TEXTS = (ast.JoinedStr, ast.FormattedValue)
-_COMPOUNDS = (ast.Dict, ast.Tuple, ast.List, ast.Set, ast.ListComp, ast.GeneratorExp, ast.DictComp)
-_WITHIN = (
-    *(ast.comprehension, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context),
-    ast.Starred,
+_ALLOWED = (
+    *(ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.Call, ast.keyword),
+    *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.JoinedStr),
+    *(ast.FormattedValue, ast.Dict, ast.Tuple, ast.List, ast.Set, ast.ListComp, ast.Starred),
+    *(ast.GeneratorExp, ast.DictComp, ast.comprehension, ast.expr_context),
+    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
 )
-_ALLOWED = (*_LEAVES, *_OPERATIONS, *_TEXTS, *_COMPOUNDS, *_WITHIN)
 _WORDS: dict[type[ast.AST], str] = {
     ast.Lambda: "lambda",
     ast.NamedExpr: "':='",
@@ -58,7 +54,6 @@ _WORDS: dict[type[ast.AST], str] = {
     ast.SetComp: "a set comprehension",
     ast.MatMult: "'@'",
 }
-_MEMBERSHIP = (ast.In, ast.NotIn)
 
 
 @dataclass(frozen=True)
@@ -72,13 +67,6 @@ class Expression:
 
     text: str
     tree: ast.expr
-
-
-class _Refused(Exception):  # noqa: N818
-    def __init__(self, node: ast.AST, message: str) -> None:
-        super().__init__(message)
-        self.node = node
-        self.message = message
 
 
 def parse(text: str, where: Where) -> Expression:
@@ -95,11 +83,8 @@ def parse(text: str, where: Where) -> Expression:
         raise SettingsError(f"the expression is longer than {MAX_TEXT} bytes", where=where)
     tree = _tree(text, where)
     expression = Expression(text, tree)
-    try:
-        for node, depth in _nodes(tree):
-            _check(node, depth)
-    except _Refused as refused:
-        raise wrong(expression, refused.node, refused.message, where) from None
+    for node, message in _problems(tree):
+        raise wrong(expression, node, message, where)
     return expression
 
 
@@ -147,176 +132,42 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f" (nearest: '{found}')" if found is not None else ""
 
 
-def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
-    """Walk a tree without recursion, so that any depth is possible."""
+def _problems(tree: ast.expr) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what is not available, from left to right; without recursion, for any depth."""
     waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
-        yield node, depth
+        if depth > MAX_DEPTH:
+            yield node, f"it is nested more than {MAX_DEPTH} levels deep"
+        if not isinstance(node, _ALLOWED) or type(node) in _WORDS:
+            yield node, f"{_WORDS.get(type(node), type(node).__name__)} is not available"
+        yield from _wrong_parts(node)
         below = list(ast.iter_child_nodes(node))
         waiting.extend((child, depth + isinstance(child, ast.expr)) for child in reversed(below))
-        _check_stars(node, below)
+        stars = (child for child in below if isinstance(child, ast.Starred))
+        yield from ((s, "'*' is not available here") for s in stars if type(node) is not ast.List)
 
 
-def _check_stars(node: ast.AST, below: Sequence[ast.AST]) -> None:
-    for child in below:
-        if isinstance(child, ast.Starred) and not isinstance(node, ast.List):
-            raise _Refused(child, "'*' is not available here")
-
-
-def _check(node: ast.AST, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise _Refused(node, f"it is nested more than {MAX_DEPTH} levels deep")
-    if not isinstance(node, _ALLOWED) or type(node) in _WORDS:
-        raise _Refused(node, f"{_WORDS.get(type(node), type(node).__name__)} is not available")
-    for kind, check in _CHECKS:
-        if isinstance(node, kind):
-            check(node)
-
-
-def _check_name(node: ast.Name) -> None:
-    hidden = node.id.startswith("__") and node.id.endswith("__") and node.id.strip("_") != ""
-    if hidden and node.id not in STREAM_NAMES:
-        hint = nearest(node.id, STREAM_NAMES)
-        raise _Refused(node, f"the name '{node.id}' is not available{hint}")
-
-
-def _check_attribute(node: ast.Attribute) -> None:
-    if node.attr.startswith(_REFUSED_PREFIXES) or node.attr in REFUSED_METHODS:
-        raise _Refused(node, f"the attribute '{node.attr}' is not available")
-
-
-def _check_call(node: ast.Call) -> None:
-    if not isinstance(node.func, (ast.Name, ast.Attribute)):
-        raise _Refused(node, "only functions and methods can be called")
-    if isinstance(node.func, ast.Name) and node.func.id not in FUNCTION_NAMES:
-        name = node.func.id
-        if name in MODULES:
-            raise _Refused(node.func, f"'{name}' is a module, not a function")
-        hint = nearest(name, sorted(FUNCTION_NAMES))
-        raise _Refused(node.func, f"unknown function '{name}'{hint}")
-
-
-def _check_keyword(node: ast.keyword) -> None:
-    if node.arg is None:
-        raise _Refused(node, "'**' is not available in a call")
-
-
-def _check_constant(node: ast.Constant) -> None:
-    value = node.value
-    if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
-        raise _Refused(node, f"an integer of more than {MAX_INTEGER_BITS} bits")
-    if value is Ellipsis:
-        raise _Refused(node, "'...' is not available")
-
-
-def _check_comprehension(node: ast.comprehension) -> None:
-    if node.is_async:
-        raise _Refused(node.target, "an asynchronous comprehension is not available")
-
-
-_CHECKS: tuple[tuple[type[ast.AST], Callable[[Any], None]], ...] = (
-    (ast.Name, _check_name),
-    (ast.Attribute, _check_attribute),
-    (ast.Call, _check_call),
-    (ast.keyword, _check_keyword),
-    (ast.Constant, _check_constant),
-    (ast.comprehension, _check_comprehension),
-)
-
-
-def names_read(
-    expression: Expression, columns: Sequence[str], own: str | None = None
-) -> frozenset[str]:
-    """Return the columns that an expression reads: all of them for a bare `record` or `_`.
-
-    Args:
-        expression: The expression.
-        columns: All columns.
-        own: The property that it computes, which `self` names.
-    """
-    reader = _Reader(frozenset(columns), own)
-    reader.visit(expression.tree)
-    return frozenset(reader.found) & frozenset(columns)
-
-
-class _Reader(ast.NodeVisitor):
-    def __init__(self, columns: frozenset[str], own: str | None) -> None:
-        self._columns = columns
-        self._own = own
-        self._bound: frozenset[str] = frozenset()
-        self.found: set[str] = set()
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if node.id in self._bound:
-            return
-        if node.id in RECORD_NAMES:
-            self.found.update(self._columns)
-        elif node.id == "self" and self._own in self._columns:
-            self.found.add(str(self._own))
-        elif node.id not in SPECIAL_NAMES:
-            self.found.add(node.id)
-
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        if self._is_record(node.value) and isinstance(node.slice, ast.Constant):
-            self.found.add(str(node.slice.value))
-        else:
-            self.generic_visit(node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if self._is_record(node.value) and node.attr not in DICT_METHODS:
-            self.found.add(node.attr)
-        else:
-            self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        """Read only the named column for `'name' in record`."""
-        whole = self._is_record(node.comparators[0]) and len(node.ops) == 1
-        if whole and isinstance(node.left, ast.Constant) and isinstance(node.ops[0], _MEMBERSHIP):
-            self.found.add(str(node.left.value))
-        else:
-            self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        func, args = node.func, node.args
-        if isinstance(func, ast.Name):
-            below: list[ast.AST] = [*args, *node.keywords]
-        elif _is_get(node) and isinstance(func, ast.Attribute) and self._is_record(func.value):
-            self.found.add(str(args[0].value) if isinstance(args[0], ast.Constant) else "")
-            below = list(args[1:])
-        else:
-            below = [func, *args, *node.keywords]
-        for child in below:
-            self.visit(child)
-
-    def visit_ListComp(self, node: ast.ListComp) -> None:
-        self._comprehension(node)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        self._comprehension(node)
-
-    def visit_DictComp(self, node: ast.DictComp) -> None:
-        self._comprehension(node)
-
-    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp) -> None:
-        before = self._bound
-        # The first source is evaluated before the names are bound.
-        self.visit(node.generators[0].iter)
-        self._bound = before | bound_by(node)
-        self.generic_visit(node)
-        self._bound = before
-
-    def _is_record(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id in RECORD_NAMES and node.id not in self._bound
-
-
-def bound_by(node: ast.ListComp | ast.GeneratorExp | ast.DictComp) -> frozenset[str]:
-    """Return the names that a comprehension binds."""
-    targets = (part for generator in node.generators for part in ast.walk(generator.target))
-    return frozenset(part.id for part in targets if isinstance(part, ast.Name))
-
-
-def _is_get(node: ast.Call) -> bool:
-    func = node.func
-    known = bool(node.args) and isinstance(node.args[0], ast.Constant)
-    return isinstance(func, ast.Attribute) and func.attr == "get" and known and not node.keywords
+def _wrong_parts(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    match node:
+        case ast.Name(id=name) if name[:2] == name[-2:] == "__" and name.strip("_"):
+            if name not in STREAM_NAMES:
+                yield node, f"the name '{name}' is not available{nearest(name, STREAM_NAMES)}"
+        case ast.Attribute(attr=name):
+            if name.startswith(_REFUSED_PREFIXES) or name in REFUSED_METHODS:
+                yield node, f"the attribute '{name}' is not available"
+        case ast.Call(func=ast.Name(id=name) as func):
+            if name in MODULES:
+                yield func, f"'{name}' is a module, not a function"
+            elif name not in FUNCTION_NAMES:
+                yield func, f"unknown function '{name}'{nearest(name, sorted(FUNCTION_NAMES))}"
+        case ast.Call(func=func) if not isinstance(func, ast.Attribute):
+            yield node, "only functions and methods can be called"
+        case ast.keyword(arg=None):
+            yield node, "'**' is not available in a call"
+        case ast.Constant(value=int(value)) if value.bit_length() > MAX_INTEGER_BITS:
+            yield node, f"an integer of more than {MAX_INTEGER_BITS} bits"
+        case ast.Constant(value=value) if value is Ellipsis:
+            yield node, "'...' is not available"
+        case ast.comprehension(is_async=1):
+            yield node.target, "an asynchronous comprehension is not available"

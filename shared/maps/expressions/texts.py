@@ -1,81 +1,55 @@
-"""Text: operators, f-strings and the methods that many maps have, as Python has them."""
+"""Text: indices, slices, f-strings and the methods that many maps have, as Python has them.
+
+What Python refuses for all values of such kinds raises `Fails`.
+"""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from itertools import groupby
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.maps.expressions.building import (
-    Make,
-    called,
-    computed,
-    constant,
-    lifted,
-    uncompiled,
-)
-from shared.maps.expressions.kinds import BOOL, INT, STR, Kind
-from shared.maps.expressions.values import Call, Value
-
-Part: TypeAlias = "str | tuple[Value, bool]"
-"""Text of an f-string, or a value and whether it has a format."""
+from shared.maps.expressions.kinds import STR
+from shared.maps.expressions.values import Make, Rule, Value, computed, constant, lifted, uncompiled
 
 WHITESPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
 """Characters that `str.strip` removes."""
 NUMBER_SPACE = "\t\n\x0b\x0c\r " + "".join(char for char in WHITESPACE if not char.isascii())
 """Characters that `int` and `float` allow around a number."""
 
-_ALL = range(0x110000)
 _REGEX_SIGNS = frozenset(r"\^$.|?*+()[]{}-&~#")
-
-
-def index(text: Value, position: Value) -> Value:
-    """Return `text[position]`.
-
-    Raises:
-        Fails: The position is not an integer.
-    """
-    at: Any = position.known
-
-    def outside(column: Column, _: Column) -> Column:
-        short: Column = F.char_length(column) < (at + 1 if at >= 0 else -at)
-        return short
-
-    known = isinstance(at, int) and abs(at) < _FAR
-    return lifted(
-        lambda one, key: one[key],
-        (lambda column, _: _between(column, at, at + 1 or None)) if known else None,
-        *(text, position),
-        kind=STR,
-        checks=[(outside, "IndexError: string index out of range")] if known else (),
-        why="an index that is not known",
-    )
-
-
 _FAR = 2**30
 
 
-def sliced(text: Value, ends: Sequence[Value]) -> Value:
-    """Return `text[lower:upper:step]`; compiled for bounds that are known, without a step.
+def index(text: Value, position: Value) -> Value:
+    """Return `text[position]`."""
+    at: Any = position.known
+    rule: Rule | None = None
+    if isinstance(at, int) and abs(at) < _FAR:
+        outside = lambda column, _: F.char_length(column) < (at + 1 if at >= 0 else -at)  # noqa: E731
+        rule = Rule(
+            lambda column, _: _between(column, at, at + 1 or None),
+            [(outside, "IndexError: string index out of range")],
+        )
+    why = "an index that is not known"
+    return lifted(lambda one, key: one[key], rule, text, position, kind=STR, why=why)
 
-    Raises:
-        Fails: A bound is not an integer, or the step is 0.
-    """
-    known = [end.known for end in ends]
-    plain = all(end is None or (isinstance(end, int) and abs(end) < _FAR) for end in known)
-    able = plain and known[2] in (None, 1)
-    return lifted(
-        lambda one, *bounds: one[slice(*bounds)],
-        (lambda column, *_: _between(column, known[0], known[1])) if able else None,
-        *(text, *ends),
-        kind=STR,
-        always=(ValueError,),
-        why="a slice with a step, or with bounds that are not known",
-    )
+
+def sliced(text: Value, ends: Sequence[Value]) -> Value:
+    """Return `text[lower:upper:step]`; compiled for bounds that are known, without a step."""
+    low, high, step = (end.known for end in ends)
+    rule: Rule | None = None
+    near = all(end is None or (isinstance(end, int) and abs(end) < _FAR) for end in (low, high))
+    if near and step in (None, 1):
+        rule = Rule(lambda column, *_: _between(column, low, high))
+    why = "a slice with a step, or with bounds that are not known"
+    cut = lambda one, *bounds: one[slice(*bounds)]  # noqa: E731
+    return lifted(cut, rule, text, *ends, kind=STR, always=(ValueError,), why=why)
 
 
 def _between(text: Column, low: int | None, high: int | None) -> Column:
@@ -109,126 +83,65 @@ def text_of(value: Value) -> Value:
     return computed(STR, make, value)
 
 
-def formatted(parts: Sequence[Part]) -> Value:
-    """Return the text of an f-string."""
-    values = [constant(part) if isinstance(part, str) else _formatted(*part) for part in parts]
-    if all(value.is_known for value in values):
-        return constant("".join(value.known for value in values))
-    return computed(STR, F.concat, *values)
-
-
-def _formatted(value: Value, has_format: bool) -> Value:
-    if has_format:
-        return uncompiled(STR, f"a format of {value.kind.not_none()}", value)
-    return text_of(value)
-
-
-_KINDS: Mapping[Kind, str] = {
-    STR: """lower upper capitalize strip lstrip rstrip replace removeprefix removesuffix join ljust
-    rjust center zfill""",
-    BOOL: "startswith endswith isascii isdigit isdecimal isnumeric isspace isalpha isalnum",
-    INT: "find rfind index rindex count",
-    Kind("list", item=STR): "split",
-}
-METHODS: Mapping[str, Kind] = {
-    name: kind for kind, names in _KINDS.items() for name in names.split()
-}
-"""Methods whose result's kind is known, by name."""
-
-
-def method(text: Value, name: str, call: Call) -> Value:
-    """Return the result of one of `METHODS`.
-
-    Raises:
-        Fails: It raises for all arguments of these kinds.
-    """
-    given = (*call.args, *call.keywords.values())
-    find = _MAKERS.get(name)
-    make = find(name, call.args) if find and len(call.args) == len(given) else None
+def method(name: str, args: Sequence[Value], keywords: Mapping[str, Value]) -> Rule | None:
+    """Return how Spark computes a method with such arguments; None if it does not."""
     if name == "split":
-        make = _splitting(call)
-
-    def python(one: str, *args: object, **keywords: object) -> object:
-        return getattr(one, name)(*args, **keywords)
-
-    always = (ValueError,) if name == "split" else ()
-    why = f"str.{name}()" + (" with such arguments" if find or name == "split" else "")
-    return called(python, make, call, text, kind=METHODS[name], why=why, always=always)
-
-
-def _case(name: str, args: Sequence[Value]) -> Make | None:
-    return None if args else {"lower": lower, "upper": upper}[name]
-
-
-def _strip(name: str, args: Sequence[Value]) -> Make | None:
-    def make(text: Column, chars: Column | None = None) -> Column:
-        space = F.lit(WHITESPACE)
-        taken = space if chars is None else F.coalesce(chars, space)
-        found: Column = getattr(F, "btrim" if name == "strip" else name.replace("strip", "trim"))(
-            text, taken
-        )
-        return found
-
-    return make if len(args) <= 1 else None
+        named = dict(zip(("sep", "maxsplit"), args, strict=False)) | dict(keywords)
+        return _splitting(*(named.get(key, constant(None)).known for key in ("sep", "maxsplit")))
+    if keywords:
+        return None
+    plain: Mapping[str, tuple[Make, bool]] = {
+        "lower": (lower, True),
+        "upper": (upper, True),
+        "startswith": (F.startswith, [part.kind.name for part in args] == ["str"]),
+        "endswith": (F.endswith, [part.kind.name for part in args] == ["str"]),
+        "replace": (F.replace, len(args) == 2 and args[0].is_known and bool(args[0].known)),  # noqa: PLR2004
+        "strip": (_trimming(F.btrim), len(args) <= 1),
+        "lstrip": (_trimming(F.ltrim), len(args) <= 1),
+        "rstrip": (_trimming(F.rtrim), len(args) <= 1),
+    }
+    make, able = plain.get(name, (F.concat, False))
+    return Rule(make) if able else None
 
 
-def _edge(name: str, args: Sequence[Value]) -> Make | None:
-    make = F.startswith if name == "startswith" else F.endswith
-    return make if [part.kind.name for part in args] == ["str"] else None
+def _trimming(trim: Callable[..., Column]) -> Make:
+    return lambda text, *chars: trim(text, F.coalesce(*chars, F.lit(WHITESPACE)))
 
 
-def _replace(_: str, args: Sequence[Value]) -> Make | None:
-    return F.replace if len(args) == 2 and args[0].is_known and args[0].known else None  # noqa: PLR2004
-
-
-_MAKERS: Mapping[str, Callable[[str, Sequence[Value]], Make | None]] = {
-    **dict.fromkeys(("lower", "upper"), _case),
-    **dict.fromkeys(("strip", "lstrip", "rstrip"), _strip),
-    **dict.fromkeys(("startswith", "endswith"), _edge),
-    "replace": _replace,
-}
-
-
-def _splitting(call: Call) -> Make | None:
-    given = dict(zip(("sep", "maxsplit"), call.args, strict=False)) | dict(call.keywords)
-    separator = given.get("sep", constant(None)).known
-    most = given.get("maxsplit", constant(-1)).known
+def _splitting(separator: Any, most: Any) -> Rule | None:
+    """Return how Spark splits by a separator that is known, or by white space."""
+    most = -1 if most is None else most
     if not isinstance(most, int) or not isinstance(separator, (str, type(None))):
         return None
-    if separator is None and most >= 0:
-        return None
+    if separator is None:
+        return Rule(_words) if most < 0 else None
+    quoted = "".join("\\" + char if char in _REGEX_SIGNS else char for char in separator)
     pieces = -1 if most < 0 else min(most, _FAR) + 1
+    return Rule(lambda column, *_: F.split(column, quoted, pieces))
 
-    def make(column: Column, *_: Column) -> Column:
-        if separator is not None:
-            quoted = "".join("\\" + char if char in _REGEX_SIGNS else char for char in separator)
-            return F.split(column, quoted, pieces)
-        words = F.btrim(column, F.lit(WHITESPACE))
-        parts = F.split(words, f"[{WHITESPACE}]+", -1)
-        return F.when(words == "", F.array().cast("array<string>")).otherwise(parts)
 
-    return make
+def _words(text: Column, *_: Column) -> Column:
+    words = F.btrim(text, F.lit(WHITESPACE))
+    parts = F.split(words, f"[{WHITESPACE}]+", -1)
+    return F.when(words == "", F.array().cast("array<string>")).otherwise(parts)
 
 
 # Spark maps case by ICU, whose Unicode is newer than that of Python before 3.14: the letters that
 # Python does not know are left as they are, as Python leaves them.
-_SPARKS_UNICODE = (16, 0)
 _NEWER_LETTERS = (
     *((0x1C89, 0x1C8A), (0x2C2F, 0x2C2F), (0x2C5F, 0x2C5F), (0xA7C0, 0xA7C1), (0xA7CB, 0xA7DC)),
     *((0x10570, 0x105BC), (0x10D50, 0x10D85)),
 )
 """Letters with another case that came after Unicode 13, the version of the oldest Python here."""
-_NEWLY_CASED = (0x19B, 0x264)
+_NEWLY_CASED = r"\x{19b}\x{264}"
 """Letters without a capital before Unicode 16."""
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 
 
 def upper(text: Column) -> Column:
     """Return `str.upper` of a text."""
-    newer = _newer(_NEWLY_CASED)
-    if not newer:
-        return F.upper(text)
-    return F.when(_is_ascii(text), F.upper(text)).otherwise(_around(text, newer, F.upper))
+    newer = _unknown(_NEWER_LETTERS)
+    return _cased(text, F.upper, newer and newer + _NEWLY_CASED)
 
 
 def lower(text: Column) -> Column:
@@ -237,15 +150,19 @@ def lower(text: Column) -> Column:
     Whether a capital sigma ends a word depends on the characters around it, so that all those
     which Python does not know matter.
     """
-    newer = _newer()
+    newer = _unknown(_NEWER_LETTERS)
+    plain = _cased(text, F.lower, newer)
     if not newer:
-        return F.lower(text)
-    with_sigma = _around(text, _unassigned(), F.lower)
-    return (
-        F.when(_is_ascii(text), F.lower(text))
-        .when(F.contains(text, F.lit(_SIGMA)), with_sigma)
-        .otherwise(_around(text, newer, F.lower))
-    )
+        return plain
+    beside_sigma = _around(text, _unknown(((0, 0x10FFFF),)), F.lower)
+    return F.when(F.contains(text, F.lit(_SIGMA)), beside_sigma).otherwise(plain)
+
+
+def _cased(text: Column, turn: Callable[[Column], Column], unknown: str) -> Column:
+    """Convert a text, but the characters of a class only if all of them are ASCII."""
+    if not unknown:
+        return turn(text)
+    return F.when(_is_ascii(text), turn(text)).otherwise(_around(text, unknown, turn))
 
 
 def _is_ascii(text: Column) -> Column:
@@ -253,44 +170,20 @@ def _is_ascii(text: Column) -> Column:
 
 
 @cache
-def _newer(more: tuple[int, ...] = ()) -> str:
-    """Return the class of the letters whose case Spark knows and Python does not."""
-    if tuple(map(int, unicodedata.unidata_version.split(".")[:2])) >= _SPARKS_UNICODE:
-        return ""
-    codes = (code for first, last in _NEWER_LETTERS for code in range(first, last + 1))
-    return _ranges((*more, *filter(_is_unassigned, codes)))
-
-
-@cache
-def _unassigned() -> str:
-    return _ranges(filter(_is_unassigned, _ALL))
-
-
-def _is_unassigned(code: int) -> bool:
-    return unicodedata.category(chr(code)) == "Cn"
-
-
-def _ranges(codes: Iterable[int]) -> str:
-    """Return characters as ranges inside a regular expression's class."""
-    found: list[list[int]] = []
-    for code in codes:
-        if found and found[-1][1] == code - 1:
-            found[-1][1] = code
-        else:
-            found.append([code, code])
-    return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in found)
+def _unknown(blocks: Sequence[tuple[int, int]]) -> str:
+    """Return what Python does not know of some blocks, inside a regular expression's class."""
+    codes = (code for first, last in blocks for code in range(first, last + 1))
+    missing = enumerate(code for code in codes if unicodedata.category(chr(code)) == "Cn")
+    runs = [[code for _, code in run] for _, run in groupby(missing, lambda one: one[1] - one[0])]
+    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in runs)
 
 
 def _around(text: Column, left: str, turn: Callable[[Column], Column]) -> Column:
     """Convert the text between characters of a class, and leave those unchanged."""
     pieces = F.regexp_extract_all(text, F.lit(f"[{left}]+|[^{left}]+"), F.lit(0))
     stays = F.lit(rf"\A[{left}]")
-    return F.array_join(
-        F.transform(
-            pieces, lambda piece: F.when(F.rlike(piece, stays), piece).otherwise(turn(piece))
-        ),
-        "",
-    )
+    made = F.transform(pieces, lambda one: F.when(F.rlike(one, stays), one).otherwise(turn(one)))
+    return F.array_join(made, "")
 
 
 def number_text(text: Column) -> Column:
@@ -304,4 +197,4 @@ def number_text(text: Column) -> Column:
 @cache
 def _decimals() -> str:
     """Return the decimal digits of all scripts but ASCII's."""
-    return "".join(chr(code) for code in _ALL[128:] if chr(code).isdecimal())
+    return "".join(chr(code) for code in range(0x80, 0x110000) if chr(code).isdecimal())

@@ -1,25 +1,37 @@
-"""Values of an expression: their kind at once, their columns once Spark is there."""
+"""Values of an expression: their kinds at once, their columns once Spark is there.
+
+A value's column may hold anything if its error is not null, but must never make Spark raise.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import datetime
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from decimal import Decimal
+from functools import cache, reduce
+from itertools import product
+from operator import and_
+from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
-from shared.maps.expressions.kinds import Kind
+from shared.maps.expressions.kinds import ANY, NONE, Kind, constant_kind
 
 Thunk: TypeAlias = Callable[[], Column]
+UNKNOWN = object()
+"""Stands for a value that is not known yet."""
+Make: TypeAlias = Callable[..., Column]
+Check: TypeAlias = tuple[Make, str | Make]
+"""When an operation raises: a condition over its operands' columns, and Python's error."""
 
-
-class _Unknown:
-    """The value is not known yet."""
-
-
-UNKNOWN = _Unknown()
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+_LARGEST_FOLDED = 100_000
+_LONGEST_FOLDED = 1000
+_OF_TYPES: tuple[type[Exception], ...] = (TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -28,8 +40,8 @@ class Value:
 
     Attributes:
         kind: What it is in Python.
-        column: Makes the column with its values; null is None. Numbers are bigint and
-            double, dates and times of records the text they are in JSON, results of `datetime`
+        column: Makes the column with its values; null is None. Numbers are integers
+            and double, dates and times of records the text they are in JSON, results of `datetime`
             functions date and timestamp. None if Spark cannot compute the same as Python.
         error: Makes a text column: why Python would raise (`TypeError: ...`), null if it would not.
             None if it never does. Includes the errors of operands.
@@ -59,23 +71,6 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Call:
-    """The arguments of a call.
-
-    Attributes:
-        node: Its node in the syntax tree.
-        args: Positional ones.
-        keywords: Those with a name.
-        names: The names that the whole expression can use.
-    """
-
-    node: ast.Call
-    args: tuple[Value, ...] = ()
-    keywords: Mapping[str, Value] = field(default_factory=dict)
-    names: Names | None = None
-
-
-@dataclass(frozen=True)
 class Names:
     """The names that an expression can use.
 
@@ -94,3 +89,252 @@ class Names:
     original: str = ""
     own: str | None = None
     faker: Mapping[str, Any] | None = None
+
+
+class Fails(Exception):  # noqa: N818
+    """A part of an expression raises for every record that comes to it.
+
+    Branches that are not always taken convert it to their error (`failing`); otherwise the
+    expression is rejected.
+
+    Args:
+        text: Python's error: `TypeError: ...`.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.node: ast.expr | None = None
+
+
+def failing(text: str) -> Value:
+    """Return a value that is an error for every record."""
+    return Value(NONE, lambda: F.lit(None), lambda: F.lit(text))
+
+
+def uncompiled(kind: Kind, why: str, *operands: Value) -> Value:
+    """Return a value that only the evaluator can compute.
+
+    Args:
+        kind: The kind of the value.
+        why: The reason; that of the first operand which has no column itself comes before it.
+        operands: Its operands.
+    """
+    return Value(kind, why=_why_of(*operands) or why)
+
+
+def _why_of(*operands: Value) -> str:
+    """Return why the first operand without a column has none; empty if all have one."""
+    return next((value.why or "not compiled" for value in operands if value.column is None), "")
+
+
+def settled(value: Value) -> Value:
+    """Return a value for a use that distinguishes ints from floats: of unknown kind if `mixed`."""
+    return uncompiled(ANY, "a value that is an int or a float", value) if value.mixed else value
+
+
+def computed(kind: Kind, make: Make, *operands: Value, checks: Sequence[Check] = ()) -> Value:
+    """Return a value computed from the columns of its operands, which are all evaluated before.
+
+    Args:
+        kind: The kind of the value.
+        make: Makes its column from the operands' columns.
+        operands: In the order in which Python evaluates them: their errors come first.
+        checks: When the operation itself raises, first one first; null counts as false.
+
+    Returns:
+        The value; without a column if an operand lacks one.
+    """
+    thunks = [value.column for value in operands if value.column is not None]
+    if len(thunks) < len(operands):
+        return uncompiled(kind, "", *operands)
+    raises = [_check(check, thunks) for check in checks]
+    error = first_error(*(value.error for value in operands), *raises)
+    # Made once: callers use it several times, and every part is a call into Spark.
+    return Value(kind, cache(lambda: make(*(thunk() for thunk in thunks))), error)
+
+
+def _check(check: Check, operands: Sequence[Thunk]) -> Thunk:
+    condition, text = check
+
+    @cache
+    def error() -> Column:
+        columns = [operand() for operand in operands]
+        message = F.lit(text) if isinstance(text, str) else text(*columns)
+        return F.when(condition(*columns), message)
+
+    return error
+
+
+def first_error(*errors: Thunk | None) -> Thunk | None:
+    """Return the first of these errors that a record has; None if none can happen."""
+    able = [error for error in errors if error is not None]
+    if len(able) <= 1:
+        return able[0] if able else None
+    return cache(lambda: F.coalesce(*(thunk() for thunk in able)))
+
+
+class Rule(NamedTuple):
+    """How Spark computes an operation.
+
+    Attributes:
+        make: Makes the column from those of the operands, if none is null and all checks pass.
+        checks: When it raises, besides for operands that are None.
+    """
+
+    make: Make
+    checks: Sequence[Check] = ()
+
+
+def lifted(
+    python: Callable[..., Any],
+    rule: Rule | None,
+    *operands: Value,
+    kind: Kind | None = None,
+    why: str = "",
+    always: tuple[type[Exception], ...] = (),
+) -> Value:
+    """Return the result of a Python function.
+
+    Calls with examples of its operands show what it raises for all values of such kinds, what
+    it raises for None, and the kind of its result.
+
+    Args:
+        python: The function.
+        rule: How Spark computes it; None if only the evaluator does.
+        operands: In the order in which Python evaluates them.
+        kind: The kind of the result, if examples do not show it.
+        why: Why the evaluator computes it.
+        always: Errors other than those of types that are raised for all values if for examples.
+
+    Raises:
+        Fails: It raises for every record.
+    """
+    operands = tuple(map(settled, operands))
+    if all(operand.is_known and _is_small(operand.known) for operand in operands):
+        return folded(python, *operands)
+    loose = sum(value.kind.name == "any" for value in operands)
+    if loose > 1:
+        return uncompiled(kind or ANY, why or "values of unknown types", *operands)
+    raised: tuple[type[Exception], ...] = (*_OF_TYPES, ZeroDivisionError, *always)
+    kinds, accepted = list[Kind](), set[tuple[int, ...]]()
+    messages: dict[tuple[int, ...], str] = {}
+    for values in product(*map(_examples, operands)):
+        nulls = tuple(
+            at for at, value in enumerate(values) if value is None and not operands[at].is_known
+        )
+        try:
+            kinds.append(constant_kind(python(*values)))
+        except raised as error:
+            messages.setdefault(nulls, error_text(error))
+            continue
+        except Exception:  # noqa: S110 - other values may do
+            pass
+        accepted.add(nulls)
+    if not accepted:
+        raise Fails(next(iter(messages.values())))
+    found = kind or _shown(kinds, loose=loose > 0)
+    if loose:
+        return uncompiled(found, why or "a value of unknown type", *operands)
+    if rule is None or () not in accepted:
+        return uncompiled(found, why, *operands)
+    refused = sorted((nulls for nulls in messages if nulls not in accepted), key=len, reverse=True)
+    of_none: list[Check] = [(_all_null(nulls), messages[nulls]) for nulls in refused]
+    return computed(found, rule.make, *operands, checks=[*of_none, *rule.checks])
+
+
+def _shown(kinds: Sequence[Kind], *, loose: bool) -> Kind:
+    """Return the kind that all results have if those of examples are of these."""
+    if not kinds or kinds[0].name == "none":
+        return ANY
+    alike = all(kind.name == kinds[0].name for kind in kinds) and kinds[0].name in _PLAIN
+    return kinds[0] if alike or not loose else ANY
+
+
+def _all_null(places: Sequence[int]) -> Make:
+    return lambda *columns: reduce(and_, (columns[at].isNull() for at in places))
+
+
+def folded(python: Callable[..., Any], *operands: Value) -> Value:
+    """Compute at once a value that is the same for every record.
+
+    Raises:
+        Fails: Python raises for these operands.
+    """
+    try:
+        return constant(python(*(operand.known for operand in operands)))
+    except Exception as error:
+        raise Fails(error_text(error)) from None
+
+
+def _is_small(known: object) -> bool:
+    """Return whether the result of any operation on this value stays small."""
+    if isinstance(known, str):
+        return len(known) <= _LONGEST_FOLDED
+    if isinstance(known, int):
+        return abs(known) <= _LARGEST_FOLDED
+    return known is None or isinstance(known, (float, datetime.date, datetime.timedelta))
+
+
+def error_text(error: Exception) -> str:
+    """Return Python's error as records have it."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _examples(value: Value) -> list[Any]:
+    """Return values that stand for all those of a kind, or of every kind if it is not known."""
+    if value.is_known and (_is_small(value.known) or value.kind.name not in _PLAIN):
+        return [value.known]
+    if value.kind.name == "any":
+        return [None, [], {}, (), b"", frozenset(), *_PLAIN.values()]
+    found = [_example(value.kind)]
+    if value.kind.name in {"list", "dict"}:
+        # Empty ones as well: what they hold must not make all calls raise.
+        found.append(type(found[0])())
+    return [*found, None] if value.kind.nullable and value.kind.name != "none" else found
+
+
+def _example(kind: Kind) -> Any:
+    if kind.name == "list":
+        return [] if kind.item is None else [_example(kind.item)]
+    if kind.name == "dict":
+        return {name: _example(part) for name, part in kind.fields}
+    return _PLAIN.get(kind.name)
+
+
+_PLAIN: dict[str, Any] = {
+    "bool": True,
+    "int": 1,
+    "float": 1.5,
+    "decimal": Decimal(1),
+    "str": "1",
+    "date": datetime.date(2000, 1, 1),
+    "datetime": datetime.datetime(2000, 1, 1),
+    "timedelta": datetime.timedelta(1),
+}
+
+
+def constant(value: Any) -> Value:
+    """Return the value of a literal, of a part of `config`, or of an operation on those."""
+    kind = constant_kind(value)
+    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+        return Value(kind, why="an integer of more than 64 bits", known=value)
+    if kind.name in _LITERALS:
+        return Value(kind, lambda: literal(value), known=value)
+    if kind.name == "date":
+        return Value(kind, lambda: literal(value.isoformat()).cast("date"), known=value)
+    if kind.name == "list" and kind.item is not None and kind.item.name in _LITERALS:
+        parts = [constant(item) for item in value]
+        if not _why_of(*parts):
+            return Value(kind, lambda: F.array(*(literal(item) for item in value)), known=value)
+    return Value(kind, why=f"a {type(value).__name__} as a value", known=value)
+
+
+_LITERALS = frozenset({"none", "bool", "int", "float", "str"})
+
+
+def literal(value: bool | int | float | str | None) -> Column:
+    """Return the column of a plain value, of the type that its kind has."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return F.lit(value).cast("bigint")
+    return F.lit(value)

@@ -210,5 +210,5 @@ def test_a_transform_may_be_applied_twice(frame: DataFrame) -> None:
     mapped = transform({"x": IN_PYTHON, "y": "id + 1"})
     first, second = mapped.apply(frame), mapped.apply(frame.filter("id = 1"))
     assert [row["y"] for row in first.collect()] == [2, 3, 4]
-    assert [row["x"].toPython() for row in second.collect()] == ["enn"]
+    assert [row["x"] for row in second.collect()] == ["enn"]
     assert isinstance(first.first(), Row)

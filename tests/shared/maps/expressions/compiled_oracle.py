@@ -13,7 +13,7 @@ from typing import Any
 import simpleeval
 
 from shared.errors import Where
-from shared.maps.expressions.columns import compiled, condition
+from shared.maps.expressions.columns import compiled
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names, Value
@@ -43,7 +43,7 @@ FUNCTIONS = {
 
 def value_of(text: str, names: Names, *, truth: bool = False) -> Value:
     """Compile an expression, or its truth."""
-    return (condition if truth else compiled)(parse(text, WHERE), names, WHERE)
+    return compiled(parse(text, WHERE), names, WHERE, is_truth=truth)[0]
 
 
 def python(text: str, record: Mapping[str, Any], names: Names | None = None) -> Any:
@@ -68,7 +68,8 @@ def spark_results(
 ) -> dict[str, list[Any]]:
     """Compute expressions in one job, as they are planned: values, or ERROR.
 
-    Results of the evaluator whose kind depends on the record are skipped.
+    Results of the evaluator whose kind depends on the record are skipped, and copies of columns,
+    which keep their own type.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
@@ -98,7 +99,7 @@ def _made(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
     value = value_of(text, names, truth=truth)
     if value.column is not None:
         return value.column(), value.error() if value.error else None
-    if value.kind.name == "any" or value.mixed:
+    if value.kind.name == "any" or value.mixed or value.source:
         return None
     found = plan(parse(text, WHERE), names, WHERE, truth=truth)
     return found.column(), found.error()

@@ -15,22 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.maps.expressions import arrow_records, arrow_results
-from shared.maps.expressions.arrow_records import Arrival, Shape, reader, records
+from shared.maps.expressions.arrow_records import Arrival, reader, records
 from shared.maps.expressions.arrow_results import (
-    ANY,
-    Form,
     json_text,
     results,
     storage,
     taken,
 )
+from shared.maps.expressions.kinds import ANY, Kind
 
-PLAIN = Shape()
-NUMBERS = Shape("struct", fields={"d": Shape("decimal"), "f": Shape("float"), "s": PLAIN})
+PLAIN = Kind("str")
+NUMBERS = Kind("dict", fields=(("d", Kind("decimal")), ("f", Kind("float")), ("s", PLAIN)))
 
 
-def read(shape: Shape, *texts: str | None) -> list[Any]:
-    return reader(Arrival(text=True, shape=shape))(pa.array(list(texts), pa.string()))
+def read(shape: Kind, *texts: str | None) -> list[Any]:
+    return reader(Arrival(text=True, kind=shape))(pa.array(list(texts), pa.string()))
 
 
 def test_plain_columns_come_as_they_are() -> None:
@@ -53,19 +52,19 @@ def test_decimals_and_floats_inside() -> None:
 
 
 def test_words_for_numbers_that_json_lacks() -> None:
-    shape = Shape("list", Shape("float"))
+    shape = Kind("list", item=Kind("float"))
     (found, none) = read(shape, '["NaN","Infinity","-Infinity",1.5,null]', None)
     assert math.isnan(found[0])
     assert found[1:] == [math.inf, -math.inf, 1.5, None]
     assert none is None
-    assert read(Shape("list", PLAIN), '["NaN"]') == [["NaN"]]
-    assert read(Shape("map", Shape("float")), '{"NaN":"NaN","a":null}')[0]["a"] is None
+    assert read(Kind("list", item=PLAIN), '["NaN"]') == [["NaN"]]
+    assert read(Kind("dict", values=Kind("float")), '{"NaN":"NaN","a":null}')[0]["a"] is None
 
 
 def test_integers_of_any_size_where_the_type_is_open() -> None:
     big = 10**30
-    assert read(Shape("any"), str(big), "1.5", '[1,{"a":2.0}]') == [big, 1.5, [1, {"a": 2.0}]]
-    both = Shape("struct", fields={"v": Shape("any"), "d": Shape("decimal")})
+    assert read(Kind("any"), str(big), "1.5", '[1,{"a":2.0}]') == [big, 1.5, [1, {"a": 2.0}]]
+    both = Kind("dict", fields=(("v", Kind("any")), ("d", Kind("decimal"))))
     (found,) = read(both, f'{{"v":[{big},1.5,{{"x":0.1}}],"d":0.1}}')
     assert found == {"v": [big, 1.5, {"x": 0.1}], "d": Decimal("0.1")}
 
@@ -73,11 +72,11 @@ def test_integers_of_any_size_where_the_type_is_open() -> None:
 def test_without_the_fast_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "orjson", None)
     assert arrow_records._fast_loads() is json.loads
-    assert read(Shape("list", Shape("float")), '["NaN"]', "[1.5]")[1] == [1.5]
+    assert read(Kind("list", item=Kind("float")), '["NaN"]', "[1.5]")[1] == [1.5]
 
 
 def test_shapes_know_what_they_hold() -> None:
-    shape = Shape("list", Shape("map", Shape("struct", fields={"x": Shape("any")})))
+    shape = Kind("list", item=Kind("dict", values=Kind("dict", fields=(("x", Kind("any")),))))
     assert shape.holds("any")
     assert not shape.holds("decimal")
 
@@ -92,38 +91,38 @@ def test_records() -> None:
 @pytest.mark.parametrize(
     ("form", "value", "stored"),
     [
-        (Form("none"), None, None),
-        (Form("bool"), True, True),
-        (Form("int"), 2**63 - 1, 2**63 - 1),
-        (Form("float"), 1.5, 1.5),
-        (Form("float"), 3, 3.0),
-        (Form("str"), "é", "é"),
-        (Form("decimal", 2), Decimal("1.005"), Decimal("1.00")),
-        (Form("decimal", 2), Decimal("1.015"), Decimal("1.02")),
-        (Form("decimal", 0), Decimal("1E37"), Decimal(10**37)),
-        (Form("date"), datetime.date(1, 1, 1), datetime.date(1, 1, 1)),
+        (Kind("none"), None, None),
+        (Kind("bool"), True, True),
+        (Kind("int"), 2**63 - 1, 2**63 - 1),
+        (Kind("float"), 1.5, 1.5),
+        (Kind("float"), 3, 3.0),
+        (Kind("str"), "é", "é"),
+        (Kind("decimal", scale=2), Decimal("1.005"), Decimal("1.00")),
+        (Kind("decimal", scale=2), Decimal("1.015"), Decimal("1.02")),
+        (Kind("decimal", scale=0), Decimal("1E37"), Decimal(10**37)),
+        (Kind("date"), datetime.date(1, 1, 1), datetime.date(1, 1, 1)),
         (
-            Form("datetime"),
+            Kind("datetime"),
             datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
             datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, datetime.timezone.utc),
         ),
         (
-            Form("datetime"),
+            Kind("datetime"),
             datetime.datetime(2024, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
             datetime.datetime(2023, 12, 31, 23, tzinfo=datetime.timezone.utc),
         ),
-        (Form("timedelta"), datetime.timedelta(days=-1, microseconds=5), "-1 day, 0:00:00.000005"),
-        (Form("list", item=Form("int")), (1, None), [1, None]),
-        (Form("map", item=Form("float")), {"a": 1.5}, [("a", 1.5)]),
+        (Kind("timedelta"), datetime.timedelta(days=-1, microseconds=5), "-1 day, 0:00:00.000005"),
+        (Kind("list", item=Kind("int")), (1, None), "[1,null]"),
+        (Kind("dict", values=Kind("float")), {"a": 1.5}, '{"a":1.5}'),
         (
-            Form("struct", fields=(("a", Form("int")), ("b", Form("str")))),
+            Kind("dict", fields=(("a", Kind("int")), ("b", Kind("str")))),
             {"b": "x"},
-            {"a": None, "b": "x"},
+            '{"b":"x"}',
         ),
-        (Form("any"), {"a": [1, "x"]}, '{"a":[1,"x"]}'),
+        (Kind("any"), {"a": [1, "x"]}, '{"a":[1,"x"]}'),
     ],
 )
-def test_results_are_stored_exactly(form: Form, value: Any, stored: Any) -> None:
+def test_results_are_stored_exactly(form: Kind, value: Any, stored: Any) -> None:
     take = taken(form)
     found = results(form, [take(value), take(None) if form.name != "decimal" else None], [None] * 2)
     assert found.type == pa.struct([("value", storage(form)), ("error", pa.string())])
@@ -133,45 +132,45 @@ def test_results_are_stored_exactly(form: Form, value: Any, stored: Any) -> None
 @pytest.mark.parametrize(
     ("form", "value"),
     [
-        (Form("none"), 1),
-        (Form("bool"), 1),
-        (Form("bool"), "true"),
-        (Form("int"), True),
-        (Form("int"), 1.0),
-        (Form("int"), 2**63),
-        (Form("float"), True),
-        (Form("float"), Decimal(1)),
-        (Form("float"), 2**53 + 1),
-        (Form("str"), 1),
-        (Form("str"), b"x"),
-        (Form("decimal", 2), 1),
-        (Form("decimal", 2), 1.5),
-        (Form("decimal", 2), Decimal("NaN")),
-        (Form("decimal", 2), Decimal("Infinity")),
-        (Form("decimal", 2), Decimal("1E36")),
-        (Form("decimal", 2), Decimal("999999999999999999999999999999999999.999")),
-        (Form("date"), datetime.datetime(2024, 1, 1)),
-        (Form("date"), "2024-01-01"),
-        (Form("datetime"), datetime.date(2024, 1, 1)),
-        (Form("timedelta"), 1),
-        (Form("list", item=Form("int")), "ab"),
-        (Form("list", item=Form("int")), {1, 2}),
-        (Form("list", item=Form("int")), [1, "x"]),
-        (Form("map", item=Form("int")), {1: 2}),
-        (Form("map", item=Form("int")), {"a": "b"}),
-        (Form("struct", fields=(("a", Form("int")),)), {"b": 1}),
-        (Form("struct", fields=(("a", Form("int")),)), [1]),
-        (Form("list", item=ANY), "x"),
-        (Form("struct", fields=(("a", Form("int")), ("b", ANY))), {"a": "x"}),
-        (Form("struct", fields=(("a", Form("int")), ("b", ANY))), {"c": 1}),
-        (Form("any"), object()),
-        (Form("any"), {1: 1}),
-        (Form("any"), [{1}]),
-        (Form("any"), 10**38),
-        (Form("any"), Decimal("1E100")),
+        (Kind("none"), 1),
+        (Kind("bool"), 1),
+        (Kind("bool"), "true"),
+        (Kind("int"), True),
+        (Kind("int"), 1.0),
+        (Kind("int"), 2**63),
+        (Kind("float"), True),
+        (Kind("float"), Decimal(1)),
+        (Kind("float"), 2**53 + 1),
+        (Kind("str"), 1),
+        (Kind("str"), b"x"),
+        (Kind("decimal", scale=2), 1),
+        (Kind("decimal", scale=2), 1.5),
+        (Kind("decimal", scale=2), Decimal("NaN")),
+        (Kind("decimal", scale=2), Decimal("Infinity")),
+        (Kind("decimal", scale=2), Decimal("1E36")),
+        (Kind("decimal", scale=2), Decimal("999999999999999999999999999999999999.999")),
+        (Kind("date"), datetime.datetime(2024, 1, 1)),
+        (Kind("date"), "2024-01-01"),
+        (Kind("datetime"), datetime.date(2024, 1, 1)),
+        (Kind("timedelta"), 1),
+        (Kind("list", item=Kind("int")), "ab"),
+        (Kind("list", item=Kind("int")), {1, 2}),
+        (Kind("list", item=Kind("int")), [1, "x"]),
+        (Kind("dict", values=Kind("int")), {1: 2}),
+        (Kind("dict", values=Kind("int")), {"a": "b"}),
+        (Kind("dict", fields=(("a", Kind("int")),)), {"b": 1}),
+        (Kind("dict", fields=(("a", Kind("int")),)), [1]),
+        (Kind("list", item=ANY), "x"),
+        (Kind("dict", fields=(("a", Kind("int")), ("b", ANY))), {"a": "x"}),
+        (Kind("dict", fields=(("a", Kind("int")), ("b", ANY))), {"c": 1}),
+        (Kind("any"), object()),
+        (Kind("any"), {1: 1}),
+        (Kind("any"), [{1}]),
+        (Kind("any"), 10**38),
+        (Kind("any"), Decimal("1E100")),
     ],
 )
-def test_results_of_another_kind_are_refused(form: Form, value: Any) -> None:
+def test_results_of_another_kind_are_refused(form: Kind, value: Any) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError)):
         taken(form)(value)
 
@@ -213,7 +212,7 @@ def test_json_of_other_values() -> None:
         '{"n":["NaN","Infinity","-Infinity"],"d":1.50,"t":"2024-01-02T03:00:00",'
         '"k":"2024-01-02","p":"1 day, 0:00:00","u":[1],"e":[],"m":{}}'
     )
-    dated = Form("struct", fields=(("t", Form("datetime")), ("v", ANY)))
+    dated = Kind("dict", fields=(("t", Kind("datetime")), ("v", ANY)))
     assert json_text({"t": datetime.datetime(2024, 1, 2)}, dated) == (
         '{"t":"2024-01-02T00:00:00+00:00"}'
     )
@@ -231,7 +230,7 @@ def test_depth_and_length_of_results() -> None:
 
 
 def test_one_bad_text_spoils_no_other() -> None:
-    found = results(Form("str"), ["a", "\ud800", "b"], [None, None, None]).to_pylist()
+    found = results(Kind("str"), ["a", "\ud800", "b"], [None, None, None]).to_pylist()
     assert [row["value"] for row in found] == ["a", None, "b"]
     assert found[1]["error"].startswith("UnicodeEncodeError: ")
     assert found[0]["error"] is None
@@ -239,11 +238,11 @@ def test_one_bad_text_spoils_no_other() -> None:
 
 def test_a_batch_of_results_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_results, "LONGEST_BATCH", 10)
-    found = results(Form("str"), ["12345", None, "67890", "x"], [None] * 4).to_pylist()
+    found = results(Kind("str"), ["12345", None, "67890", "x"], [None] * 4).to_pylist()
     assert [row["value"] for row in found] == ["12345", None, "67890", None]
     assert found[3]["error"] == "OverflowError: the results of a batch are too long"
 
 
 def test_no_results() -> None:
-    for form in (Form("int"), ANY, Form("list", item=Form("str"))):
+    for form in (Kind("int"), ANY, Kind("list", item=Kind("str"))):
         assert results(form, [], []).type.field("value").type == storage(form)

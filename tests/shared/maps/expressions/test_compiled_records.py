@@ -140,6 +140,7 @@ EXPRESSIONS = [
         "'name' in record and record['name']",
         "id in record",
     ),
+    *("at[:10]", "at[:4]", "at[5:7]", "at[:0]", "at[:11]", "at[-2:]", "at[:10:1]", "wall[:10]"),
     *("rate", "rate + 1", "rate * 3", "rate == 0.1", "day", "at", "wall", "raw", "span", "code"),
     *(
         "day + 'T'",
@@ -295,13 +296,17 @@ LEFT = {
     *("'sku' in item", "name in item", "'x' in props", "name in props", "5 in props"),
     *("props['x']", "props.x", "props['z']", "props.get('x')", "props.get('z')"),
     *("props.get('z', 9)", "props['x'] + 1 if 'x' in props else None", "'abc'[id]", "name * 2"),
-    *("f'{id:05d}'", "id ** 2 + id * 2 - 1", "id & 3"),
+    *("f'{id:05d}'", "id ** 2 + id * 2 - 1", "id & 3", "days[0]", "days", "'2026-01-01' in days"),
+    *("item", "items", "items[0]['sku']", "items[0].sku", "items[1]['sku']"),
+    *("items[0]['day'] is None", "items[id]['count'] or 5", "[id, id + 1]", "(name, other)"),
+    *("{'a': id, 'b': name}", "[name] if ok else [other]", "{'a': [id]}", "[[id], [2]]"),
+    *("{'a': {'b': 1, 'c': id}}['a']['c']", "[id][0]", "{'a': id}['a']", "[ok][0]"),
 }
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_what_is_compiled(text: str) -> None:
-    """Almost everything above is; what is not says why."""
+    """Most of the above is; what is not says why."""
     value = value_of(text, Names(NAMES.struct, NAMES.config, "new", "old", own="name"))
     assert (value.column is not None) is (text not in LEFT), value.why
     assert value.column is not None or value.why
@@ -389,3 +394,27 @@ def test_conditions(spark: Any) -> None:
         for row, got in zip(ROWS, results, strict=True):
             due = python(text, json_record(row), NAMES)
             assert got == (ERROR if isinstance(due, str) and due == ERROR else bool(due)), text
+
+
+@pytest.mark.spark
+def test_the_date_in_the_text_of_a_timestamp(spark: Any) -> None:
+    """The first ten characters do not need the whole text, and are the same."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from shared.types.record_text import plain_text
+
+    day = 86_400_000_000
+    first, last = -719_162 * day, 2_932_897 * day - 1
+    moments = [0, -1, 1, day - 1, day, -day, first, first - 1, last, last + 1, 17 * day // 2]
+    frame = spark.createDataFrame([(at,) for at in moments], "at bigint")
+    frame = frame.select(F.timestamp_micros("at").alias("at"))
+    value = value_of("at[:10]", Names(frame.schema))
+    assert value.column is not None
+    whole = F.substring(plain_text(F.col("at"), T.TimestampType()), 1, 10)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        rows = frame.select(value.column().alias("fast"), whole.alias("whole")).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert [row.fast for row in rows] == [row.whole for row in rows]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maps.expressions.arrow_records import Arrival, Shape
-from shared.maps.expressions.arrow_results import Form
+from shared.maps.expressions.arrow_records import Arrival
 from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, error_text
+from shared.maps.expressions.kinds import Kind
 from shared.maps.expressions.personal import FUNCTIONS
 
 RECORD: dict[str, Any] = {
@@ -209,7 +209,7 @@ def test_same_as_python(a: Any, b: Any, text: str) -> None:
 
 
 def run(
-    text: str, columns: dict[str, Any], form: Form, arrivals: list[Arrival] | None = None
+    text: str, columns: dict[str, Any], form: Kind, arrivals: list[Arrival] | None = None
 ) -> list[tuple[Any, str | None]]:
     expression = PortableExpression(text, tuple(columns), functions=FUNCTIONS)
     task = Task(expression, arrivals or [Arrival() for _ in columns], form)
@@ -218,7 +218,7 @@ def run(
 
 
 def test_batches_keep_the_order_of_records_and_errors() -> None:
-    found = run("10 // a", {"a": pa.array([5, 0, None, 2])}, Form("int"))
+    found = run("10 // a", {"a": pa.array([5, 0, None, 2])}, Kind("int"))
     assert found == [
         (2, None),
         (None, "ZeroDivisionError: integer division or modulo by zero"),
@@ -229,18 +229,18 @@ def test_batches_keep_the_order_of_records_and_errors() -> None:
 
 def test_batches_without_records() -> None:
     expression = PortableExpression("a", ("a",))
-    found = Task(expression, [Arrival()], Form("int"))([pa.array([], pa.int64())])
+    found = Task(expression, [Arrival()], Kind("int"))([pa.array([], pa.int64())])
     assert len(found) == 0
     assert found.type == pa.struct([("value", pa.int64()), ("error", pa.string())])
 
 
 def test_expressions_that_read_nothing() -> None:
-    assert run("1 + 1", {}, Form("int")) == [(2, None), (2, None)]
+    assert run("1 + 1", {}, Kind("int")) == [(2, None), (2, None)]
 
 
 def test_results_of_another_kind_are_errors() -> None:
     columns = {"a": pa.array([1, None])}
-    assert run("a or 'x'", columns, Form("int")) == [
+    assert run("a or 'x'", columns, Kind("int")) == [
         (1, None),
         (None, "TypeError: the result is of type str, not int"),
     ]
@@ -248,31 +248,31 @@ def test_results_of_another_kind_are_errors() -> None:
 
 def test_decimals_come_with_every_digit() -> None:
     text = "12345678901234567890.123456789012345678"
-    arrivals = [Arrival(text=True, shape=Shape("decimal"))]
-    found = run("str(d * 1) if d else d", {"d": pa.array([text, None])}, Form("str"), arrivals)
+    arrivals = [Arrival(text=True, kind=Kind("decimal"))]
+    found = run("str(d * 1) if d else d", {"d": pa.array([text, None])}, Kind("str"), arrivals)
     # Python's decimals are computed with 28 digits.
     assert found == [("12345678901234567890.12345679", None), (None, None)]
-    assert run("str(d)", {"d": pa.array([text])}, Form("str"), arrivals) == [(text, None)]
+    assert run("str(d)", {"d": pa.array([text])}, Kind("str"), arrivals) == [(text, None)]
 
 
 def test_a_record_too_deep_to_be_read_spoils_no_other() -> None:
     columns = {"v": pa.array(["1", "[" * 5000 + "]" * 5000, None, "[2]"]), "n": pa.array(range(4))}
-    arrivals = [Arrival(text=True, shape=Shape("any")), Arrival()]
-    found = run("f'{n}{v}'", columns, Form("str"), arrivals)
+    arrivals = [Arrival(text=True, kind=Kind("any")), Arrival()]
+    found = run("f'{n}{v}'", columns, Kind("str"), arrivals)
     assert [value for value, _ in found] == ["01", None, "2None", "3[2]"]
     assert [error is None for _, error in found] == [True, False, True, True]
     assert str(found[1][1]).startswith("RecursionError: ")
 
 
 def test_tasks_travel_without_what_they_have_made() -> None:
-    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Form("int"))
+    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Kind("int"))
     task([pa.array([1])])
     again = pickle.loads(pickle.dumps(task))
     assert again([pa.array([1, 2])]).field("value").to_pylist() == [2, 3]
 
 
 def test_one_tree_per_task() -> None:
-    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Form("int"))
+    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Kind("int"))
     task([pa.array([1])])
     ready = task._ready
     task([pa.array([1])])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import simpleeval
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructField, StructType, VariantType
 
 from shared.errors import SettingsError, Where
+from shared.maps.expressions.columns import compiled
 from shared.maps.expressions.syntax import (
     MAX_DEPTH,
     Expression,
-    names_read,
     nearest,
     parse,
 )
+from shared.maps.expressions.values import Names
 
 WHERE = Where(setting="stream_maps.orders.total")
 COLUMNS = ("id", "name", "price", "self", "my col")
@@ -134,6 +138,13 @@ def test_whatever_is_parsed_is_allowed_by_simpleeval(text: str) -> None:
         return
 
 
+def reads_of(text: str, columns: Sequence[str], own: str | None = None) -> set[str]:
+    """Return the columns that an expression reads, of any kinds."""
+    struct = StructType([StructField(name, VariantType()) for name in columns])
+    names = Names(struct, {"id": 1}, own=own, faker={})
+    return set(compiled(parse(text, WHERE), names, WHERE)[1])
+
+
 @pytest.mark.parametrize(
     ("text", "read"),
     [
@@ -169,14 +180,15 @@ def test_whatever_is_parsed_is_allowed_by_simpleeval(text: str) -> None:
 )
 def test_names_read(text: str, read: set[str]) -> None:
     """The expression needs only these columns."""
-    assert names_read(parse(text, WHERE), COLUMNS) == read
+    assert reads_of(text, COLUMNS) == read
 
 
 def test_self_reads_the_property_that_is_made() -> None:
     """Or a column of that name, where the property is new."""
-    assert names_read(parse("self + 1", WHERE), COLUMNS, "price") == {"price"}
-    assert names_read(parse("self + 1", WHERE), COLUMNS, "new") == {"self"}
-    assert names_read(parse("self", WHERE), ("id",), None) == set()
+    assert reads_of("self + 1", COLUMNS, "price") == {"price"}
+    assert reads_of("self + 1", COLUMNS, "new") == {"self"}
+    with pytest.raises(SettingsError):
+        reads_of("self", ("id",))
 
 
 def test_nearest() -> None:

@@ -13,10 +13,10 @@ import simpleeval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maps.expressions import growth_limits, sandbox
+from shared.maps.expressions import sandbox
 from shared.maps.expressions.evaluator import Evaluator, PortableExpression
 
-METER = growth_limits.Meter()
+METER = sandbox.Meter()
 texts = st.text(max_size=20)
 small = st.one_of(
     st.booleans(),
@@ -52,7 +52,7 @@ def test_operators_are_pythons(name: str, a: Any, b: Any) -> None:
     st.one_of(st.integers(-50, 50), st.floats(-50, 50)),
 )
 def test_powers_are_pythons(a: Any, b: Any) -> None:
-    assert outcome(growth_limits.power, a, b) == outcome(operator.pow, a, b)
+    assert outcome(sandbox.power, a, b) == outcome(operator.pow, a, b)
 
 
 CALLS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
@@ -84,8 +84,8 @@ def test_methods_are_pythons(name: str, data: st.DataObject, text: str) -> None:
 
 
 def test_every_growing_method_is_guarded() -> None:
-    assert set(CALLS) == growth_limits.GUARDED
-    assert sandbox.ATTRIBUTES[str] >= growth_limits.GUARDED
+    assert set(CALLS) == sandbox.GUARDED
+    assert sandbox.ATTRIBUTES[str] >= sandbox.GUARDED
 
 
 @settings(deadline=None)
@@ -111,10 +111,10 @@ def test_formats_are_pythons(value: Any, spec: str) -> None:
 @settings(deadline=None)
 @given(st.one_of(st.integers(), st.floats(), st.text("0123456789 -_.x", max_size=8), st.none()))
 def test_int_and_round_are_pythons(value: Any) -> None:
-    assert outcome(growth_limits.integer, value) == outcome(int, value)
-    assert outcome(growth_limits.rounded, value) == outcome(round, value)
+    assert outcome(sandbox.integer, value) == outcome(int, value)
+    assert outcome(sandbox.rounded, value) == outcome(round, value)
     for digits in (-3, 0, 2):
-        assert outcome(growth_limits.rounded, value, digits) == outcome(round, value, digits)
+        assert outcome(sandbox.rounded, value, digits) == outcome(round, value, digits)
 
 
 @settings(deadline=None)
@@ -144,24 +144,24 @@ def test_json_dumps_has_the_options_that_are_data() -> None:
 
 @pytest.mark.parametrize("name", ["utf-8", "UTF8", "utf_16", "ascii", "ISO-8859-1", "cp1252"])
 def test_encodings_that_are_known(name: str) -> None:
-    growth_limits.check_encoding(name)
+    sandbox.check_encoding(name)
 
 
 @pytest.mark.parametrize("name", ["idna", "punycode", "zip", "rot13", "", "utf-8\x00", "../x"])
 def test_encodings_that_are_not(name: str) -> None:
     with pytest.raises(LookupError):
-        growth_limits.check_encoding(name)
+        sandbox.check_encoding(name)
 
 
 def test_budget() -> None:
-    meter = growth_limits.Meter()
+    meter = sandbox.Meter()
     meter.begin({"s": "x" * 100})
-    meter.count(growth_limits.BUDGET)
+    meter.count(sandbox.BUDGET)
     meter.count(100 * 20)
     with pytest.raises(simpleeval.IterableTooLong):
         meter.count(100)
     meter.begin({})
-    meter.count(growth_limits.BUDGET)
+    meter.count(sandbox.BUDGET)
     with pytest.raises(simpleeval.IterableTooLong):
         meter.made("xyz")
 

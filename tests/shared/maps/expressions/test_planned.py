@@ -12,12 +12,10 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from shared.maps.expressions import arrow_results, python_columns
-from shared.maps.expressions.arrow_records import Arrival, Shape
-from shared.maps.expressions.arrow_results import Form
-from shared.maps.expressions.kinds import Kind, data_type_of
-from shared.maps.expressions.planned import Copied, Planned, Python, plan
+from shared.maps.expressions.arrow_records import Arrival
+from shared.maps.expressions.kinds import Kind, data_type_of, kind_of
+from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.syntax import parse
-from shared.maps.expressions.travel import modules
 from shared.maps.expressions.values import Names
 
 WHERE = Where(setting="stream_maps.orders.total")
@@ -51,7 +49,7 @@ def test_copies_keep_their_type(text: str, path: tuple[str, ...]) -> None:
     assert found.source == path
     assert found.result == STRUCT[path[0]].dataType
     assert found.reads == set(path)
-    assert isinstance(found._made, Copied)
+    assert found.compiled and found.error() is None
 
 
 def test_self_is_the_property_that_is_made() -> None:
@@ -95,13 +93,13 @@ def test_what_python_computes(text: str, result: T.DataType, reads: set[str]) ->
     assert found.why
     assert found.result == result
     assert found.reads == reads
-    assert isinstance(found._made, Python)
-    assert set(found._made.task.expression.columns) == reads
+    assert found.python is not None
+    assert set(found.python.task.expression.columns) == reads
 
 
 def test_columns_go_to_python_in_the_order_of_the_record() -> None:
-    made = planning("str(d) + s + str(id)")._made
-    assert isinstance(made, Python)
+    made = planning("str(d) + s + str(id)").python
+    assert made is not None
     assert made.task.expression.columns == ("id", "s", "d")
     assert made.task.expression.own is None
     assert made.task.expression.fixed["__stream_name__"] == "out"
@@ -153,15 +151,22 @@ def test_what_fails_for_every_record_is_told_at_once(text: str, message: str) ->
         (T.FloatType(), Arrival()),
         (T.VarcharType(5), Arrival()),
         (T.NullType(), Arrival()),
-        (T.DateType(), Arrival(text=True)),
-        (T.BinaryType(), Arrival(text=True)),
-        (T.TimeType(), Arrival(text=True)),
-        (T.DayTimeIntervalType(), Arrival(text=True)),
-        (T.DecimalType(5, 2), Arrival(text=True, shape=Shape("decimal"))),
-        (T.VariantType(), Arrival(text=True, shape=Shape("any"))),
+        *(
+            (data_type, Arrival(text=True, kind=kind_of(data_type)))
+            for data_type in (T.DateType(), T.BinaryType(), T.TimeType(), T.DayTimeIntervalType())
+        ),
+        (T.DecimalType(5, 2), Arrival(text=True, kind=Kind("decimal", True))),
+        (T.VariantType(), Arrival(text=True, kind=Kind("any", True))),
         (
             T.ArrayType(T.MapType(T.StringType(), T.FloatType())),
-            Arrival(text=True, shape=Shape("list", Shape("map", Shape("float")))),
+            Arrival(
+                text=True,
+                kind=Kind(
+                    "list",
+                    True,
+                    item=Kind("dict", True, values=Kind("float", True)),
+                ),
+            ),
         ),
     ],
 )
@@ -186,25 +191,26 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_forms_and_types_of_results_fit(kind: Kind) -> None:
     result = data_type_of(kind)
-    form = python_columns.form(kind, result)
+    form = python_columns.result_kind(kind, STRUCT, [])
     value = python_columns.result_type(form)["value"].dataType
     from pyspark.sql.pandas.types import to_arrow_type
 
     assert to_arrow_type(value) == arrow_results.storage(form)
-    assert form.is_json() or value == result
+    assert arrow_results.is_json(form) or value == result
+    assert data_type_of(form) == result
 
 
 def test_decimals_keep_the_places_of_what_they_are_made_of() -> None:
-    assert python_columns.decimal(STRUCT, ["d", "e"]) == T.DecimalType(38, 18)
-    assert python_columns.decimal(STRUCT, ["s"]) == T.DecimalType(38, 10)
-    form = python_columns.form(Kind("decimal"), T.DecimalType(38, 18))
-    assert form == Form("decimal", scale=18)
+    decimal = Kind("decimal")
+    assert python_columns.result_kind(decimal, STRUCT, ["d", "e"]) == Kind("decimal", scale=18)
+    assert python_columns.result_kind(decimal, STRUCT, ["s"]) == Kind("decimal", scale=10)
+    assert data_type_of(Kind("decimal", scale=18)) == T.DecimalType(38, 18)
 
 
 def test_what_travels_needs_nothing_of_ours() -> None:
     """Modules sent by value import only each other, at their top."""
-    travelling = {module.__name__ for module in modules()}
-    for module in modules():
+    travelling = {module.__name__ for module in python_columns.SENT}
+    for module in python_columns.SENT:
         source = Path(str(module.__file__)).read_text()
         for name in re.findall(r"^(?:from|import) (shared[\w.]*)", source, re.MULTILINE):
             inner = re.search(rf"^from {re.escape(name)} import (.+)$", source, re.MULTILINE)

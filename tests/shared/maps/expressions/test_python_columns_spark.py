@@ -16,9 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from shared.errors import Where
 from shared.maps.expressions import planned, python_columns
 from shared.maps.expressions.kinds import Kind, data_type_of
-from shared.maps.expressions.planned import Planned, Python, plan
+from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.syntax import parse
-from shared.maps.expressions.travel import modules, send_by_value
 from shared.maps.expressions.values import Names, Value
 
 if TYPE_CHECKING:
@@ -56,10 +55,9 @@ def planned_as(text: str, frame: DataFrame, kind: Kind | None = None, **options:
     found = plan(parse(text, where), names(frame, **options), where)
     if kind is None:
         return found
-    reads = planned.names_read(found.expression, frame.columns, options.get("own"))
     value = Value(kind, why="a test")
     return planned._in_python(
-        found.expression, names(frame, **options), where, value, reads, fresh=False, truth=False
+        found.expression, names(frame, **options), where, value, found.reads, truth=False
     )
 
 
@@ -348,9 +346,9 @@ def test_workers_need_none_of_our_modules(spark: SparkSession, frame: DataFrame)
     """What travels is unpickled where neither this project nor simpleeval can be imported."""
     from pyspark import cloudpickle
 
-    found = planned_as("str(d) + hash_value(i)", frame, STR)._made
-    assert isinstance(found, Python)
-    send_by_value()
+    found = planned_as("str(d) + hash_value(i)", frame, STR).python
+    assert found is not None
+    python_columns.send_by_value()
     data = cloudpickle.dumps(found.task)
     code = (
         "import sys, pickle, pyarrow as pa\n"
@@ -376,12 +374,12 @@ def test_workers_need_none_of_our_modules(spark: SparkSession, frame: DataFrame)
 def test_columns_register_what_has_to_travel(frame: DataFrame, text: str) -> None:
     from pyspark import cloudpickle
 
-    for module in modules():
+    for module in python_columns.SENT:
         if module.__name__ in cloudpickle.list_registry_pickle_by_value():
             cloudpickle.unregister_pickle_by_value(module)
     planned_as(text, frame).column()
     registered = cloudpickle.list_registry_pickle_by_value()
-    assert {module.__name__ for module in modules()} <= registered
+    assert {module.__name__ for module in python_columns.SENT} <= registered
 
 
 def test_key_of_a_record_is_its_json(frame: DataFrame) -> None:

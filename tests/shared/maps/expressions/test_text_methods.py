@@ -10,7 +10,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sdk_records import NAMES
 
 from shared.errors import SettingsError
-from shared.maps.expressions import texts
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names
@@ -131,10 +130,6 @@ def test_what_fails_for_every_record_is_refused_with_its_place(text, said):
     with pytest.raises(SettingsError, match="at column") as refused:
         planned(text)
     assert said in str(refused.value)
-
-
-def test_every_method_is_one_of_str():
-    assert set(texts.METHODS) <= set(dir(str))
 
 
 @pytest.mark.spark

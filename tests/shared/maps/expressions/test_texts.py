@@ -11,14 +11,12 @@ from comparing import WHERE, by_python, differences, framed
 from pyspark.sql.types import StructType
 
 from shared.maps.expressions import texts
-from shared.maps.expressions.building import Fails, constant
 from shared.maps.expressions.columns import compiled
-from shared.maps.expressions.comparisons import contained
 from shared.maps.expressions.kinds import ANY, BOOL, FLOAT, INT, NONE, STR
-from shared.maps.expressions.operators import binary
+from shared.maps.expressions.operators import binary, contained
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
-from shared.maps.expressions.values import Names, Value
+from shared.maps.expressions.values import Fails, Names, Value, constant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,14 +94,13 @@ def test_too_long_a_repeat_is_an_error_and_takes_no_memory(spark: SparkSession):
     assert (long.n, long.e) == (100_000, None)
 
 
-def known(*parts: object) -> object:
-    """Return the text of an f-string of values that are known."""
-    made = [part if isinstance(part, str) else (constant(part), False) for part in parts]
-    return texts.formatted(made).known
+def of(text: str) -> Value:
+    struct = StructType().add("f", "double").add("i", "long").add("s", "string")
+    return compiled(parse(text, WHERE), Names(struct), WHERE)[0]
 
 
 def test_texts_of_known_values_are_known():
-    assert known("a", 1, "b", None, True, 1.5) == "a1bNoneTrue1.5"
+    assert of("f'a{1}b{None}{True}{1.5}'").known == "a1bNoneTrue1.5"
     assert texts.text_of(constant(1e16)).known == "1e+16"
     assert texts.text_of(constant("x")).known == "x"
 
@@ -115,10 +112,10 @@ def column() -> object:
 def test_what_only_the_evaluator_knows():
     assert texts.text_of(Value(FLOAT, column)).column is None
     assert "float" in texts.text_of(Value(FLOAT, column)).why
-    spec = texts.formatted([(Value(FLOAT, column), True)])
+    spec = of("f'{f:.2f}'")
     assert spec.column is None and "format of float" in spec.why
-    assert texts.formatted([(Value(INT, column), True)]).column is None
-    assert texts.formatted([(Value(STR, column), True)]).column is None
+    assert of("f'{i:5}'").column is None
+    assert of("f'{s:5}'").column is None
     step = texts.sliced(Value(STR, column), ends(None, None, 2))
     assert step.column is None and "step" in step.why
     assert texts.index(Value(STR, column), Value(ANY, column)).column is None
@@ -127,7 +124,7 @@ def test_what_only_the_evaluator_knows():
 @pytest.mark.parametrize("conversion", "rsa")
 def test_conversions_change_nothing(conversion):
     text = parse(f"f\"{{'x'!{conversion}}}\"", WHERE)
-    assert compiled(text, Names(StructType()), WHERE).known == "x"
+    assert compiled(text, Names(StructType()), WHERE)[0].known == "x"
 
 
 def ends(*known: object) -> list[Value]:
