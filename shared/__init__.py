@@ -2,3 +2,6 @@
 
 Imports neither program, but for `settings.docs`, which documents both; both programs import it.
 """
+
+IS_OF_SINGER_SPARK = True
+"""Tells this package from others of its name; `singer_spark` looks for it."""

@@ -24,6 +24,7 @@ class Program:
         schema: JSON Schema of its settings.
         rules: Checks between its settings.
         capabilities: Words of the Meltano SDK.
+        setting_groups: Names of settings; a run needs those of one group.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Program:
     schema: Schema
     rules: tuple[Rule, ...]
     capabilities: tuple[str, ...]
+    setting_groups: tuple[tuple[str, ...], ...] = ((),)
 
     @property
     def env_prefix(self) -> str:

@@ -84,7 +84,7 @@ class Problem:
 
 
 Rule = Callable[[Mapping[str, Any]], Iterable[Problem]]
-"""A check between settings; it sees them before defaults, with INVALID for wrong values."""
+"""A check between settings; it sees them without defaults, with INVALID for wrong values."""
 
 UnknownKey = Callable[[Schema, Location, Json], Problem | None]
 """Describes a key that is not in the schema of its object, by schema, path and value."""
@@ -112,13 +112,25 @@ def complete_settings(
         InvalidSettingsError: With every problem found.
     """
     problems = list(schema_problems(schema, settings))
-    marked = _mark_invalid(settings, problems)
+    marked = without_defaults(schema, _mark_invalid(settings, problems))
     for rule in rules:
         problems.extend(rule(marked))
     if problems:
         raise InvalidSettingsError(dict.fromkeys(str(problem) for problem in problems))
     completed: dict[str, Any] = with_defaults(schema, settings)
     return completed
+
+
+def without_defaults(schema: Schema, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy settings without those that have their default: Meltano gives every one it knows."""
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        child = schema.get("properties", {}).get(name, {})
+        if isinstance(value, Mapping) and "properties" in child:
+            kept[name] = without_defaults(child, value)
+        elif "default" not in child or value != child["default"]:
+            kept[name] = value
+    return kept
 
 
 def with_defaults(schema: Schema, value: Json) -> Json:

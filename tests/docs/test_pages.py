@@ -43,6 +43,7 @@ STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 SHELL = blocks("sh", "console")
 MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "ACTIVATE_VERSION")
 OTHER_PROGRAMS = {"[", "cat", "cd", "docker", "jq", "meltano", "mv", "tail"}
+INSTALLERS = {"pip", "pipx", "uv", "uvx"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
 # Their settings are of packages: tests/extending checks them with the packages installed.
@@ -189,6 +190,8 @@ def check_command(words: list[str]) -> None:
     program = program.removeprefix(".venv/bin/")
     if program == "tap-spark" and args[:1] == ["spark-server"]:
         tap_spark.cli.server_command.make_context(program, args[1:])
+    elif program == "target-spark" and args[:1] in [[name] for name in target_spark.cli.COMMANDS]:
+        target_spark.cli.COMMANDS[args[0]].make_context(program, args[1:])
     elif program in PROGRAMS:
         PROGRAMS[program].make_context(program, args)
     elif program == "python" and args[0] == "-m":
@@ -198,7 +201,7 @@ def check_command(words: list[str]) -> None:
     elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {arg for arg in args if "=" not in arg} <= set(targets), words
-    elif program == "pip":
+    elif program in INSTALLERS:
         asked = ",".join(re.findall(r"\[([\w,-]+)\]", " ".join(args)))
         assert set(filter(None, asked.split(","))) <= EXTRAS, words
         folders = [ROOT / arg.split("[")[0] for arg in args if arg.startswith(".")]
@@ -223,7 +226,14 @@ def test_wrong_commands_are_found() -> None:
     with pytest.raises(AssertionError):
         check_command(["pip", "install", ".[no-such-extra]"])
     with pytest.raises(AssertionError):
+        check_command(["uvx", "--from", "singer-spark[no-such-extra]", "tap-spark"])
+    with pytest.raises(AssertionError):
         check_command(["pip", "install", "./no_such_folder"])
+
+
+def test_all_is_every_extra_for_users() -> None:
+    [line] = PROJECT["optional-dependencies"]["all"]
+    assert set(re.findall(r"[\w-]+", line)) - {"singer-spark"} == EXTRAS - {"all", "dev", "testing"}
 
 
 def test_every_extra_is_explained() -> None:

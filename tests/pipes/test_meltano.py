@@ -1,11 +1,14 @@
-"""`meltano run tap-spark target-spark` on the sample project, twice."""
+"""The real Meltano: the sample project, and a project with the definitions for Meltano Hub."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.pipe
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_configs" / "meltano"
+ENVIRON = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +40,77 @@ def meltano() -> Path:
     return program
 
 
+@dataclass(frozen=True)
+class Project:
+    """A Meltano project in a folder."""
+
+    meltano: Path
+    folder: Path
+
+    def run(self, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of Meltano that must succeed."""
+        done = subprocess.run(
+            [str(self.meltano), *args],
+            cwd=self.folder,
+            env={**ENVIRON, **environ, "MELTANO_SEND_ANONYMOUS_USAGE_STATS": "false"},
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+
+@pytest.fixture(scope="module")
+def project(meltano, tmp_path_factory) -> Project:
+    """A project with both plugins, added as from the Hub; their programs come from the PATH."""
+    folder = tmp_path_factory.mktemp("meltano") / "project"
+    folder.mkdir()
+    (folder / "meltano.yml").write_text("default_environment: dev\nenvironments:\n- name: dev\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "orders.csv").write_text("id,city,secret\n1,Rome,x\n2,Oslo,y\n")
+    project = Project(meltano, folder)
+    for definition in sorted((ROOT / "docs" / "hub").rglob("*.yml")):
+        text = re.sub(r"^pip_url: .*\n", "", definition.read_text(), flags=re.MULTILINE)
+        copy = folder / definition.parent.name
+        copy.write_text(text)
+        project.run("add", copy.name, "--from-ref", str(copy))
+    streams = [{"name": "orders", "format": "csv", "path": "data/*.csv"}]
+    project.run("config", "set", "tap-spark", "streams", json.dumps(streams))
+    project.run("config", "set", "target-spark", "path", "output")
+    return project
+
+
+class TestHubDefinitions:
+    def test_the_configuration_passes_its_test(self, project):
+        assert "Plugin configuration is valid" in project.run("config", "test", "tap-spark").stdout
+
+    def test_discovery(self, project):
+        catalog = json.loads(project.run("invoke", "tap-spark", "--discover").stdout)
+        assert [stream["stream"] for stream in catalog["streams"]] == ["orders"]
+
+    def test_a_number_from_the_environment(self, project):
+        done = project.run(
+            "invoke", "tap-spark", "--validate-config", TAP_SPARK_STATE_INTERVAL_SECONDS="5"
+        )
+        assert "the settings are valid: 1 stream(s)" in done.stderr
+
+    def test_settings_with_secrets_are_hidden(self, project):
+        listed = project.run("config", "list", "tap-spark").stdout
+        assert re.search(r"^streams .* current value: \(redacted\)", listed, re.MULTILINE)
+        assert "data/*.csv" not in listed
+
+    def test_run_of_selected_columns_logs_no_warnings(self, project):
+        project.run("select", "tap-spark", "orders", "id")
+        project.run("select", "tap-spark", "orders", "city")
+        done = project.run("run", "tap-spark", "target-spark")
+        table = pq.read_table(project.folder / "output" / "orders")
+        assert sorted(table["city"].to_pylist()) == ["Oslo", "Rome"]
+        assert "secret" not in table.column_names
+        assert "Warning" not in done.stdout + done.stderr
+
+
 def rows(project: Path) -> list[int]:
     return sorted(pq.read_table(project / "output" / "orders")["id"].to_pylist())
 
@@ -43,13 +118,12 @@ def rows(project: Path) -> list[int]:
 def test_the_second_run_reads_only_what_is_new(meltano, tmp_path):
     project = tmp_path / "project"
     shutil.copytree(SAMPLE, project, ignore=shutil.ignore_patterns(".meltano", "output"))
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def run() -> str:
         done = subprocess.run(
             [str(meltano), "run", "tap-spark", "target-spark"],
             cwd=project,
-            env=env,
+            env=ENVIRON,
             capture_output=True,
             text=True,
             timeout=400,

@@ -7,8 +7,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shared.errors import EXIT_CODES
 from shared.settings import about, docs
@@ -163,80 +161,6 @@ class TestPages:
         assert len(set(codes)) == len(codes)
         for error in EXIT_CODES:
             assert f"| {error.exit_code} | {error.meaning} |" in page
-
-
-class TestMeltano:
-    def test_definition(self) -> None:
-        definition = docs.plugin_definition(TINY)
-        assert definition == {
-            "name": "tap-tiny",
-            "namespace": "tap_tiny",
-            "executable": "tap-tiny",
-            "capabilities": ["about"],
-            "settings": [
-                {"name": "a", "kind": "string", "sensitive": True, "description": "One | two."},
-                {"name": "b.c_d", "kind": "integer", "description": "C."},
-                {"name": "e", "kind": "array", "description": ""},
-            ],
-        }
-
-    def test_choices_are_options(self) -> None:
-        settings = {s["name"]: s for s in docs.plugin_definition(TARGET)["settings"]}
-        assert settings["load_method"]["kind"] == "options"
-        assert [o["value"] for o in settings["load_method"]["options"]] == [
-            "append-only",
-            "upsert",
-            "overwrite",
-        ]
-        assert settings["batch_wait_limit_seconds"]["kind"] == "decimal"
-        assert settings["spark.conf"]["kind"] == "object"
-        assert "spark" not in settings
-
-    def test_sample_configuration_is_valid(self) -> None:
-        plugins = docs.meltano_project()["plugins"]
-        assert tap_config(plugins["extractors"][0]["config"]).streams[0].name == "orders"
-        assert target_config(plugins["loaders"][0]["config"]).path == "output/"
-
-    def test_yaml(self) -> None:
-        value = {
-            "a": 1,
-            "b": [],
-            "c": {},
-            "d": [{"e": "x y", "f": [1, "two"]}, "g: h", [1, [2]]],
-            "i": None,
-            "j": "true",
-            "k": {"l": True, "spark.x": "1.0"},
-        }
-        assert docs.yaml_lines(value) == [
-            "a: 1",
-            "b: []",
-            "c: {}",
-            "d:",
-            "  - e: x y",
-            "    f:",
-            "      - 1",
-            "      - two",
-            '  - "g: h"',
-            "  - - 1",
-            "    - - 2",
-            "i: null",
-            'j: "true"',
-            "k:",
-            "  l: true",
-            '  spark.x: "1.0"',
-        ]
-
-    @given(st.text() | st.sampled_from(["true", "No", "null", "1e3", "~", "a: b", "x\ny", ".5"]))
-    def test_yaml_text_is_a_plain_word_or_json(self, text: str) -> None:
-        [line] = docs.yaml_lines(text)
-        if line.startswith('"'):
-            assert json.loads(line) == text
-        else:
-            assert line == text
-            assert text[0].isalpha()
-            assert text.lower() not in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-            assert ": " not in text
-            assert " #" not in text
 
 
 SAMPLES = sorted((ROOT / "sample_configs").glob("ta[pr]*-*.json"))
