@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -21,11 +19,10 @@ from shared.errors import (
     InvalidSettingsError,
     SettingsError,
     SingerSparkError,
-    TerminatedRunError,
     Where,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
-from shared.settings.loading import load_settings
+from shared.settings.loading import ENV, load_settings, merge
 from shared.singer.logs import is_debug, setup_logging
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -57,11 +54,22 @@ def common_options(program: Program) -> Callable[[Command], Command]:
         click.option("--about", is_flag=True, help="Describe the program and its settings."),
         click.option(
             "--format",
-            "about_format",
-            type=click.Choice(list(ABOUT_FORMATS)),
-            default="text",
-            show_default=True,
-            help="Style of --about.",
+            "form",
+            metavar="NAME",
+            help=f"Style of --about ({', '.join(ABOUT_FORMATS)}), or format of the PATH.",
+        ),
+        click.option(
+            "--summary",
+            metavar="FILE",
+            help="Write what the run moved, and how it ended, to a JSON file.",
+        ),
+        click.option(
+            "--report", metavar="FILE", help="Write the same as an HTML page with a plot."
+        ),
+        click.option(
+            "--warn-drift",
+            is_flag=True,
+            help="Warn if rows or nulls differ much from the last run in the --summary file.",
         ),
         click.option(
             "--version",
@@ -76,45 +84,66 @@ def common_options(program: Program) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
-        return command
+        return click.argument("place", metavar="[PATH|URL]", required=False)(command)
 
     return decorate
 
 
-def read_settings(program: Program, sources: Sequence[str]) -> dict[str, Any]:
+def read_settings(
+    program: Program, sources: Sequence[str], place: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Read and merge the settings that the command line names.
+
+    Args:
+        program: The program.
+        sources: Files, and ENV for the environment, which also counts beside a path.
+        place: Settings that stand for a path or URL of the command line, and override all others;
+            None for none.
 
     Raises:
         SettingsError: None are given, or they cannot be read.
     """
-    if not sources:
-        raise SettingsError("no settings given", hint="give --config FILE or --config ENV")
-    return load_settings(program.schema, sources, program.env_prefix, os.environ)
+    if place is None:
+        if not sources:
+            raise SettingsError(
+                "no settings given", hint="give --config FILE or --config ENV, or a path or URL"
+            )
+        return load_settings(program.schema, sources, program.env_prefix, os.environ)
+    given = sources if ENV in sources else (*sources, ENV)
+    found = load_settings(program.schema, given, program.env_prefix, os.environ)
+    return merge(found, place)
 
 
-def print_about(program: Program, about_format: str) -> None:
-    """Print the answer to `--about`."""
-    click.echo(ABOUT_FORMATS[about_format](program))
+def print_about(program: Program, style: str | None) -> None:
+    """Print the answer to `--about`.
+
+    Raises:
+        click.UsageError: The style is not known.
+    """
+    if style is not None and style not in ABOUT_FORMATS:
+        raise click.UsageError(f"--about has the formats {', '.join(ABOUT_FORMATS)}.")
+    click.echo(ABOUT_FORMATS[style or "text"](program))
 
 
-def raise_on_sigterm() -> None:
-    """Make SIGTERM raise `TerminatedRunError` in the main thread."""
-    signal.signal(signal.SIGTERM, _terminate)
+def check_form(place: str | None, form: str | None) -> None:
+    """Raise click.UsageError if a format is given without a path; styles are ignored."""
+    if place is None and form not in {None, *ABOUT_FORMATS}:
+        raise click.UsageError("--format is for --about, and for a PATH.")
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    # A second SIGTERM during the clean-up must not interrupt it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise TerminatedRunError("terminated by SIGTERM; committed data stays")
-
-
-def run_main(program: Program, command: click.Command, args: Sequence[str] | None) -> int:
+def run_main(
+    program: Program,
+    command: click.Command,
+    args: Sequence[str] | None,
+    others: Sequence[click.Command] = (),
+) -> int:
     """Run a command and return its exit code, however it ends.
 
     Args:
         program: Names the log lines.
         command: The click command.
         args: Arguments; None for those of the process.
+        others: Commands to run instead if the first argument is their name.
 
     Returns:
         The exit code; errors have been logged, one line for each problem.
@@ -123,6 +152,10 @@ def run_main(program: Program, command: click.Command, args: Sequence[str] | Non
     try:
         # Not `command.main`: it turns errors that the user did not cause into Abort.
         given = list(sys.argv[1:] if args is None else args)
+        for other in others:
+            if given[:1] == [other.name]:
+                command, given = other, given[1:]
+                break
         with command.make_context(program.name, given) as context:
             command.invoke(context)
     except click.exceptions.Exit as ending:

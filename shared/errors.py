@@ -130,6 +130,62 @@ class ClosedPipeError(SingerSparkError):
     retryable = True
 
 
+class PartialRunError(SingerSparkError):
+    """Some streams failed; the others were read or loaded completely."""
+
+    exit_code = 9
+    meaning = "some streams failed, the others did not (`on_stream_failure: continue`)"
+
+
+class BalanceError(SingerSparkError):
+    """Records are missing, or there are too many: the counts of a flush differ."""
+
+    exit_code = 10
+    meaning = "the counts of a load do not balance; STATE of the records was withheld"
+
+
+class ExpectationError(SingerSparkError):
+    """The rows of a run are not what the settings expect."""
+
+    exit_code = 11
+    meaning = "an expectation does not hold; all rows are committed, STATE is withheld if set so"
+
+
+class StalledRunError(SingerSparkError):
+    """Neither input nor work has made progress for too long."""
+
+    exit_code = 12
+    meaning = (
+        "no progress for `stall_limit_seconds`; committed data stays, and its STATE was written"
+    )
+    retryable = True
+
+
+class AlreadyRunningError(SingerSparkError):
+    """Another run loads the same stream into the same table."""
+
+    exit_code = 13
+    meaning = (
+        "another run loads a stream into the same table (`overlapping_runs`); "
+        "nothing of the stream was loaded"
+    )
+    retryable = True
+
+
+class DifferenceError(SingerSparkError):
+    """A table differs from its source."""
+
+    exit_code = 14
+    meaning = "`target-spark verify`: a table differs from the source, and was not repaired"
+
+
+class AuditError(SingerSparkError):
+    """The rows of a run are not what the settings ask for, and were not published."""
+
+    exit_code = 15
+    meaning = "the audit of a run failed (`write_audit_publish`): nothing was published, no STATE"
+
+
 class InterruptedRunError(SingerSparkError):
     """Ctrl-C ended the run."""
 
@@ -155,6 +211,13 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
     DestinationError,
     SparkStartError,
     ClosedPipeError,
+    PartialRunError,
+    BalanceError,
+    ExpectationError,
+    StalledRunError,
+    AlreadyRunningError,
+    DifferenceError,
+    AuditError,
     InterruptedRunError,
     TerminatedRunError,
 )

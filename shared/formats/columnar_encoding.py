@@ -136,3 +136,15 @@ def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[i
         columns = map(group.column, range(group.num_columns))
         found.append((sum(column.total_compressed_size for column in columns), group.num_rows))
     return found
+
+
+def orc_rows(url: str, options: StorageOptions | None = None) -> int:
+    """Return the rows in the footer of an ORC file.
+
+    Raises:
+        OSError: The file cannot be opened, or is not ORC.
+    """
+    from pyarrow import orc  # noqa: PLC0415
+
+    with open_random(url, options) as source:
+        return int(orc.ORCFile(source).nrows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +23,8 @@ LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
+FOR_DEVELOPERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
+"""Warnings that Python ignores by default, but not if Meltano or PYTHONWARNINGS asks for all."""
 PROGRESS_INTERVAL_SECONDS = 0.5
 
 _OUR_PACKAGES = ("tap_spark", "target_spark", "shared", "__main__")
@@ -179,7 +183,7 @@ def source_name(program: str, logger_name: str) -> str:
 
 
 def setup_logging(program: str, environ: Mapping[str, str], console: Console = CONSOLE) -> None:
-    """Send all logs to stderr.
+    """Send all logs, and the warnings of Python, to stderr.
 
     `LOGLEVEL` (or, before it, `TAP_SPARK_LOGLEVEL`) sets the level; `LOG_FORMAT=json` writes JSON.
     Meltano's `SINGER_SDK_LOG_CONFIG` sets both if they are not set.
@@ -203,11 +207,29 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     root.setLevel(logging.INFO if level is None else level)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING if name != "py4j" else logging.CRITICAL)
+    warnings.showwarning = _log_warning
+    # Python itself would write those of its last moments, about what the end closes anyway.
+    atexit.register(warnings.simplefilter, "ignore", ResourceWarning)
     if level is None:
         known = "debug, info, warning, error"
         logging.getLogger(program).warning(
             "the log level %r is unknown; known are %s; using info", asked, known
         )
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    level = logging.DEBUG if issubclass(category, FOR_DEVELOPERS) else logging.WARNING
+    text = " ".join(str(message).split())
+    logging.getLogger("py.warnings").log(
+        level, "%s: %s (%s:%s)", category.__name__, text, filename, lineno
+    )
 
 
 def _meltano_logging(path: str | None) -> tuple[str, str]:
@@ -250,6 +272,7 @@ class Progress:
         self._started = clock()
         self._shown_at = self._started
         self._enabled = console.is_terminal
+        self._committed_at: float | None = None
         self.rows = 0
         self.bytes = 0
 
@@ -264,10 +287,18 @@ class Progress:
             self._shown_at = now
             self._console.show(self.text(now - self._started))
 
+    def committed(self) -> None:
+        """Record that rows have become durable now."""
+        self._committed_at = self._clock()
+
     def text(self, seconds: float) -> str:
         """Write the line for a stream that has run for so long."""
         rate = self.rows / seconds if seconds > 0 else 0.0
-        return f"{self._label}: {self.rows:,} rows, {rate:,.0f} rows/s, {self.bytes / 1e6:,.1f} MB"
+        text = f"{self._label}: {self.rows:,} rows, {rate:,.0f} rows/s, {self.bytes / 1e6:,.1f} MB"
+        if self._committed_at is None:
+            return text
+        age = self._started + seconds - self._committed_at
+        return f"{text}, last commit {max(0.0, age):,.0f} s ago"
 
     def close(self) -> None:
         """Remove the line."""

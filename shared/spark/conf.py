@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -32,6 +33,19 @@ _ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
 def executors_share_disk(settings: SparkSettings) -> bool:
     """Return whether the executors see the files that this process writes to local disk."""
     return (settings.remote or settings.master).startswith("local")
+
+
+def local_cores(settings: SparkSettings) -> int:
+    """Return how many cores Spark uses on this machine alone; 0 if it uses others.
+
+    Args:
+        settings: The `spark` block.
+    """
+    found = None if settings.remote else _ONE_PROCESS.fullmatch(settings.master)
+    if found is None:
+        return 0
+    wanted = found[2] or "1"
+    return (os.cpu_count() or 1) if wanted == "*" else int(wanted)
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:

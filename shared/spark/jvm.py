@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from shared.errors import SparkStartError
+from shared.singer.logs import FOR_DEVELOPERS, is_debug
 from shared.spark.class_archive import archive_options
 from shared.spark.java import find_java
 from shared.storage.owned_folders import OwnedFolder, remove_stale
@@ -162,11 +163,12 @@ class Jvm:
     def _listen(self, stream: IO[bytes]) -> None:
         """Pass on the output of the process; during its start only keep it for `last_words`."""
         is_trace = Tracebacks()
-        for raw in stream:
-            line = raw.decode(errors="replace").rstrip()
-            self._output.append(line)
-            quiet = is_trace(line) or not self._ready
-            _log.log(logging.DEBUG if quiet else logging.INFO, "Spark: %s", line)
+        with stream:
+            for raw in stream:
+                line = raw.decode(errors="replace").rstrip()
+                self._output.append(line)
+                quiet = is_trace(line) or not self._ready
+                _log.log(logging.DEBUG if quiet else logging.INFO, "Spark: %s", line)
 
     def close(self, orderly: bool = False, seconds: float = ORDERLY_SECONDS) -> None:
         """End the process and remove its temporary files; safe to call twice.
@@ -336,6 +338,10 @@ def _environment(
         env["LD_LIBRARY_PATH"] = os.pathsep.join([library, *_present(env, "LD_LIBRARY_PATH")])
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"):
         env.pop(name, None)
+    if not is_debug():
+        # For the Python workers: pyspark leaves sockets to the end of the process.
+        ignored = (f"ignore::{kind.__name__}" for kind in FOR_DEVELOPERS)
+        env["PYTHONWARNINGS"] = ",".join((*_present(env, "PYTHONWARNINGS"), *ignored))
     return env
 
 

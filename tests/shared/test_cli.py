@@ -33,6 +33,7 @@ from shared.errors import (
 )
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import TapConfig
+from tap_spark.planning.run_options import Backfill, RunOptions
 from target_spark.config import TargetConfig
 
 PROGRAMS = pytest.mark.parametrize("program", ["tap-spark", "target-spark"])
@@ -101,7 +102,8 @@ def edge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     module("tap_spark.planning.discovery", discover=recorder("discover", {"streams": ["é"]}))
     module("tap_spark.planning.catalog", load_catalog=recorder("load_catalog", {"c": 1}))
     module("tap_spark.planning.replication", load_state=recorder("load_state", {"s": 1}))
-    module("tap_spark.sync.sync", run_sync=recorder("run_sync"), run_test=recorder("run_test"))
+    runs = ("run_sync", "run_test", "dry_run")
+    module("tap_spark.sync.sync", **{name: recorder(name) for name in runs})
     module("target_spark.runtime.run", run=recorder("run"))
     return calls
 
@@ -160,7 +162,7 @@ class TestAnswers:
         assert "give --config FILE or --config ENV" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
-        "args", [["--confg", "x"], ["--format", "xml"], ["stray"], ["--config"]]
+        "args", [["--confg", "x"], ["--format", "xml"], ["a", "stray"], ["--config"]]
     )
     def test_wrong_usage(
         self, program: str, args: list[str], capsys: pytest.CaptureFixture[str]
@@ -207,8 +209,9 @@ class TestTap:
     def test_sync_with_catalog_and_state(self, edge: list[tuple[Any, ...]]) -> None:
         assert self.run("--catalog", "c.json", "--state", "s.json") == 0
         assert edge[1:3] == [("load_catalog", "c.json"), ("load_state", "s.json")]
-        name, config, catalog, state, output = edge[3]
+        name, config, catalog, state, output, options, _ = edge[3]
         assert (name, catalog, state) == ("run_sync", {"c": 1}, {"s": 1})
+        assert options == RunOptions()
         assert isinstance(config, TapConfig)
         assert isinstance(output, FakeOutput)
 
@@ -217,8 +220,8 @@ class TestTap:
     )
     def test_test(self, edge: list[tuple[Any, ...]], option: str, mode: str) -> None:
         assert self.run(option) == 0
-        name, _, given, catalog, _ = edge[1]
-        assert (name, given, catalog) == ("run_test", mode, None)
+        name, _, given, catalog, _, options = edge[1]
+        assert (name, given, catalog, options) == ("run_test", mode, None, RunOptions())
 
     def test_test_before_another_option(self, edge: list[tuple[Any, ...]]) -> None:
         assert tap_spark.cli.main(["--test", "--config", config_of("tap-spark")]) == 0
@@ -236,10 +239,58 @@ class TestTap:
         self.run("--discover")
         assert [call[0] for call in edge] == ["claim_stdout", "discover"]
 
-    def test_discover_and_test_exclude_each_other(
-        self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    def test_options_of_a_run(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run("--streams", "a*", "--streams", "b", "--full-refresh", "*") == 0
+        assert edge[1][-2] == RunOptions(streams=("a*", "b"), full_refresh=("*",))
+
+    def test_a_dry_run(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run("--dry-run", "--state", "s.json", "--limit", "5") == 0
+        name, _, catalog, state, options = edge[-1]
+        assert (name, catalog, state) == ("dry_run", None, {"s": 1})
+        assert options == RunOptions(limit=5)
+
+    def test_a_limit_is_at_least_one(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run("--limit", "0") == 2
+        assert edge == []
+
+    def test_a_backfill(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run("--backfill", "s", "--from", "1", "--to", "9") == 0
+        assert edge[1][-2] == RunOptions(backfill=Backfill("s", "1", "9"))
+
+    @pytest.mark.parametrize(
+        "args",
+        [["--backfill", "s"], ["--from", "1", "--to", "2"], ["--backfill", "s", "--to", "2"]],
+    )
+    def test_a_backfill_has_a_range(
+        self, edge: list[tuple[Any, ...]], args: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert self.run("--discover", "--test") == 2
+        assert self.run(*args) == 2
+        assert "must be given together" in capsys.readouterr().err
+        assert edge == []
+
+    def test_streams_to_test(self, edge: list[tuple[Any, ...]]) -> None:
+        assert self.run("--test", "--streams", "a") == 0
+        assert edge[1][0] == "run_test"
+        assert edge[1][-1] == RunOptions(streams=("a",))
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ["--discover", "--test"],
+            ["--discover", "--streams", "a"],
+            ["--discover", "--full-refresh", "a"],
+            ["--discover", "--dry-run"],
+            ["--test", "--dry-run"],
+            ["--test", "--limit", "5"],
+            ["--backfill", "s", "--from", "1", "--to", "2", "--streams", "s"],
+            ["--backfill", "s", "--from", "1", "--to", "2", "--full-refresh", "s"],
+            ["--test", "--full-refresh", "a"],
+        ],
+    )
+    def test_options_that_exclude_each_other(
+        self, edge: list[tuple[Any, ...]], args: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run(*args) == 2
         assert "exclude each other" in capsys.readouterr().err
         assert edge == []
 
@@ -282,7 +333,7 @@ class TestTarget:
     def test_input_file(self, edge: list[tuple[Any, ...]]) -> None:
         seen: list[bytes] = []
         module: Any = sys.modules["target_spark.runtime.run"]
-        module.run = lambda _config, fd, _output: seen.append(os.read(fd, 100))
+        module.run = lambda _config, fd, *_: seen.append(os.read(fd, 100))
         write("in.jsonl", '{"type":"STATE"}\n')
         assert self.run("--input", "in.jsonl") == 0
         assert seen == [b'{"type":"STATE"}\n']
@@ -290,7 +341,7 @@ class TestTarget:
     def test_input_file_is_closed_after_a_failure(self, edge: list[tuple[Any, ...]]) -> None:
         fds: list[int] = []
 
-        def run(_config: Any, fd: int, _output: Any) -> None:
+        def run(_config: Any, fd: int, *_: Any) -> None:
             fds.append(fd)
             raise RecordError("bad")
 

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def root_logger() -> Iterator[None]:
     """Put the root logger back as it was."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield
+    with warnings.catch_warnings():
+        yield
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -228,6 +230,15 @@ class TestProgress:
         assert progress.text(2.0) == "orders: 12,000 rows, 6,000 rows/s, 3.5 MB"
         assert progress.text(0.0) == "orders: 12,000 rows, 0 rows/s, 3.5 MB"
 
+    def test_age_of_the_last_commit(self) -> None:
+        clock = Clock()
+        progress = Progress("orders", console=Console(io.StringIO()), clock=clock)
+        started = clock.now
+        clock.now += 5
+        progress.committed()
+        clock.now += 12
+        assert progress.text(clock.now - started).endswith(" 0.0 MB, last commit 12 s ago")
+
     def test_nothing_where_nobody_watches(self) -> None:
         stream, clock = io.StringIO(), Clock()
         with Progress("orders", console=Console(stream), clock=clock) as progress:
@@ -271,3 +282,27 @@ class TestProgress:
         stream = io.StringIO()
         stream.close()
         assert not Console(stream).is_terminal
+
+
+class TestPythonWarnings:
+    @pytest.mark.parametrize(
+        ("kind", "at_info", "at_debug"),
+        [
+            (ResourceWarning, "", "DEBUG"),
+            (DeprecationWarning, "", "DEBUG"),
+            (UserWarning, "WARNING", "WARNING"),
+        ],
+    )
+    def test_they_are_log_lines(self, kind: type[Warning], at_info: str, at_debug: str) -> None:
+        for level, expected in (("info", at_info), ("debug", at_debug)):
+            stream = logged({"LOGLEVEL": level})
+            warnings.simplefilter("always")
+            warnings.warn("two\nlines", kind, stacklevel=1)
+            lines = stream.getvalue().splitlines()
+            assert len(lines) == bool(expected)
+            for line in lines:
+                match = LINE.fullmatch(line)
+                assert match is not None
+                assert match[1] == expected
+                assert match[2] == "py.warnings"
+                assert match[3].startswith(f"{kind.__name__}: two lines (")

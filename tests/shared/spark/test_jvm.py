@@ -200,3 +200,16 @@ def test_tracebacks_of_workers_are_told_from_other_lines() -> None:
     ]
     is_trace = Tracebacks()
     assert [(line, is_trace(line)) for line, _ in lines] == lines
+
+
+@pytest.mark.parametrize("asked", ["", "default", "error::UserWarning"])
+def test_workers_show_no_warnings_for_developers(asked: str) -> None:
+    given = {"PATH": "/bin"} | ({"PYTHONWARNINGS": asked} if asked else {})
+    env = jvm._environment(CONF, given, Path("/t/gateway"))
+    code = "import warnings; warnings.warn('x', ResourceWarning); warnings.warn('y', UserWarning)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False
+    )
+    assert "ResourceWarning: x" not in done.stderr
+    assert "UserWarning: y" in done.stderr
+    assert done.returncode == (1 if "error" in asked else 0)

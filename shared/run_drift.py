@@ -1,0 +1,67 @@
+"""What differs much between two runs, by their summaries. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+FACTOR, LEAST_ROWS = 2.0, 100
+"""Rows of a table differ much by this factor, and by so many rows."""
+NULL_SHARE = 0.1
+"""Difference of the share of nulls of a column that is much."""
+
+Baseline = Mapping[str, Any]
+
+
+def baseline_of(summary: Mapping[str, Any]) -> Baseline | None:
+    """Return what later runs are compared with: of a run that ended well, or of the one before.
+
+    Args:
+        summary: A run summary (`docs/run-summary.md`).
+    """
+    if summary.get("exit_code") != 0 or summary.get("dry_run"):
+        found = summary.get("baseline")
+        return found if isinstance(found, Mapping) else None
+    return {
+        "started_at": summary["started_at"],
+        "rows": dict(_rows(summary["streams"])),
+        "columns": summary["columns"],
+    }
+
+
+def drift(last: Baseline, now: Baseline) -> list[str]:
+    """Return what differs much, one line for each difference."""
+    return [*_row_drift(last["rows"], now["rows"]), *_column_drift(last, now)]
+
+
+def _rows(streams: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    for name, facts in streams.items():
+        if "tables" not in facts:
+            yield name, facts.get("sent", 0)
+        for table, counts in facts.get("tables", {}).items():
+            yield table, counts.get("committed", 0)
+
+
+def _row_drift(last: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
+    for name, before in last.items():
+        rows = now.get(name, 0)
+        least, most = sorted((before, rows))
+        if most - least >= LEAST_ROWS and most >= FACTOR * least:
+            yield f"stream '{name}': {rows:,} rows, {before:,} in the last run"
+        elif before and not rows:
+            yield f"stream '{name}': no rows, {before:,} in the last run"
+
+
+def _column_drift(last: Baseline, now: Baseline) -> Iterator[str]:
+    for name, columns in last["columns"].items():
+        found = now["columns"].get(name)
+        if not found or not now["rows"].get(name):
+            continue
+        for column, facts in columns.items():
+            where = f"stream '{name}', column '{column}'"
+            if column not in found:
+                yield f"{where}: missing, the last run had it"
+                continue
+            before, share = facts["null_share"], found[column]["null_share"]
+            if abs(share - before) >= NULL_SHARE:
+                yield f"{where}: {share:.0%} nulls, {before:.0%} in the last run"

@@ -1,0 +1,236 @@
+"""The summary of a run: what each stream moved, and how the run ended.
+
+`docs/run-summary.md` documents the file; `FORMAT` is its version.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from shared.cli import known_error
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.run_drift import Baseline, baseline_of, drift
+from shared.run_report import html_report
+from shared.settings.about import version
+
+_log = logging.getLogger(__name__)
+
+FORMAT = "singer-spark/run-summary/1"
+MOST_POINTS = 500
+"""Points of the timeline; above that, every two are merged."""
+
+
+@dataclass
+class Timeline:
+    """Rows that became durable (target) or were sent (tap), in steps of equal length.
+
+    Attributes:
+        step: Seconds of a step; doubles as the run gets longer.
+        rows: Rows of each step since the start.
+    """
+
+    step: float = 1.0
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, seconds: float, rows: int) -> None:
+        """Count rows at a time since the start."""
+        while seconds >= self.step * MOST_POINTS:
+            pairs = zip(self.rows[::2], [*self.rows[1::2], 0], strict=False)
+            self.rows = [one + two for one, two in pairs]
+            self.step *= 2
+        place = int(seconds / self.step)
+        self.rows += [0] * (place + 1 - len(self.rows))
+        self.rows[place] += rows
+
+
+class RunSummary:
+    """Collects the facts of one run; methods may be called from any thread.
+
+    Args:
+        program: Name of the program.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, program: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._program = program
+        self._clock = clock
+        self._started_at = clock()
+        self._lock = threading.Lock()
+        self._streams: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._totals: dict[str, int] = defaultdict(int)
+        self._columns: dict[str, dict[str, Any]] = {}
+        self._timeline = Timeline()
+        self._is_dry = False
+
+    def add(self, stream: str, **counts: float) -> None:
+        """Add to counts of a stream."""
+        with self._lock:
+            _add(self._streams[stream], counts)
+
+    def add_to_table(
+        self, stream: str, table: str, changes: Sequence[str] = (), **counts: float
+    ) -> None:
+        """Add to counts and changes of a table that a stream is loaded into."""
+        with self._lock:
+            known = self._streams[stream].setdefault("tables", {}).setdefault(table, {})
+            _add(known, counts)
+            if changes:
+                known["changes"] = [*known.get("changes", ()), *changes]
+
+    def note(self, stream: str, **facts: Any) -> None:
+        """Set facts of a stream."""
+        with self._lock:
+            self._streams[stream].update(facts)
+
+    def profile(self, table: str, rows: int, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Set the facts of a table's columns.
+
+        Args:
+            table: Name of the table.
+            rows: Rows of the run.
+            columns: Nulls, least and greatest value of each column.
+        """
+        facts = {
+            name: {"null_share": round(nulls / rows, 6), "min": least, "max": greatest}
+            for name, (nulls, least, greatest) in columns.items()
+        }
+        with self._lock:
+            self._columns[table] = facts
+
+    def moved(self, rows: int) -> None:
+        """Count rows that were sent or became durable now, for the timeline."""
+        with self._lock:
+            self._timeline.add(max(0.0, self._clock() - self._started_at), rows)
+
+    def mark_dry(self) -> None:
+        """Say that the run loads nothing: its counts are those of a run that would."""
+        self._is_dry = True
+
+    def of_table(self, table: str) -> Mapping[str, Any]:
+        """Return the counts of a table so far."""
+        with self._lock:
+            found = (facts.get("tables", {}).get(table) for facts in self._streams.values())
+            return dict(next((counts for counts in found if counts is not None), {}))
+
+    def count(self, **counts: int) -> None:
+        """Add to counts of the run."""
+        with self._lock:
+            for name, count in counts.items():
+                self._totals[name] += count
+
+    def as_dict(self, error: BaseException | None) -> dict[str, Any]:
+        """Return the summary of a run that ends now, well or with an error."""
+        with self._lock:
+            now = self._clock()
+            return {
+                "format": FORMAT,
+                "program": self._program,
+                "program_version": version(),
+                "started_at": _time(self._started_at),
+                "ended_at": _time(now),
+                "seconds": round(now - self._started_at, 3),
+                **({"dry_run": True} if self._is_dry else {}),
+                **_ending(error),
+                **self._totals,
+                "streams": {name: dict(facts) for name, facts in self._streams.items()},
+                "columns": dict(self._columns),
+                "timeline": {"step_seconds": self._timeline.step, "rows": self._timeline.rows},
+            }
+
+
+@contextmanager
+def summarized(
+    program: str,
+    summary: str | None = None,
+    report: str | None = None,
+    *,
+    warn_drift: bool = False,
+) -> Iterator[RunSummary]:
+    """Yield the summary of a run, and write it to files when the run ends, however it ends.
+
+    Args:
+        program: Name of the program.
+        summary: The JSON file; None for no file. Each file is replaced in one step.
+        report: The HTML file, likewise.
+        warn_drift: Compare the run with the last one, which the JSON file holds, and log what
+            differs much.
+
+    Raises:
+        SettingsError: There is no JSON file to compare with.
+        DestinationError: A file cannot be written; not if the run has failed anyway.
+    """
+    if warn_drift and summary is None:
+        raise SettingsError(
+            "--warn-drift compares with the last --summary", hint="give --summary FILE, too"
+        )
+    last = None if summary is None else _baseline_in(summary)
+    collected = RunSummary(program)
+    try:
+        yield collected
+    except BaseException as error:
+        with suppress(DestinationError):
+            _write_files({**collected.as_dict(error), "baseline": last}, summary, report)
+        raise
+    facts = collected.as_dict(None)
+    now = baseline_of(facts)
+    if warn_drift and last is not None and now is not None:
+        facts["drift"] = drift(last, now)
+        for line in facts["drift"]:
+            _log.warning("%s", line)
+    _write_files(facts if now else {**facts, "baseline": last}, summary, report)
+
+
+def _baseline_in(path: str) -> Baseline | None:
+    """Return what a summary file holds of the last run that ended well; None for nothing."""
+    try:
+        return baseline_of(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write_files(facts: Mapping[str, Any], summary: str | None, report: str | None) -> None:
+    if summary is not None:
+        _write(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", summary, "--summary")
+    if report is not None:
+        _write(html_report(facts), report, "--report")
+
+
+def _write(text: str, path: str, option: str) -> None:
+    made = Path(f"{path}.{os.getpid()}.tmp")
+    try:
+        made.write_text(text, encoding="utf-8", errors="replace")
+        made.replace(path)
+    except OSError as error:
+        raise DestinationError(
+            f"cannot be written ({error.strerror})", where=Where(file=path), hint=f"see {option}"
+        ) from error
+
+
+def _ending(error: BaseException | None) -> dict[str, Any]:
+    if error is None:
+        return {"exit_code": 0, "error": None}
+    known = known_error(error)
+    code = SingerSparkError.exit_code if known is None else known.exit_code
+    text = f"{type(error).__name__}: {error}" if known is None else str(known)
+    return {"exit_code": code, "error": " ".join(text.split())}
+
+
+def _add(facts: dict[str, Any], counts: Mapping[str, float]) -> None:
+    for name, count in counts.items():
+        facts[name] = facts.get(name, 0) + count
+
+
+def _time(seconds: float) -> str:
+    at = datetime.fromtimestamp(seconds, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

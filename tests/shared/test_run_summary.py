@@ -1,0 +1,90 @@
+"""The summary of a run, as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import DestinationError, RecordError, Where
+from shared.run_summary import FORMAT, MOST_POINTS, RunSummary, Timeline, summarized
+
+
+def read(path: Path) -> dict:
+    assert [path] == list(path.parent.iterdir())  # nothing is left beside it
+    return json.loads(path.read_text())
+
+
+def test_a_good_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("of the last run")
+    with summarized("tap-spark", str(path)) as summary:
+        summary.add("s", sent=3, bytes=30)
+        summary.add("s", sent=2)
+        summary.note("s", method="FULL_TABLE")
+        summary.add_to_table("s", "t", committed=5)
+        summary.count(state_messages=1)
+        summary.moved(5)
+    found = read(path)
+    assert (found["format"], found["program"]) == (FORMAT, "tap-spark")
+    assert (found["exit_code"], found["error"], found["state_messages"]) == (0, None, 1)
+    assert found["streams"] == {
+        "s": {"sent": 5, "bytes": 30, "method": "FULL_TABLE", "tables": {"t": {"committed": 5}}}
+    }
+    assert sum(found["timeline"]["rows"]) == 5
+    assert found["started_at"] <= found["ended_at"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (RecordError("bad", where=Where(stream="s", line=3)), 5, "bad"),
+        (ZeroDivisionError("nothing\nknown"), 1, "ZeroDivisionError: nothing known"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_a_failed_run(tmp_path: Path, error: BaseException, code: int, text: str) -> None:
+    with pytest.raises(type(error)), summarized("p", str(tmp_path / "run.json")) as summary:
+        summary.add("s", sent=1)
+        raise error
+    found = read(tmp_path / "run.json")
+    assert found["exit_code"] == code
+    assert text in found["error"]
+    assert found["streams"] == {"s": {"sent": 1}}
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    path = str(tmp_path / "missing" / "run.json")
+    with pytest.raises(DestinationError, match="--summary"), summarized("p", path):
+        pass
+    with pytest.raises(RecordError), summarized("p", path):
+        raise RecordError("the reason why the run failed")
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 9)), max_size=50))
+def test_the_timeline_is_bounded_and_loses_nothing(moved: list[tuple[float, int]]) -> None:
+    timeline = Timeline()
+    for seconds, rows in moved:
+        timeline.add(seconds, rows)
+    assert sum(timeline.rows) == sum(rows for _, rows in moved)
+    assert len(timeline.rows) <= MOST_POINTS
+    last = max((seconds for seconds, _ in moved), default=0)
+    assert last <= timeline.step * MOST_POINTS
+
+
+def test_the_timeline_keeps_the_order() -> None:
+    timeline = Timeline()
+    timeline.add(0.5, 1)
+    timeline.add(MOST_POINTS + 0.5, 2)
+    assert timeline.step == 2
+    assert (timeline.rows[0], timeline.rows[MOST_POINTS // 2]) == (1, 2)
+
+
+def test_streams_may_have_any_name(tmp_path: Path) -> None:
+    with summarized("p", str(tmp_path / "run.json")) as summary:
+        summary.add("ünï/\n", sent=1)
+    assert read(tmp_path / "run.json")["streams"] == {"ünï/\n": {"sent": 1}}
+    assert RunSummary("p").as_dict(None)["streams"] == {}
