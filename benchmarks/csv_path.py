@@ -2,7 +2,8 @@
 
 Run as `python -m benchmarks.csv_path [--mebibytes N] [--runs N] [--dlt]`. `--dlt` installs dlt into
 an environment of its own in `.bench/dlt`. Plain Spark reads the file twice, as it infers types and
-writes; a line tells its time without its start.
+writes; a line tells its time without its start. Without metadata columns, which dlt and plain Spark
+do not add either, the target adopts the files.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ pipeline.run(rows, loader_file_format="parquet")
 """
 
 
-def write_csv(path: Path, mebibytes: int) -> None:
+def write_csv(path: Path, mebibytes: int, block: int = BLOCK_ROWS) -> None:
+    """Write blocks of rows, until the file is large enough."""
     number = 0
     with path.open("w") as file:
         file.write("id,name,amount,active,day,at,note,code,ratio,city\n")
-        while file.tell() < mebibytes << 20:
-            for _ in range(BLOCK_ROWS):
+        while not number or file.tell() < mebibytes << 20:
+            for _ in range(block):
                 number += 1
                 file.write(
                     f"{number},customer {number % 9973},{number % 100_003 / 8:.3f},"
@@ -61,7 +63,7 @@ def write_csv(path: Path, mebibytes: int) -> None:
                 )
 
 
-def pipe(folder: Path) -> Measured:
+def pipe(folder: Path, *, metadata: bool) -> Measured:
     for name in ("out", "batches"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "batches").mkdir()
@@ -73,7 +75,11 @@ def pipe(folder: Path) -> Measured:
         },
     }
     (folder / "tap.json").write_text(json.dumps(tap))
-    target = {"path": str(folder / "out"), "batch_config": {"cleanup": True}}
+    target = {
+        "path": str(folder / "out"),
+        "batch_config": {"cleanup": True, "storage": {"root": str(folder / "batches")}},
+        "add_record_metadata": metadata,
+    }
     (folder / "target.json").write_text(json.dumps(target))
     commands = [
         module("tap_spark.cli", "--config", "tap.json"),
@@ -117,7 +123,8 @@ def main() -> None:
     try:
         write_csv(folder / "rows.csv", chosen.mebibytes)
         cases: dict[str, Callable[[], Measured]] = {
-            "both programs, BATCH Parquet": partial(pipe, folder),
+            "both programs, BATCH Parquet": partial(pipe, folder, metadata=True),
+            "the same, files adopted": partial(pipe, folder, metadata=False),
             "plain script": partial(plain, folder, starts),
         }
         if chosen.dlt:

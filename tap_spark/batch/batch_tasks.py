@@ -161,17 +161,29 @@ class BatchTask:
         partition, task = task_identity()
         spool = self._reporter.spool
         with begun(spool, partition) if spool is not None else nullcontext():
-            rows = RowSource(batches, self._key, self._writer.schema.names)
-            number = 0
-            while rows.more():
-                number += 1
-                url = self._writer.names.url(task, number)
-                write = self._one if self._rows is None else self._exact
-                written = write(url, rows)
-                yield self._reporter.report(partition, task, number, written, rows.tracker.take())
-            key = rows.tracker.take()
-            if key is not None:
-                yield self._reporter.report(partition, task, number + 1, NO_FILE, key)
+            for number, (written, key) in enumerate(self.files(batches, task), start=1):
+                yield self._reporter.report(partition, task, number, written, key)
+
+    def files(
+        self, batches: Iterable[pa.RecordBatch], task: int
+    ) -> Iterator[tuple[WrittenFile, KeyMax | None]]:
+        """Write batches to files; yield each file and its greatest key.
+
+        Args:
+            batches: The rows.
+            task: Unique id of the task.
+        """
+        rows = RowSource(batches, self._key, self._writer.schema.names)
+        number = 0
+        while rows.more():
+            number += 1
+            url = self._writer.names.url(task, number)
+            write = self._one if self._rows is None else self._exact
+            written = write(url, rows)
+            yield written, rows.tracker.take()
+        key = rows.tracker.take()
+        if key is not None:
+            yield NO_FILE, key
 
     def _one(self, url: str, rows: RowSource) -> WrittenFile:
         rows.count = rows.size = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,11 @@ from tap_spark.output.line_chunks import KeyMax, greater
 from tap_spark.output.line_output import LineOutput
 from tap_spark.output.record_writer import ChunkInfo, OnChunk, RowsWritten
 from tap_spark.output.spool import Spool, SpoolFolder
-from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import DriverBlocks, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from tap_spark.batch.batch_tasks import BatchTask, FileWriter, Reporter
 
@@ -52,7 +53,7 @@ class BatchWriter:
     a single task, which writes waiting rows before its own.
 
     Args:
-        spark: The session, classic or Connect.
+        spark: Returns the session, classic or Connect.
         plan: The stream.
         output: Standard output.
         batch: Folder, format and size of the files.
@@ -66,7 +67,7 @@ class BatchWriter:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Callable[[], SparkSession],
         plan: StreamPlan,
         output: LineOutput,
         *,
@@ -131,6 +132,32 @@ class BatchWriter:
             self._remove_used((*had_leftovers, *leftovers))
         return self._settled(slice_.bookmark, earlier_out=earlier_out)
 
+    def write_blocks(self, blocks: DriverBlocks, threads: int, on_chunk: OnChunk) -> bool:
+        """Write rows that the driver reads; announce the files once it has read all of them.
+
+        Args:
+            blocks: The rows.
+            threads: How many threads read and write.
+            on_chunk: Called after each BATCH message.
+
+        Returns:
+            Whether the rows were written; if not, Spark must read them, and nothing was announced.
+
+        Raises:
+            Exception: See `write`.
+        """
+        from tap_spark.batch.driver_files import driver_files  # noqa: PLC0415
+
+        self._on_chunk = on_chunk
+        with self._explained():
+            writer = self._file_writer(blocks.schema)
+            files = driver_files(writer, blocks.readers, threads, lambda: self._output.closed)
+            for written in files or ():
+                self._announce(written, None)
+        if files is None:
+            self._remove_unannounced()
+        return files is not None
+
     def finish(self) -> Bookmark | None:
         """Write left-over rows to a last, short file.
 
@@ -157,13 +184,15 @@ class BatchWriter:
         if self._leftover_folder is not None:
             self._leftover_folder.remove()
         if not done or self._spool is None:
-            from tap_spark.batch.batch_cleaning import remove_unannounced  # noqa: PLC0415
-
             # Files that tasks still write to the staging folder are removed with it.
-            empty_listings = 1 if done or self._work() is not None else 2
-            remove_unannounced(
-                self._plan.stream, self._names, self._options, self._announced, empty_listings
-            )
+            self._remove_unannounced(1 if done or self._work() is not None else 2)
+
+    def _remove_unannounced(self, empty_listings: int = 1) -> None:
+        from tap_spark.batch.batch_cleaning import remove_unannounced  # noqa: PLC0415
+
+        remove_unannounced(
+            self._plan.stream, self._names, self._options, self._announced, empty_listings
+        )
 
     def __enter__(self) -> BatchWriter:
         return self
@@ -176,14 +205,15 @@ class BatchWriter:
 
     def _read(self, slice_: Slice) -> tuple[list[WrittenFile], KeyMax | None]:
         """Write and announce the full files of a slice; return left-over files and their key."""
-        from tap_spark.output.batch_columns import file_frame  # noqa: PLC0415
+        from tap_spark.output.batch_columns import file_frame, file_schema  # noqa: PLC0415
 
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
         frame = file_frame(slice_, self._batch.format, key)
         if rows is not None:
-            frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark))
-        writer = self._writer = self._file_writer(frame, slice_, key)
+            frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark()))
+        schema = file_schema(frame.schema, slice_, self._batch.format, key)
+        writer = self._writer = self._file_writer(schema)
         folder = self._folder_for_leftovers()
         before = self._leftovers if slice_.ordered else ()
 
@@ -196,7 +226,7 @@ class BatchWriter:
         greatest: KeyMax | None = None
         # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
         with closing(
-            written_files(self._spark, frame, make, self._spool, ordered=slice_.ordered)
+            written_files(self._spark(), frame, make, self._spool, ordered=slice_.ordered)
         ) as files:
             for written, found in files:
                 if written.is_leftover or written == NO_FILE:
@@ -209,10 +239,9 @@ class BatchWriter:
                 self._announce(written, found)
         return leftovers, greatest
 
-    def _file_writer(self, frame: DataFrame, slice_: Slice, key: str | None) -> FileWriter:
+    def _file_writer(self, schema: pa.Schema) -> FileWriter:
         from shared.formats.file_formats import Encoding  # noqa: PLC0415
         from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
-        from tap_spark.output.batch_columns import file_schema  # noqa: PLC0415
 
         batch = self._batch
         with marking_storage_failures(self._options):
@@ -220,7 +249,7 @@ class BatchWriter:
         return FileWriter(
             Encoding(batch.format, batch.compression),
             self._names,
-            file_schema(frame.schema, slice_, batch.format, key),
+            schema,
             self._options,
             work,
             batch.compression_level,
@@ -259,14 +288,14 @@ class BatchWriter:
 
         writer = self._writer
         assert writer is not None  # noqa: S101
-        shares = tuple(distribute(contents, parallelism(self._spark)))
-        frame = self._spark.range(0, len(shares), 1, len(shares))
+        shares = tuple(distribute(contents, parallelism(self._spark())))
+        frame = self._spark().range(0, len(shares), 1, len(shares))
 
         def make(reporter: Reporter) -> RepackTask:
             return RepackTask(writer, reporter, shares)
 
         # In order, as the short file must be last.
-        return written_files(self._spark, frame, make, self._spool, ordered=True)
+        return written_files(self._spark(), frame, make, self._spool, ordered=True)
 
     def _remove_used(self, ranges: Iterable[Any]) -> None:
         """Remove left-over files whose rows are in files now."""

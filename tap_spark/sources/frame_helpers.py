@@ -114,25 +114,29 @@ def file_of(urls: Sequence[str]) -> Column:
 
 
 def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
-    """Return one slice of everything the plan asks for: columns, lower bound and order."""
-    frame = from_start_value(frame, plan)
+    """Return one slice of everything the plan asks for: columns, bounds and order."""
+    frame = within_bounds(frame, plan)
     if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
         frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
         ordered = True
     return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
 
 
-def from_start_value(frame: DataFrame, plan: StreamPlan) -> DataFrame:
-    """Keep rows at or above the plan's start value, and rows whose key is null.
+def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:
+    """Keep rows between the plan's start and end value, and rows whose key is null, if wanted.
 
     A start value that does not fit the column's type does not filter rows.
     """
-    if plan.resume is not Resume.REPLICATION_KEY or plan.start_value is None:
+    if plan.resume is not Resume.REPLICATION_KEY:
         return frame
-    key = str(plan.replication_key)
-    dtype = frame.schema[key].dataType
-    start = F.lit(str(plan.start_value)).try_cast(dtype)
-    return frame.filter((col(key) >= start) | col(key).isNull() | start.isNull())
+    key = col(str(plan.replication_key))
+    dtype = frame.schema[str(plan.replication_key)].dataType
+    if plan.start_value is not None:
+        start = F.lit(str(plan.start_value)).try_cast(dtype)
+        frame = frame.filter((key >= start) | key.isNull() | start.isNull())
+    if plan.end_value is not None:
+        frame = frame.filter((key < F.lit(str(plan.end_value)).cast(dtype)) | key.isNull())
+    return frame if plan.null_keys else frame.filter(key.isNotNull())
 
 
 def missing_columns(columns: Iterable[str], present: Sequence[str]) -> list[str]:

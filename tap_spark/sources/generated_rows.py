@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from tap_spark.sources.frame_helpers import col, from_start_value, planned_slice
+from tap_spark.sources.frame_helpers import col, planned_slice, within_bounds
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RowsSource:
         """See `Source.slices`; the rows come in the order of `id`."""
         frame = generated_frame(spark, self.rows, self.columns, plan.columns)
         if plan.replication_key in ("id", "updated_at"):
-            yield Slice(from_start_value(frame, plan).select(*map(col, plan.columns)), ordered=True)
+            yield Slice(within_bounds(frame, plan).select(*map(col, plan.columns)), ordered=True)
         else:
             yield planned_slice(frame, plan)
 

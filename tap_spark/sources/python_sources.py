@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 START_VALUE = "singer_start_value"
+END_VALUE = "singer_end_value"
 REPLICATION_KEY = "singer_replication_key"
 IMPORT_HINT = "package.module.Class is imported from the working directory and PYTHONPATH"
 PANDAS_HINT = "pip install 'singer-spark[python-sources]'"
@@ -38,7 +39,8 @@ class PythonSource(FrameSource):
     """The rows of a `pyspark.sql.datasource.DataSource`.
 
     With a replication key the class gets the options `singer_replication_key` and, if there is a
-    bookmark or start date, `singer_start_value`; rows below it are filtered out anyway.
+    bookmark or start date, `singer_start_value`, and with an end date `singer_end_value`; rows out
+    of these bounds are filtered out anyway.
 
     Raises:
         SourceError: The class cannot be imported, or is not a DataSource; pandas is missing.
@@ -59,6 +61,8 @@ class PythonSource(FrameSource):
             reader = reader.option(REPLICATION_KEY, plan.replication_key)
             if plan.start_value is not None:
                 reader = reader.option(START_VALUE, str(plan.start_value))
+            if plan.end_value is not None:
+                reader = reader.option(END_VALUE, str(plan.end_value))
         if self.stream.schema:
             reader = reader.schema(parse_ddl(self, spark))
         paths = self.stream.paths

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from shared.spark.spark_settings import SparkSettings
-    from tap_spark.state.stream_plans import DriverRows, Slice, StreamPlan
+    from tap_spark.state.stream_plans import DriverRows, RowForm, Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 
@@ -63,14 +63,27 @@ class DriverSource(Protocol):
         ...
 
     def read_on_driver(
-        self, plan: StreamPlan, *, records: bool, start_spark: Callable[[], None]
+        self, plan: StreamPlan, form: RowForm | None, start_spark: Callable[[], None]
     ) -> DriverRows | None:
         """Read the planned rows; None if Spark has to.
 
         Args:
             plan: The stream.
-            records: Whether to read rows as records; else only find that there are none.
+            form: How to read rows; None to only find that there are none.
             start_spark: Starts Spark in the background; called once it is likely to be needed.
+        """
+        ...
+
+
+@runtime_checkable
+class TellingSource(Protocol):
+    """What a source may add to `Source`: how many rows its metadata tells."""
+
+    def told_rows(self) -> int | None:
+        """Return the rows that a FULL_TABLE read would send; None if the metadata do not tell.
+
+        Raises:
+            OSError, SourceError: The same as None.
         """
         ...
 

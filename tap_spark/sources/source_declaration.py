@@ -26,6 +26,7 @@ GENERAL = (
     "key_properties",
     "replication_key",
     "replication_method",
+    "end_date",
     "sort_by_replication_key",
 )
 """Settings that apply to every format."""

@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from shared.formats.row_groups import told_by_footer
+from shared.storage.files import local_path
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
+from tap_spark.sources.files.paths import list_files
 from tap_spark.sources.files.resumable_files import LineRules
 from tap_spark.sources.frame_helpers import col
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+MOST_FOOTERS = 1000
+"""Files whose footers the driver reads to tell their rows."""
 
 
 class ParquetSource(FileSource):
@@ -33,6 +40,19 @@ class ParquetSource(FileSource):
     def present_columns(self, spark: SparkSession) -> list[str] | None:
         """See `FileSource.present_columns`."""
         return self._all(spark).names
+
+    def told_rows(self) -> int | None:
+        """See `TellingSource`: by the footers of local files."""
+        files = list_files(tuple(self.paths))
+        if self.stream.options or len(files) > MOST_FOOTERS:
+            return None
+        rows = 0
+        for file in files:
+            told = told_by_footer(self.kind, file.url)[0] if local_path(file.url) else None
+            if told is None:
+                return None
+            rows += told
+        return rows
 
     def _all(self, spark: SparkSession) -> StructType:
         options = self.options(mergeSchema="true")

@@ -6,15 +6,18 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from shared.storage.files import local_path, open_random
+from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
+from tap_spark.sources.files.csv_blocks import LARGE_BYTES, CsvBlocks, FilePart, csv_blocks
+from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sources.files.file_source import (
     UTF8,
     FileSource,
@@ -22,11 +25,12 @@ from tap_spark.sources.files.file_source import (
     parse_ddl,
 )
 from tap_spark.sources.files.inference import decide, exact_casts, infer_types
+from tap_spark.sources.files.line_reader import LineRange
 from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_csv import HEADER_BYTES, SMALL_BYTES, Part, SmallCsv, small_csv
-from tap_spark.sources.files.text_forms import union
 from tap_spark.sources.files.text_records import records_of
+from tap_spark.sources.files.typed_columns import typed_column
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
     FILE,
@@ -36,7 +40,7 @@ from tap_spark.sources.frame_helpers import (
     struct_from_text,
     without_corrupt,
 )
-from tap_spark.state.stream_plans import Resume, StreamPlan
+from tap_spark.state.stream_plans import DriverBlocks, Resume, RowForm, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,6 +103,31 @@ def _names(
     return names if given is None else named_as_given(names, given.names)
 
 
+def _typed_block(
+    blocks: CsvBlocks,
+    block: LineRange,
+    places: Sequence[int],
+    types: Sequence[DataType],
+    schema: pa.Schema,
+) -> pa.RecordBatch | None:
+    """Read columns of a block in their types; None if Spark must read it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        columns = blocks.columns(block)
+    except OSError:
+        return None
+    if columns is None:
+        return None
+    typed = []
+    for place, dtype in zip(places, types, strict=True):
+        values = typed_column(columns[place], dtype)
+        if values is None:
+            return None
+        typed.append(values)
+    return pa.record_batch(typed, schema=schema)
+
+
 class CsvSource(FileSource):
     """CSV files of one layout."""
 
@@ -129,9 +158,16 @@ class CsvSource(FileSource):
     def _small(self) -> SmallCsv | None:
         return small_csv(self.stream.options, header=self.header)
 
-    def driver_bytes(self) -> int:
+    def driver_bytes(self, form: RowForm) -> int:
         """See `FileSource.driver_bytes`."""
-        return SMALL_BYTES if self._small else 0
+        if self._small is None:
+            return 0
+        return self._block_bytes() if form is RowForm.BLOCKS else SMALL_BYTES
+
+    def _block_bytes(self) -> int:
+        """Return the bytes up to which the driver reads blocks: fewer of remote files."""
+        is_here = all(local_path(path) is not None for path in self.paths)
+        return LARGE_BYTES if is_here else SMALL_BYTES
 
     def schema_on_driver(self) -> StructType | None:
         """See `DriverSource.schema_on_driver`."""
@@ -140,15 +176,18 @@ class CsvSource(FileSource):
             return None
         files = self._plain_files()
         # With `schema`, only the header counts.
-        ends = [(url, 0, min(size, HEADER_BYTES) if given else size) for url, size in files]
-        begun = any(end < size for (_, _, end), (_, size) in zip(ends, files, strict=True))
-        parts = self._small_parts(ends, cut=begun or self._waits())
-        if not parts:
+        sizes = [min(size, HEADER_BYTES) if given else size for _, size in files]
+        if self._small is None or sum(sizes) > (SMALL_BYTES if given else self._block_bytes()):
             return None
-        names = _names(parts[0].header, len(parts[0].columns), given)
-        if given is not None or names is None:
+        blocks = csv_blocks(
+            self._small, [(url, 0, self._finished(url, size)) for url, size in files]
+        )
+        names = None if blocks is None else _names(blocks.header, blocks.width, given)
+        if blocks is None or given is not None or names is None:
             return given if names else None
-        forms = union((part.forms() for part in parts), len(names))
+        forms = blocks.forms()
+        if forms is None:
+            return None
         return StructType([StructField(n, decide(b)) for n, b in zip(names, forms, strict=True)])
 
     def records_on_driver(
@@ -158,38 +197,78 @@ class CsvSource(FileSource):
 
         A file is read by its own header, if that names the catalog's columns.
         """
+        found = self._planned_parts(plan, new)
+        if found is None:
+            return None
+        struct, ranges = found
+        parts = self._small_parts(ranges)
+        if parts is None:
+            return None
+        texts = [self._part_records(part, plan, struct) for part in parts]
+        known = [records for records in texts if records is not None]
+        return chain.from_iterable(known) if len(known) == len(texts) else None
+
+    def blocks_on_driver(self, plan: StreamPlan, new: NewData | None) -> DriverBlocks | None:
+        """See `FileSource.blocks_on_driver`."""
+        found = self._planned_parts(plan, new)
+        if found is None or self._small is None:
+            return None
+        struct, parts = found
+        if sum(end - start for _, start, end in parts) > self._block_bytes():
+            return None
+        blocks = csv_blocks(self._small, parts)
+        if blocks is None:
+            return None
+        places = self._places(blocks.header, blocks.width, plan, struct)
+        if places is None:
+            return None
+        kinds = {field.name: field for field in struct.fields}
+        fields = [kinds[name] for name in plan.columns]
+        schema = struct_to_arrow(StructType(fields))
+        types = [field.dataType for field in fields]
+        readers = [
+            partial(_typed_block, blocks, block, places, types, schema) for block in blocks.ranges
+        ]
+        return DriverBlocks(schema, readers)
+
+    def _planned_parts(
+        self, plan: StreamPlan, new: NewData | None
+    ) -> tuple[StructType, list[FilePart]] | None:
+        """Return the catalog's columns, and what to read of files; None if Spark must read."""
         if plan.source_schema is None or plan.resume is Resume.REPLICATION_KEY:
             return None
         struct = struct_from_text(plan.source_schema)
         if new is None:
-            ranges = [(url, 0, size) for url, size in self._plain_files()]
-        else:
-            ranges = [(found.file.url, found.start, found.end) for found in new.file_ranges]
-            ranges = [] if new.rules is None else ranges
-        parts = self._small_parts(ranges, cut=False)
-        if parts is None:
+            return struct, [(url, 0, size) for url, size in self._plain_files()]
+        if new.rules is None:
             return None
-        found = [self._part_records(part, plan, struct) for part in parts]
-        known = [texts for texts in found if texts is not None]
-        return chain.from_iterable(known) if len(known) == len(found) else None
+        return struct, [(found.file.url, found.start, found.end) for found in new.file_ranges]
 
     def _part_records(
         self, part: Part, plan: StreamPlan, struct: StructType
     ) -> Iterator[pa.StringArray] | None:
+        places = self._places(part.header, len(part.columns), plan, struct)
+        if places is None:
+            return None
+        columns = {name: part.columns[at] for name, at in zip(plan.columns, places, strict=True)}
+        return records_of(columns, {field.name: field.dataType for field in struct.fields})
+
+    def _places(
+        self, header: tuple[str, ...] | None, width: int, plan: StreamPlan, struct: StructType
+    ) -> list[int] | None:
+        """Return where a file has the plan's columns; None if its names do not fit."""
         given = struct if self.stream.schema else None
-        names = _names(part.header, len(part.columns), given)
+        names = _names(header, width, given)
         if names is None or (given is None and list(names) != struct.names):
             return None
         # Names by position say nothing about the header of another file.
-        if given is not None and part.header is not None and names != unique_names(part.header):
+        if given is not None and header is not None and names != unique_names(header):
             return None
-        columns = dict(zip(names, part.columns, strict=True))
-        types = {field.name: field.dataType for field in struct.fields}
-        if not {*plan.columns} <= columns.keys() & types.keys():
+        if not {*plan.columns} <= {*names} & {*struct.names}:
             return None
-        return records_of({name: columns[name] for name in plan.columns}, types)
+        return [names.index(name) for name in plan.columns]
 
-    def _small_parts(self, ranges: list[tuple[str, int, int]], *, cut: bool) -> list[Part] | None:
+    def _small_parts(self, ranges: list[FilePart]) -> list[Part] | None:
         """Return the text of parts of files, of one layout; None if Spark must read it."""
         size = sum(end - start for _, start, end in ranges)
         if self._small is None or not ranges or size > SMALL_BYTES:
@@ -197,7 +276,7 @@ class CsvSource(FileSource):
         parts = []
         for url, start, end in ranges:
             try:
-                part = self._small.part(url, start, end, cut=cut)
+                part = self._small.part(url, start, end, cut=False)
             except OSError:
                 return None
             if part is None:
@@ -207,8 +286,12 @@ class CsvSource(FileSource):
         alike = {(part.header, len(part.columns)) for part in parts}
         return parts if len(alike) <= 1 else None
 
-    def _waits(self) -> bool:
-        return self._incremental and not self.stream.read_unterminated_line
+    def _finished(self, url: str, size: int) -> int:
+        """Return the end of the lines that may be read, without a last line that waits."""
+        if not self._incremental or self.stream.read_unterminated_line:
+            return size
+        start = StorageFileInspector().unfinished_line(url, 0, size)
+        return size if start is None else start
 
     def _plain_files(self) -> list[tuple[str, int]]:
         """Return all files with their sizes, if they are plain ones that the driver reaches."""

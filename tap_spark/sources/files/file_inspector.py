@@ -75,12 +75,17 @@ def next_line_start(file: pa.NativeFile, at: int, limit: int) -> int:
     """Find the first line start at or after `at` in an open file; `limit` if there is none.
 
     Lines end with a line feed, a carriage return, or both, as for Spark's own readers.
+
+    Raises:
+        OSError: The file ends before `limit`.
     """
     position = at - 1
     if position < 0:
         return 0
     while position < limit:
         block = _read_at(file, position, min(BLOCK, limit - position))
+        if not block:
+            raise OSError("it was truncated while it was read")
         match = TERMINATOR.search(block)
         if match:
             end = position + match.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -32,7 +33,15 @@ from tap_spark.sources.frame_helpers import (
     prune,
     struct_from_text,
 )
-from tap_spark.state.stream_plans import DriverRows, Method, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import (
+    DriverBlocks,
+    DriverRows,
+    Method,
+    Resume,
+    RowForm,
+    Slice,
+    StreamPlan,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +99,7 @@ class FileSource(ABC):
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
 
-    def driver_bytes(self) -> int:
+    def driver_bytes(self, form: RowForm) -> int:  # noqa: ARG002
         """Return how many bytes the driver may read itself."""
         return 0
 
@@ -111,23 +120,36 @@ class FileSource(ABC):
         """
         return None
 
+    def blocks_on_driver(
+        self,
+        plan: StreamPlan,  # noqa: ARG002
+        new: NewData | None,  # noqa: ARG002
+    ) -> DriverBlocks | None:
+        """Return the rows in blocks; None if Spark has to read them. See `records_on_driver`."""
+        return None
+
     def read_on_driver(
-        self, plan: StreamPlan, *, records: bool, start_spark: Callable[[], None]
+        self, plan: StreamPlan, form: RowForm | None, start_spark: Callable[[], None]
     ) -> DriverRows | None:
         """See `DriverSource.read_on_driver`."""
         self._incremental = plan.method is Method.INCREMENTAL
         read_at, new = datetime.now(timezone.utc), None
-        most = self.driver_bytes() if records else 0
+        most = 0 if form is None else self.driver_bytes(form)
         if plan.resume is Resume.FILE_POSITION:
             new = self._new_data(plan, most, start_spark)
             if not new.file_ranges:
                 return DriverRows(bookmark=new.bookmark(plan))
-        if not most or (new is not None and new.size > most):
+        if form is None or not most or (new is not None and new.size > most):
             return None
         # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
         bookmark = None if new is None else new.last_bookmark(plan)
-        found = self.records_on_driver(plan, new)
-        return None if found is None else DriverRows(found, bookmark, read_at)
+        if form is RowForm.RECORDS:
+            found = self.records_on_driver(plan, new)
+            rows = None if found is None else DriverRows(found)
+        else:
+            blocks = self.blocks_on_driver(plan, new)
+            rows = None if blocks is None else DriverRows(blocks=blocks)
+        return None if rows is None else replace(rows, bookmark=bookmark, read_at=read_at)
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""

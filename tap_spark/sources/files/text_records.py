@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files import text_forms as forms
+from tap_spark.sources.files.typed_columns import is_known, is_text, keeps
 
 NAME_BYTES = 4 * 1024 * 1024
 """Bytes of names in one array of records."""
@@ -28,7 +29,6 @@ PLAIN_SCALE = 6
 _LEAST, _MOST = 1e-3, 1e7
 """Between these, Java writes a double without exponent."""
 
-_FORMS = (1 << forms.SCALE_SHIFT) - 1
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t"}
 _CONTROLS = r"[\x00-\x08\x0a-\x1f]"
 
@@ -65,13 +65,14 @@ def _joined(heads: Sequence[str], texts: Sequence[pa.StringArray]) -> Iterator[p
 
 
 def _json_of(values: pa.StringArray, dtype: T.DataType) -> pa.StringArray | None:
-    if type(dtype) is T.StringType:
-        return _string(values) if dtype == T.StringType() else None
-    make = _MAKERS.get(type(dtype))
-    if make is None:
+    if is_text(dtype):
+        return _string(values)
+    if not is_known(dtype):
         return None
     bits = forms.add_forms(None, values)
-    return values if bits is None else make(values, bits, dtype)
+    if bits is None:
+        return values
+    return _MAKERS[type(dtype)](values, dtype) if keeps(dtype, values, bits) else None
 
 
 def _string(values: pa.StringArray) -> pa.StringArray | None:
@@ -86,37 +87,19 @@ def _quoted(values: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise('"', values, '"', "")
 
 
-def _only(bits: int, allowed: int) -> bool:
-    return not bits & _FORMS & ~allowed
+def _same(values: pa.StringArray, _: T.DataType) -> pa.StringArray:
+    return values
 
 
-def _boolean(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
-    return values if _only(bits, forms.BOOLEAN) else None
-
-
-def _long(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
-    return values if _only(bits, forms.SHORT_INT | forms.INT) else None
-
-
-def _decimal(values: pa.StringArray, bits: int, dtype: T.DecimalType) -> pa.StringArray | None:
+def _decimal(values: pa.StringArray, dtype: T.DecimalType) -> pa.StringArray | None:
     if dtype.scale > PLAIN_SCALE:
         return None
-    if dtype.scale:
-        same = _only(bits, forms.FLOAT | forms.FIXED) and forms.one_scale(bits) == dtype.scale
-    else:
-        same = _only(bits, forms.SHORT_INT | forms.INT | forms.BIG_INT)
-    if not same or pc.any(pc.match_substring_regex(values, "^-0[.]0*$")).as_py():
-        return None
-    places = dtype.precision + bool(dtype.scale)
-    signs = pc.cast(pc.starts_with(values, "-"), pa.int32())
-    longest = pc.max(pc.subtract(pc.binary_length(values), signs)).as_py()
-    # With as many places as digits, a zero stands before the point.
-    return values if longest <= places and dtype.precision > dtype.scale else None
+    # Spark writes a zero without its sign.
+    signed_zero = pc.any(pc.match_substring_regex(values, "^-0[.]0*$")).as_py()
+    return None if signed_zero else values
 
 
-def _double(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
-    if not _only(bits, forms.SHORT_INT | forms.FLOAT):
-        return None
+def _double(values: pa.StringArray, _: T.DataType) -> pa.StringArray:
     number = pc.cast(values, pa.float64())
     size = pc.abs(number)
     short = pc.or_(
@@ -140,19 +123,15 @@ def _with_exponent(number: float) -> str:
     return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{power}"
 
 
-def _date(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
-    return _quoted(values) if _only(bits, forms.DATE) else None
+def _date(values: pa.StringArray, _: T.DataType) -> pa.StringArray:
+    return _quoted(values)
 
 
-def _local_time(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
-    if not _only(bits, forms.LOCAL_TIME):
-        return None
+def _local_time(values: pa.StringArray, _: T.DataType) -> pa.StringArray:
     return _quoted(_moments(pc.cast(values, pa.timestamp("us"))))
 
 
-def _instant(values: pa.StringArray, bits: int, _: T.DataType) -> pa.StringArray | None:
-    if not _only(bits, forms.INSTANT):
-        return None
+def _instant(values: pa.StringArray, _: T.DataType) -> pa.StringArray | None:
     moments = pc.cast(values, pa.timestamp("us", "UTC"))
     years = pc.min_max(pc.year(moments))
     if years["min"].as_py() < 1 or years["max"].as_py() > 9999:  # noqa: PLR2004
@@ -165,10 +144,10 @@ def _moments(values: pa.TimestampArray) -> pa.StringArray:
     return pc.replace_substring(pc.cast(values, pa.string()), " ", "T")
 
 
-_Make = Callable[[pa.StringArray, int, Any], "pa.StringArray | None"]
+_Make = Callable[[pa.StringArray, Any], "pa.StringArray | None"]
 _MAKERS: Mapping[type[T.DataType], _Make] = {
-    T.BooleanType: _boolean,
-    T.LongType: _long,
+    T.BooleanType: _same,
+    T.LongType: _same,
     T.DecimalType: _decimal,
     T.DoubleType: _double,
     T.DateType: _date,

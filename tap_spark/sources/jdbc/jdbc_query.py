@@ -49,18 +49,30 @@ class JdbcQuery:
     def since(self, start: object) -> JdbcQuery:
         """Keep rows whose key is at or above a value, and rows whose key is null."""
         assert self.key is not None  # noqa: S101
-        key = self.dialect.key(self.key)
-        above = f"{key} >= {self.dialect.literal(start, self.key)}"
-        if self.key.nullable:
-            above = f"({above} OR {key} IS NULL)"
-        return replace(self, conditions=(*self.conditions, above))
+        return self._compared(">=", start, nulls=self.key.nullable)
+
+    def before(self, end: object) -> JdbcQuery:
+        """Keep rows whose key is below a value, and rows whose key is null."""
+        return self._compared("<", end)
 
     def up_to(self, last: object) -> JdbcQuery:
         """Keep rows whose key is at or below a value, and rows whose key is null."""
+        return self._compared("<=", last)
+
+    def with_keys(self) -> JdbcQuery:
+        """Keep rows whose key is not null."""
+        assert self.key is not None  # noqa: S101
+        return replace(
+            self, conditions=(*self.conditions, f"{self.dialect.key(self.key)} IS NOT NULL")
+        )
+
+    def _compared(self, operator: str, value: object, *, nulls: bool = True) -> JdbcQuery:
         assert self.key is not None  # noqa: S101
         key = self.dialect.key(self.key)
-        below = f"({key} <= {self.dialect.literal(last, self.key)} OR {key} IS NULL)"
-        return replace(self, conditions=(*self.conditions, below))
+        condition = f"{key} {operator} {self.dialect.literal(value, self.key)}"
+        if nulls:
+            condition = f"({condition} OR {key} IS NULL)"
+        return replace(self, conditions=(*self.conditions, condition))
 
     def in_one_part(self, spark: SparkSession) -> DataFrame:
         """Return every row, read in one part."""

@@ -77,8 +77,8 @@ class JdbcSource:
             self._options(),
             key,
         )
-        if key is not None and plan.start_value is not None:
-            query = self._since(query, plan.start_value)
+        if key is not None:
+            query = self._bounded(query, plan)
         split = self._split(known)
         yield from read_slices(
             JdbcRead(spark, self.connection, plan, self.options, query, table, split)
@@ -125,15 +125,19 @@ class JdbcSource:
     def _changed(self, text: str) -> SourceError:
         return SourceError(text, where=self.where, hint=REDISCOVER)
 
-    def _since(self, query: JdbcQuery, start: object) -> JdbcQuery:
+    def _bounded(self, query: JdbcQuery, plan: StreamPlan) -> JdbcQuery:
         try:
-            return query.since(start)
+            if plan.start_value is not None:
+                query = query.since(plan.start_value)
+            if plan.end_value is not None:
+                query = query.before(plan.end_value)
         except ValueError as error:
             raise SourceError(
-                f"the bookmark does not fit the replication key: {error}",
+                f"the bookmark or the end date does not fit the replication key: {error}",
                 where=self.where,
                 hint="correct the state, or remove the stream's bookmark",
             ) from error
+        return query if plan.null_keys else query.with_keys()
 
     def _split(self, known: Mapping[str, ColumnInfo]) -> ColumnInfo | None:
         name = self.options.split_column

@@ -102,6 +102,7 @@ def plan_parts(
     start: Json = None,
     key_type: str | None = None,
     *,
+    end: Json = None,
     ordered: bool = False,
 ) -> PartPlan:
     """Decide how a table is read from one snapshot.
@@ -115,21 +116,28 @@ def plan_parts(
         parts: Parts that are read in parallel.
         start: The bookmark, if the stream is incremental and has one.
         key_type: The replication key's Spark type, if the stream is incremental.
+        end: The upper bound of the replication key, if it has one.
         ordered: The user wants rows in the order of the key.
     """
     key = statistics.key
     if key_type is not None and key.indexed and key.bounds:
-        above = [b for b in key.bounds if start is None or _is_less(start, b, key_type)]
-        share = len(above) / len(key.bounds)
+        # A bookmark never passes the end: no slice may end above it.
+        inside = [
+            b
+            for b in key.bounds
+            if (start is None or _is_less(start, b, key_type))
+            and (end is None or _is_less(b, end, key_type))
+        ]
+        share = len(inside) / len(key.bounds)
         rows = int((statistics.rows or 0) * share)
         near = abs(key.correlation or 0) >= WELL_ORDERED
-        count = min(-(-rows // SLICE_ROWS), max(1, len(above) // parts))
+        count = min(-(-rows // SLICE_ROWS), max(1, len(inside) // parts))
         if count > 1 and (near or ordered):
             return PartPlan(
-                slices=group_ranges(key_ranges(spread_evenly(above[1:], count * parts)), count)
+                slices=group_ranges(key_ranges(spread_evenly(inside[1:], count * parts)), count)
             )
-        if start is not None and share < SMALL_SHARE:
-            return PartPlan(slices=(key_ranges(spread_evenly(above, _useful_count(rows, parts))),))
+        if (start is not None or end is not None) and share < SMALL_SHARE:
+            return PartPlan(slices=(key_ranges(spread_evenly(inside, _useful_count(rows, parts))),))
     if statistics.pages is not None:
         return PartPlan(pages=tuple(page_starts(statistics.pages, parts)))
     return PartPlan()

@@ -124,7 +124,8 @@ def _part_plan(read: JdbcRead, statistics: TableStatistics, parts: int) -> PartP
     plan = read.plan
     key_type = None if read.query.key is None else key_type_of(read.query.key.spark_type)
     ordered = plan.config.sort_by_replication_key
-    part_plan = plan_parts(statistics, parts, plan.start_value, key_type, ordered=ordered)
+    start, end = plan.start_value, plan.end_value
+    part_plan = plan_parts(statistics, parts, start, key_type, end=end, ordered=ordered)
     # A single query needs no snapshot.
     return PartPlan() if part_plan.slices == ((KeyInterval(),),) else part_plan
 

@@ -127,7 +127,7 @@ class Bench:
             with (
                 BatchStagingFolder(str(self.root), "pre/") as place,
                 BatchWriter(
-                    self.spark,
+                    lambda: self.spark,
                     plan,
                     pipe.output,
                     batch=self.config(form, codec, rows),
@@ -340,7 +340,7 @@ def test_what_earlier_slices_left_over_survives_a_failure(bench: Bench) -> None:
         BatchStagingFolder(str(bench.root), "pre/") as place,
         closing(Pipe(bench)) as pipe,
         BatchWriter(
-            bench.spark,
+            lambda: bench.spark,
             plan_of(bad, None, None),
             pipe.output,
             batch=bench.config("parquet", "snappy", 10),
@@ -432,7 +432,7 @@ def test_a_reader_that_closes_the_pipe(spark: SparkSession, tmp_path: Path) -> N
         pytest.raises(ClosedPipeError),
         BatchStagingFolder(str(bench.root), "pre/") as place,
         BatchWriter(
-            spark,
+            lambda: spark,
             plan_of(frame, None, None),
             output,
             batch=bench.config("parquet", "snappy", 10),

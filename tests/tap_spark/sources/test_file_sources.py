@@ -13,6 +13,7 @@ from tap_runs import failure, read_all, rows, stream, types
 from shared.errors import SourceError
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.planning.replication import plan_streams
+from tap_spark.planning.run_options import Backfill, RunOptions, as_asked
 from tap_spark.sources.files.inference import decide
 from tap_spark.sources.source import source_for
 
@@ -352,6 +353,38 @@ def test_a_bound_that_the_column_does_not_hold_leaves_out_nothing(spark, tmp_pat
     assert ids_from(spark, config, 2) == [2]
 
 
+@pytest.mark.parametrize(
+    ("kind", "end", "expected"),
+    [
+        ("string", "b", ["a", None]),
+        ("decimal(20,4)", 1.5, [Decimal("1.0000"), None]),
+        ("date", "2024-01-02", [date(2024, 1, 1), None]),
+        ("timestamp_ntz", "2024-01-02T00:00:00Z", [datetime(2024, 1, 1), None]),
+    ],
+)
+def test_the_end_date_is_exclusive_and_keeps_nulls(spark, tmp_path, kind, end, expected):
+    path = str(tmp_path / "p")
+    values = [*(str(value) for value in expected[:-1]), str(end)]
+    selects = " union all ".join(f"select cast('{value}' as {kind}) k" for value in values)
+    spark.sql(f"{selects} union all select null k").coalesce(1).write.parquet(path)
+    config = stream("parquet", path, replication_key="k", end_date=end)
+    found, (piece,) = read_all(spark, config)
+    assert [row["k"] for row in found] == expected
+    executed = piece.frame._jdf.queryExecution().executedPlan().toString()
+    assert "PushedFilters: [Or(LessThan(k," in executed
+
+
+def test_a_backfill_reads_neither_nulls_nor_the_end(spark, tmp_path):
+    path = str(tmp_path / "p")
+    spark.sql("select id k from range(6) union all select null").coalesce(1).write.parquet(path)
+    config = stream("parquet", path, replication_key="k")
+    tap = stream_config(config)
+    (plan,) = plan_streams(tap, catalog_for(spark, tap), None, 1)
+    plan = as_asked(plan, RunOptions(backfill=Backfill("s", "2", "4")))
+    (piece,) = source_for(config).slices(spark, plan)
+    assert sorted(row.k for row in piece.frame.collect()) == [2, 3]
+
+
 def test_missing_paths_are_named_without_spark(tmp_path):
     for path in ("none.csv", "no/*.csv"):
         with pytest.raises(SourceError, match="stream 's'") as caught:
@@ -407,6 +440,11 @@ def test_rows_are_deterministic_and_mixed(spark):
     assert not nulls & {"id", "updated_at"}
     assert rows(spark, config, deselect=["updated_at"])[0].keys() == set(found) - {"updated_at"}
     assert rows(spark, stream("rows", row_count=0, column_count=2)) == []
+
+
+def test_rows_end_before_the_end_date(spark):
+    config = stream("rows", row_count=10, column_count=3, replication_key="id", end_date=3)
+    assert [row["id"] for row in rows(spark, config)] == [0, 1, 2]
 
 
 def test_rows_resume_by_id(spark):

@@ -91,8 +91,8 @@ def test_a_class_in_the_working_directory(spark, package):
     }
 
 
-def incremental(spark, package: str, name: str) -> list[dict]:
-    config = stream(f"{package}.{name}", replication_key="id")
+def incremental(spark, package: str, name: str, **settings) -> list[dict]:
+    config = stream(f"{package}.{name}", replication_key="id", **settings)
     state = {"bookmarks": {"s": {"replication_key": "id", "replication_key_value": 1}}}
     found, _ = read_all(spark, config, state=state)
     return sorted(found, key=lambda row: row["id"])
@@ -102,6 +102,12 @@ def test_the_start_value_is_passed_and_applied(spark, package):
     found = incremental(spark, package, "Numbers")
     assert [row["id"] for row in found] == [1, 2]
     assert found[0]["told"] == "singer_replication_key=id, singer_start_value=1"
+
+
+def test_the_end_value_is_passed_and_applied(spark, package):
+    (found,) = incremental(spark, package, "Numbers", end_date=2)
+    assert found["id"] == 1
+    assert "singer_end_value=2" in found["told"]
 
 
 def test_filters_are_pushed_down(spark, package):

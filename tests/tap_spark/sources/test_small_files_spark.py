@@ -1,4 +1,4 @@
-"""Small CSV files at random, read by the driver and by Spark: equal catalogs, lines and states."""
+"""CSV files at random, read by the driver and by Spark: equal catalogs, rows and states."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from mapped_bench import Starter
 
@@ -19,6 +20,7 @@ from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.planning import discovery
 from tap_spark.planning.discovery import found_catalog
+from tap_spark.sources.files import csv_blocks
 from tap_spark.sync import sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -136,8 +138,11 @@ class NoSpark:
 class Runs:
     """Runs of the tap, by the driver or by Spark."""
 
-    def __init__(self, spark: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, spark: Any, folder: Path, patch: pytest.MonkeyPatch, batch: dict[str, Any] | None
+    ) -> None:
         self.spark, self.out, self.patch = spark, folder / "out.jsonl", patch
+        self.batch = {} if batch is None else {"batch_config": batch}
 
     def catalog(self, settings: dict[str, Any], *, by_spark: bool) -> Any:
         """Return the catalog, or the error."""
@@ -153,7 +158,7 @@ class Runs:
         self, settings: dict[str, Any], catalog: Any, state: Any, *, by_spark: bool
     ) -> list[dict[str, Any]]:
         """Return the messages, and the error if there is one."""
-        config = tap_config({"streams": [settings], "state_interval_seconds": 1000})
+        config = tap_config({"streams": [settings], "state_interval_seconds": 1000, **self.batch})
         failed = []
         with self._as(by_spark=by_spark), self.out.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
@@ -181,6 +186,9 @@ def comparable(line: bytes) -> dict[str, Any]:
     """Return a message without its time; of a RECORD, its text."""
     message: dict[str, Any] = json.loads(line)
     message.pop("version", None)
+    if message["type"] == "BATCH":
+        (url,) = message["manifest"]
+        return {"type": "BATCH", "table": pq.read_table(url.removeprefix("file://"))}
     if message["type"] == "RECORD":
         del message["time_extracted"]
         message["record"] = line[line.index(b'"record":') : line.rindex(b',"time_extracted":')]
@@ -188,17 +196,26 @@ def comparable(line: bytes) -> dict[str, Any]:
 
 
 def ordered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages with the RECORDs sorted, as Spark reads files in any order."""
+    """Return messages with the RECORDs and rows sorted, as Spark reads files in any order."""
     records = sorted(
         (m for m in messages if m["type"] == "RECORD"), key=lambda message: message["record"]
     )
-    return [m for m in messages if m["type"] != "RECORD"] + records
+    tables = [m["table"] for m in messages if m["type"] == "BATCH"]
+    rows = sorted(repr(row) for table in tables for row in table.to_pylist())
+    schemas = {str(table.schema.remove_metadata()) for table in tables}
+    others = [m for m in messages if m["type"] not in ("RECORD", "BATCH")]
+    return [*others, *records, {"rows": rows, "schemas": schemas}]
 
 
+@pytest.mark.parametrize("batch", [False, True])
 def test_the_driver_reads_as_spark_does(
-    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, batch: bool
 ) -> None:
-    r, runs, compared = Random(seed), Runs(spark, tmp_path, monkeypatch), 0
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 200)
+    encoding = {"format": "parquet", "compression": "snappy"}
+    files = {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
+    runs = Runs(spark, tmp_path, monkeypatch, files if batch else None)
+    r, compared = Random(seed), 0
     for number in count():
         if compared >= COMPARED:
             break

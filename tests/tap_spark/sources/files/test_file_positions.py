@@ -308,6 +308,13 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
         read(LineRange(str(path), 0, 0, 9, 9, aligned=True))
 
 
+def test_no_line_start_is_looked_for_behind_the_end_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\nb\n")
+    with pytest.raises(OSError, match="was truncated while it was read"):
+        StorageFileInspector().cut(str(path), 10, 20)
+
+
 def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypatch):
     for name, value in {"WHOLE": 400, "EDGE": 100, "BLOCK": 20, "BLOCKS": 4}.items():
         monkeypatch.setattr(file_inspector, name, value)

@@ -192,6 +192,22 @@ def test_any_plan_reads_every_row_once(bounds, start, parts, rows, key, ordered)
         assert len(cut.pages) in (0, parts)
 
 
+@given(
+    st.lists(st.integers(-1000, 1000), unique=True, max_size=101),
+    st.one_of(st.none(), st.integers(-1100, 1100)),
+    st.integers(-1100, 1100),
+    st.integers(1, 16),
+    st.integers(0, 10**9),
+)
+def test_no_slice_ends_at_or_above_the_end(bounds, start, end, parts, rows) -> None:
+    known = KeyStatistics(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
+    table = TableStatistics(pages=100, rows=rows, key=known)
+    cut = plan_parts(table, parts, start, "long", end=end)
+    highs = [part.high for piece in cut.slices for part in piece]
+    assert all(high < end for high in highs if high is not None)
+    assert not highs or highs[-1] is None
+
+
 def test_conditions() -> None:
     def condition(low: Any, high: Any) -> str | None:
         return range_condition('"k"', KeyInterval(low, high), str)

@@ -45,6 +45,15 @@ def test_incremental(lake_spark, file, partitions):
     assert sorted(rows) == [row for row in ROWS if row[0] >= 1000]
 
 
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_the_end_date(lake_spark, file, partitions):
+    config = stream(file, partitions, replication_key="id", end_date=1200)
+    rows = rows_of(lake_spark, config, state=bookmark(1000, "id"))
+    assert sorted(rows) == [row for row in ROWS if 1000 <= row[0] < 1200]
+    (nulls, *others) = rows_of(lake_spark, stream(file, replication_key="rate", end_date=-124.5))
+    assert len([nulls, *others]) == 2 + len([row for row in ROWS if row[2] is None])
+
+
 def test_sessions_read_only(lake_spark, file):
     assert rows_of(lake_spark, stream(file, query='select count(*) n from "t""x";')) == [(2000,)]
 

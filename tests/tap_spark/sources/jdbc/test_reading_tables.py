@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from jdbc_runs import bookmark, catalog_of, rows_of, slices_of, table_stream
 
+from tap_spark.config import TapConfig
+from tap_spark.planning.discovery import catalog_for
+from tap_spark.planning.replication import plan_streams
+from tap_spark.planning.run_options import Backfill, RunOptions, as_asked
 from tap_spark.sources.jdbc import part_plan
+from tap_spark.sources.source import source_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -247,6 +252,22 @@ def test_large_incremental_streams_come_in_slices_with_bookmarks(
     assert len(marks) == 6
     assert marks == sorted(marks)
     assert sorted(seen) == list(range(1, 20_001))
+
+
+def test_a_backfill_is_read_in_slices_and_parts(lake_spark, postgres, small_slices):
+    stream = table_stream(postgres, "many", replication_key="id", partitions=2)
+    tap = TapConfig(streams=(stream,))
+    (plan,) = plan_streams(tap, catalog_for(lake_spark, tap), None, 1)
+    plan = as_asked(plan, RunOptions(backfill=Backfill("s", "2001", "16001")))
+    found: list[int] = []
+    ends: list[Any] = []
+    for piece in source_for(stream).slices(lake_spark, plan):
+        found += [row.id for row in piece.frame.select("id").collect()]
+        ends.append((piece.bookmark or {}).get("replication_key_value"))
+    assert sorted(found) == list(range(2001, 16_001))
+    assert len(ends) > 1
+    assert ends[-1] is None
+    assert all(2001 < end < 16_001 for end in ends[:-1])
 
 
 def test_a_killed_run_resumes_after_the_last_slice(lake_spark, postgres, small_slices):

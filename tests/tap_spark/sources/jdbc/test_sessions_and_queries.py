@@ -43,6 +43,11 @@ def test_a_bookmark_is_the_databases_work() -> None:
     assert ' WHERE "i""d" >= 5 AND ("i""d" <= 9 OR "i""d" IS NULL)' in both
 
 
+def test_the_end_of_a_range_is_the_databases_work() -> None:
+    sql = reading(ID, key=ID).before(5).with_keys().subquery()
+    assert ' WHERE ("i""d" < 5 OR "i""d" IS NULL) AND "i""d" IS NOT NULL)' in sql
+
+
 @pytest.mark.parametrize("value", ["x", None, True, "1; drop table t", float("nan")])
 def test_a_bookmark_of_another_type_is_refused(value: Any) -> None:
     with pytest.raises(ValueError):

@@ -132,7 +132,10 @@ def stream_of(kind: str, place: str) -> StreamConfig:
 KINDS = ("delta", "delta-vectors", "iceberg", "iceberg-on-read")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.slow] if k == "delta-vectors" else []) for k in KINDS],
+)
 def test_a_copy_follows_every_version(lake_spark: SparkSession, tmp_path: Path, kind: str) -> None:
     table, place = new_table(lake_spark, kind, tmp_path, KINDS.index(kind))
     config = stream_of(kind, place)

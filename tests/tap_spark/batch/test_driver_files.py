@@ -1,0 +1,79 @@
+"""Batch files that threads of the driver write from blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shared.formats.file_formats import Encoding
+from shared.storage.files import StorageOptions
+from tap_spark.batch import batch_tasks
+from tap_spark.batch.batch_plan import file_names
+from tap_spark.batch.batch_tasks import FileWriter
+from tap_spark.batch.driver_files import driver_files
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def block(number: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([number], pa.int64())], schema=SCHEMA)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> FileWriter:
+    names = file_names(str(tmp_path), "", "tap", "s", ".parquet")
+    return FileWriter(Encoding("parquet", "snappy"), names, SCHEMA, StorageOptions())
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_block_is_in_one_file(
+    writer: FileWriter, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 80, ()))
+    readers = [lambda n=n: block(n) for n in range(50)]
+    files = driver_files(writer, readers, threads, lambda: False)
+    assert files is not None
+    assert len({file.url for file in files}) == len(files) >= 5
+    assert sum(file.rows for file in files) == 50
+    paths = [file.url.removeprefix("file://") for file in files]
+    found = [n for path in paths for n in pq.read_table(path)["id"].to_pylist()]
+    assert (found if threads == 1 else sorted(found)) == list(range(50))
+
+
+def test_nothing_to_read_is_no_file(writer: FileWriter) -> None:
+    assert driver_files(writer, [], 2, lambda: False) == []
+
+
+def test_one_block_for_spark_stops_the_others(writer: FileWriter) -> None:
+    read: list[int] = []
+
+    def reader(number: int) -> pa.RecordBatch | None:
+        read.append(number)
+        return None if number == 3 else block(number)
+
+    readers = [lambda n=n: reader(n) for n in range(1000)]
+    assert driver_files(writer, readers, 2, lambda: False) is None
+    assert len(read) < 1000
+
+
+def test_a_run_that_has_ended_reads_no_further(writer: FileWriter) -> None:
+    read: list[int] = []
+
+    def reader(number: int) -> pa.RecordBatch:
+        read.append(number)
+        return block(number)
+
+    readers = [lambda n=n: reader(n) for n in range(1000)]
+    driver_files(writer, readers, 2, lambda: len(read) >= 5)
+    assert len(read) < 10
+
+
+def test_a_failure_of_a_block_is_raised(writer: FileWriter) -> None:
+    def broken() -> pa.RecordBatch:
+        raise OSError("no disk")
+
+    with pytest.raises(RuntimeError, match="no disk"):
+        driver_files(writer, [lambda: block(1), broken], 1, lambda: False)
