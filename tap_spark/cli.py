@@ -11,12 +11,23 @@ from typing import Any
 
 import click
 
-from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
+from shared.cli import check_form, common_options, print_about, read_settings, run_main
+from shared.run_summary import RunSummary, summarized
+from shared.sigterm import raise_on_sigterm
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
+from tap_spark.place_argument import place_settings
+from tap_spark.planning.run_options import Backfill, RunOptions
 
 _logger = logging.getLogger(__name__)
+
+_EXCLUDED = {
+    "discover": ("test", "dry_run", "streams", "full_refresh", "limit", "backfill"),
+    "test": ("dry_run", "full_refresh", "limit", "backfill"),
+    "backfill": ("streams", "full_refresh"),
+}
+"""Options of the command line, and others that they exclude."""
 
 
 @click.command(
@@ -34,34 +45,83 @@ _logger = logging.getLogger(__name__)
     type=click.Choice(["all", "schema"]),
     help="Read one record of every stream (all), or only the schemas (schema).",
 )
+@click.option("--streams", multiple=True, metavar="PATTERN",
+              help="Read only streams whose name matches; repeatable.")  # fmt: skip
+@click.option("--full-refresh", multiple=True, metavar="PATTERN",
+              help="Read streams again, without their bookmarks; repeatable.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), metavar="N",
+              help="Read at most so many records of each stream, and write no STATE.")  # fmt: skip
+@click.option("--backfill", metavar="STREAM",
+              help="Read only a range of this stream; its bookmark stays.")  # fmt: skip
+@click.option("--from", "start", metavar="VALUE", help="Start of the range (replication key).")
+@click.option("--to", "end", metavar="VALUE", help="End of the range, exclusive.")
+@click.option("--dry-run", is_flag=True,
+              help="Log what would be read of each stream, and read nothing.")  # fmt: skip
 def command(
     *,
     sources: tuple[str, ...],
     validate_config: bool,
     about: bool,
-    about_format: str,
+    form: str | None,
+    place: str | None,
+    summary: str | None,
+    report: str | None,
+    warn_drift: bool,
     discover: bool,
     catalog: str | None,
     state: str | None,
     test: str | None,
+    dry_run: bool,
+    **given: Any,
 ) -> None:
     """Run the command that the options choose."""
     if about:
         check_extensions()
-        print_about(PROGRAM, about_format)
+        print_about(PROGRAM, form)
         return
-    if discover and test:
-        raise click.UsageError("--discover and --test exclude each other.")
-    config = tap_config(read_settings(PROGRAM, sources))
-    if validate_config:
-        _logger.info("the settings are valid: %s stream(s)", len(config.streams))
-        return
-    raise_on_sigterm()
-    _run(config, discover=discover, catalog=catalog, state=state, test=test)
+    check_form(place, form)
+    _check_usage(discover=discover, test=test, dry_run=dry_run, **given)
+    options = _run_options(**given)
+    with summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected:
+        named = None if place is None else place_settings(place, form, os.environ)
+        config = tap_config(read_settings(PROGRAM, sources, named))
+        if validate_config:
+            _logger.info("the settings are valid: %s stream(s)", len(config.streams))
+            return
+        raise_on_sigterm()
+        chosen: dict[str, Any] = {"catalog": catalog, "state": state}
+        _run(config, options, collected, discover=discover, test=test, dry=dry_run, **chosen)
+
+
+def _check_usage(**given: Any) -> None:
+    """Check that options which have no effect together are not given together."""
+    for option, others in _EXCLUDED.items():
+        for other in others:
+            if given[option] and given[other]:
+                names = (f"--{name.replace('_', '-')}" for name in (option, other))
+                raise click.UsageError("{} and {} exclude each other.".format(*names))
+
+
+def _run_options(
+    *, backfill: str | None, start: str | None, end: str | None, **given: Any
+) -> RunOptions:
+    if backfill is not None and start is not None and end is not None:
+        return RunOptions(**given, backfill=Backfill(backfill, start, end))
+    if (backfill, start, end) != (None, None, None):
+        raise click.UsageError("--backfill, --from and --to must be given together.")
+    return RunOptions(**given)
 
 
 def _run(
-    config: TapConfig, *, discover: bool, catalog: str | None, state: str | None, test: str | None
+    config: TapConfig,
+    options: RunOptions,
+    summary: RunSummary,
+    *,
+    discover: bool,
+    test: str | None,
+    dry: bool,
+    catalog: str | None,
+    state: str | None,
 ) -> None:
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
@@ -75,9 +135,15 @@ def _run(
 
     chosen = None if catalog is None else load_catalog(catalog)
     if test is not None:
-        run_test(config, test, chosen, output)
+        run_test(config, test, chosen, output, options)
         return
-    run_sync(config, chosen, None if state is None else load_state(state), output)
+    known = None if state is None else load_state(state)
+    if dry:
+        from tap_spark.sync.sync import dry_run  # noqa: PLC0415
+
+        dry_run(config, chosen, known, options)
+    else:
+        run_sync(config, chosen, known, output, options, summary)
 
 
 def _discover(config: TapConfig) -> dict[str, Any]:
@@ -117,10 +183,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see docs/errors.md).
     """
-    given = list(sys.argv[1:] if args is None else args)
-    if given[:1] == [server_command.name]:
-        return run_main(PROGRAM, server_command, given[1:])
-    return run_main(PROGRAM, command, given)
+    return run_main(PROGRAM, command, args, [server_command])
 
 
 if __name__ == "__main__":

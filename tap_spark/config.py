@@ -25,6 +25,7 @@ from shared.settings.kinds import (
     TEXT,
     at_least,
     group,
+    one_of,
     schema_of,
     setting,
     typed,
@@ -67,6 +68,12 @@ class TapConfig:
     parallel_streams: int = setting(
         at_least(1), "How many streams to read at the same time.", default=1
     )
+    on_stream_failure: str = setting(
+        one_of(("stop", "continue")),
+        "What happens if a stream cannot be read: `stop` ends the run; `continue` reads the other "
+        "streams, and the run then ends with exit code 9.",
+        default="stop",
+    )
     start_date: str | None = setting(
         ANY_TEXT,
         "Lower bound of date and timestamp replication keys without a bookmark (inclusive; UTC if "
@@ -81,6 +88,12 @@ class TapConfig:
         POSITIVE,
         "Seconds between STATE messages inside a stream, if its order allows them.",
         default=10,
+    )
+    stall_limit_seconds: float | None = setting(
+        POSITIVE,
+        "Longest time without any message written. After half of it the run logs a warning, after "
+        "all of it the run ends with exit code 12. Unbounded if not set.",
+        examples=[1800],
     )
     spool: SpoolSettings = group(
         SpoolSettings, "Disk space for lines on their way from Spark to standard output."
@@ -191,4 +204,5 @@ PROGRAM = Program(
         "log-based",
         "structured-logging",
     ),
+    setting_groups=(("streams",), ("connections",)),
 )

@@ -73,6 +73,12 @@ class StreamConfig:
         "replication key resumes files by file and line. `LOG_BASED` reads the changes of `delta` "
         "and `iceberg` tables, deletes included.",
     )
+    end_date: str | float | None = setting(
+        {"type": ["string", "number"], "minLength": 1},
+        "Upper bound of the replication key (exclusive): a date or timestamp (UTC if it has no "
+        "offset), or a value of the key's type. Rows without a key are read, too.",
+        examples=["2026-01-01T00:00:00Z", 1000],
+    )
     sort_by_replication_key: bool = setting(
         SWITCH,
         "Sort by the replication key, so that an interrupted run can resume inside the stream.",

@@ -105,6 +105,8 @@ def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     resumes = form is not None and form.resumes
     if method == "INCREMENTAL" and not has_key and isinstance(kind, str) and not resumes:
         yield "replication_key", f"is required for INCREMENTAL with the format {kind!r}"
+    if "end_date" in stream and not has_key:
+        yield "end_date", "needs a 'replication_key', which it bounds; add one, or remove it"
     if stream.get("sort_by_replication_key") is True and not has_key:
         yield "sort_by_replication_key", "needs a 'replication_key'"
 

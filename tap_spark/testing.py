@@ -198,6 +198,19 @@ class SourceSuite:
             more = [row for row in added if row[key] is None or row[key] >= last]
             assert _sorted(_records(grown)) == _sorted([*newest, *more])
 
+    def test_the_end_date_bounds_incremental(self, tmp_path: Path, spark: SparkSession) -> None:
+        sample = self.sample(tmp_path, spark)
+        key = sample.replication_key
+        if key is None:
+            pytest.skip("not offered: the sample has no replication key")
+        last = max(row[key] for row in sample.rows if row[key] is not None)
+        bounds = {"replication_key": key, "end_date": str(last)}
+        found = _run(spark, self._config({**sample.settings, **bounds}), tmp_path)
+        wanted = [row for row in sample.rows if row[key] is None or row[key] < last]
+        assert _sorted(_records(found)) == _sorted(wanted)
+        mark = _states(found)[-1]["value"]["bookmarks"][STREAM].get("replication_key_value")
+        assert mark is None or mark < last
+
     def test_it_resumes(self, tmp_path: Path, spark: SparkSession) -> None:
         if not self.form.resumes:
             pytest.skip("not offered: the format does not resume without a replication key")

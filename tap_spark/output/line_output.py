@@ -39,6 +39,11 @@ class LineOutput:
         self._thread = threading.Thread(target=self._run, name="stdout", daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        """Return whether `close` has been called."""
+        return self._stopped.is_set()
+
     def write(self, lines: bytes | bytearray | memoryview) -> None:
         """Write lines that are in memory.
 

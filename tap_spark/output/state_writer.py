@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shared.sigterm import Termination
 from shared.singer.messages import state_line
 
 Clock = Callable[[], float]
@@ -27,6 +28,7 @@ class StateWriter:
         write: Writes a line to standard output.
         interval: Seconds between STATE messages inside a stream.
         clock: Returns seconds.
+        termination: Ends the run after a STATE, if requested.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class StateWriter:
         write: Callable[[bytes], None],
         interval: float,
         clock: Clock = time.monotonic,
+        termination: Termination | None = None,
     ) -> None:
         self.state = dict(state)
         self._write = write
         self._interval = interval
         self._clock = clock
+        self._termination = termination or Termination()
         self._written_at = clock()
         self._due = False
         self._last = state_line(self.state)
@@ -55,19 +59,24 @@ class StateWriter:
         """Change the state after records were written; write it if the interval has passed."""
         with self._lock:
             self.adopt(change)
-            if self._clock() - self._written_at >= self._interval:
+            since = self._clock() - self._written_at
+            if since >= self._interval or self._termination.requested:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the state now, if it changed since it was last written."""
+        """Write the state now, if it changed since it was last written.
+
+        Raises:
+            TerminatedRunError: The run was to end after a STATE.
+        """
         with self._lock:
             line = state_line(self.state)
-            if line == self._last:
-                return
-            self._write(line)
-            self._last = line
-            self._written_at = self._clock()
-            self._due = False
+            if line != self._last:
+                self._write(line)
+                self._last = line
+                self._written_at = self._clock()
+                self._due = False
+            self._termination.end_run()
 
     def finish(self, change: Change) -> None:
         """Change the state at the end of a stream and write it, even if it did not change.

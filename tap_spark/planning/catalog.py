@@ -178,7 +178,7 @@ def _problems(catalog: object) -> Iterator[str]:
         return
     seen: set[str] = set()
     for number, entry in enumerate(streams):
-        name = _stream_id(entry)
+        name = stream_id(entry)
         if name is None:
             yield f"streams[{number}] has no 'tap_stream_id'"
             continue
@@ -203,7 +203,8 @@ def _entry_problems(entry: Mapping[str, Any]) -> Iterator[str]:
             return
 
 
-def _stream_id(entry: object) -> str | None:
+def stream_id(entry: object) -> str | None:
+    """Return the `tap_stream_id` of an entry; None if it has no name."""
     name = entry.get("tap_stream_id") or entry.get("stream") if isinstance(entry, Mapping) else None
     return name if isinstance(name, str) else None
 

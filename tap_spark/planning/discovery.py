@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
+from shared.spark.spark_errors import explain_environment
 from tap_spark.planning.catalog import build_entry
+from tap_spark.planning.stream_failures import Report
 from tap_spark.planning.table_entries import SOURCE, table_entry
 from tap_spark.sources.connections.connection import table_lister
 from tap_spark.sources.source import DriverSource, Source, driver_may_read, source_for
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Starter(Protocol):
@@ -76,38 +77,51 @@ def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
     return found_catalog(Running(spark), config)
 
 
-def found_catalog(starter: Starter, config: TapConfig) -> dict[str, Any]:
+def found_catalog(
+    starter: Starter, config: TapConfig, failed: Report | None = None
+) -> dict[str, Any]:
     """Describe every stream and table of the settings.
 
     Args:
         starter: Starts the session if a source needs it.
         config: The settings.
+        failed: Takes streams that cannot be read, which the catalog then lacks; None for an error.
 
     Raises:
-        SourceError: Streams cannot be read; names each of them.
+        SourceError: Streams or connections cannot be read; names each of them.
     """
     if config.connections:
         starter.start()
-    return _catalog(starter, config, _sources(config))
+    return _catalog(starter, config, _sources(config, failed), failed)
 
 
-def _sources(config: TapConfig) -> list[tuple[StreamConfig, Source]]:
+def _sources(config: TapConfig, failed: Report | None) -> list[tuple[StreamConfig, Source]]:
     """Build every source; this detects missing files without Spark."""
-    return _each(config.streams, lambda stream: (stream, source_for(stream)))
+    makers = [(stream.name, partial(_source, stream)) for stream in config.streams]
+    return _each(makers, failed)
+
+
+def _source(stream: StreamConfig) -> tuple[StreamConfig, Source]:
+    return stream, source_for(stream)
 
 
 def _catalog(
-    starter: Starter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+    starter: Starter,
+    config: TapConfig,
+    sources: Sequence[tuple[StreamConfig, Source]],
+    failed: Report | None,
 ) -> dict[str, Any]:
     """Return the streams of the settings, then the other tables of the connections."""
     structs = _structs_on_driver(starter, config, sources)
-    makers: list[Callable[[], list[dict[str, Any]]]] = [
-        partial(_entries_of_stream, starter, *item) for item in structs
+    makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
+        (item[0].name, partial(_entries_of_stream, starter, *item)) for item in structs
     ]
-    makers += [partial(_entries_of_connection, starter, item) for item in config.connections]
+    makers += [
+        (None, partial(_entries_of_connection, starter, item)) for item in config.connections
+    ]
     entries: dict[str, dict[str, Any]] = {}
     set_by_hand = {stream.name for stream in config.streams}
-    for made in _each(makers, lambda make: make()):
+    for made in _each(makers, failed):
         for entry in made:
             name = entry["tap_stream_id"]
             if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
@@ -159,7 +173,8 @@ def _entry(
     except SingerSparkError:
         raise
     except Exception as error:
-        raise source_error(stream.name, error) from error
+        lost = explain_environment(error, Where(stream=stream.name))
+        raise lost or source_error(stream.name, error) from error
     return build_entry(
         stream.name,
         struct,
@@ -169,15 +184,23 @@ def _entry(
     )
 
 
-def _each(items: Iterable[T], step: Callable[[T], R]) -> list[R]:
-    """Do the step for every item, even after a failure, so that the error names all failures."""
-    done: list[R] = []
+def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report | None) -> list[T]:
+    """Make everything, even after a failure, so that the error names all failures.
+
+    Args:
+        makers: What to make, each with its stream, if it is of one.
+        failed: See `found_catalog`.
+    """
+    done: list[T] = []
     errors: list[SourceError] = []
-    for item in items:
+    for stream, make in makers:
         try:
-            done.append(step(item))
+            done.append(make())
         except SourceError as error:
-            errors.append(error)
+            if failed is None or stream is None:
+                errors.append(error)
+            else:
+                failed(stream, error)
     if errors:
         raise all_of(errors)
     return done

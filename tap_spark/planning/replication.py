@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SourceError, Where
+from shared.errors import SettingsError, SourceError, Where
 from shared.maps.record_metadata import DELETED_AT
 from tap_spark.planning import catalog as catalogs
+from tap_spark.planning.stream_failures import Report
 from tap_spark.planning.table_entries import stream_of
 from tap_spark.sources.source_failures import all_of
 from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS
@@ -17,6 +18,7 @@ from tap_spark.state.bookmarks import (
     Json,
     can_be_bookmark,
     check_state,
+    given_key,
     load_state,
     normal_key,
 )
@@ -32,7 +34,11 @@ START_OVER = "correct the state, or remove the stream's bookmark to read it from
 
 
 def plan_streams(
-    config: TapConfig, catalog: Mapping[str, Any], state: Mapping[str, Any] | None, now_ms: int
+    config: TapConfig,
+    catalog: Mapping[str, Any],
+    state: Mapping[str, Any] | None,
+    now_ms: int,
+    failed: Report | None = None,
 ) -> tuple[StreamPlan, ...]:
     """Plan every selected stream, in the catalog's order.
 
@@ -41,9 +47,11 @@ def plan_streams(
         catalog: The user's catalog, or the result of discovery.
         state: State of an earlier run, if any.
         now_ms: Milliseconds since the epoch; the version of FULL_TABLE streams.
+        failed: Takes streams that cannot be planned; None for an error.
 
     Raises:
         SourceError: Catalog or state is wrong; names every wrong stream.
+        SettingsError: The bounds of a stream do not fit its replication key.
     """
     catalogs.check_catalog(catalog)
     check_state(state or {})
@@ -57,7 +65,10 @@ def plan_streams(
             stream = _stream(entry, streams, config.connections)
             plans.append(_plan(entry, stream, config.start_date, state or {}, now_ms))
         except SourceError as error:
-            errors.append(error)
+            if failed is None:
+                errors.append(error)
+            else:
+                failed(str(catalogs.stream_id(entry)), error)
     if errors:
         raise all_of(errors)
     return tuple(plans)
@@ -111,6 +122,7 @@ def _plan(
         replication_key=key,
         bookmark=bookmark,
         start_value=_start_value(name, key, key_type, bookmark, start_date),
+        end_value=_end_value(stream, key_type),
         version=now_ms if method is Method.FULL_TABLE else None,
         key_type=key_type,
         source_schema=root.get(catalogs.SPARK_SCHEMA),
@@ -222,6 +234,16 @@ def _type_of_property(schema: Mapping[str, Any]) -> str:
         return "double"
     formats = {"date": "date", "date-time": "timestamp"}
     return formats.get(str(schema.get("format")), "string")
+
+
+def _end_value(stream: StreamConfig, key_type: str | None) -> Json:
+    if stream.end_date is None:
+        return None
+    where = Where(stream=stream.name, setting="end_date")
+    if key_type is None:
+        hint = "choose this method in the catalog, or remove the setting"
+        raise SettingsError("needs INCREMENTAL with a replication key", where=where, hint=hint)
+    return given_key(stream.end_date, key_type, where)
 
 
 def _start_value(

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from shared.errors import SourceError, Where
+from shared.errors import SettingsError, SourceError, Where
 from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
@@ -101,6 +101,25 @@ def normal_key(value: Json, key_type: str) -> Json:
     if key_type in ("float", "double"):
         return float(parsed)
     return _short_decimal(parsed, str(value))
+
+
+def given_key(value: Json, key_type: str, where: Where) -> Json:
+    """Return a bound that the user gives as `normal_key` does.
+
+    Args:
+        value: The bound.
+        key_type: Spark's name of the replication key's type.
+        where: Where it was given, for the error.
+
+    Raises:
+        SettingsError: The value cannot be of that type.
+    """
+    try:
+        return normal_key(value, key_type)
+    except ValueError as error:
+        hint = "write dates and timestamps as ISO 8601" if key_type in TEMPORAL else ""
+        text = f"does not fit the replication key, which is {key_type}: {error}"
+        raise SettingsError(text, where=where, hint=hint) from error
 
 
 def greater(first: Json, second: Json, key_type: str) -> Json:

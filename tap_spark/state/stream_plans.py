@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tap_spark.stream_config import StreamConfig
+
+
+MOST_THREADS = 8
+"""Threads of the driver that read blocks at the same time: each holds one, and rows to write."""
 
 
 class Method(str, Enum):
@@ -50,6 +54,8 @@ class StreamPlan:
         bookmark: The stream's own entry of the incoming state (`{}` if there is none).
         start_value: Lower bound (inclusive) of the replication key as JSON value: the bookmark,
             else `start_date` if the key is a date or timestamp, else None.
+        end_value: Upper bound (exclusive) of the replication key as JSON value; None without one.
+        null_keys: Whether rows whose replication key is null are read.
         version: Table version of a FULL_TABLE run (ms since the epoch), else None.
         key_type: Spark's name of the replication key's type (`long`, `decimal(10,2)`, ...).
         source_schema: The source's whole schema as Spark's JSON text, from the catalog's root
@@ -67,6 +73,8 @@ class StreamPlan:
     replication_key: str | None = None
     bookmark: Mapping[str, Any] = field(default_factory=dict)
     start_value: Any = None
+    end_value: Any = None
+    null_keys: bool = True
     version: int | None = None
     key_type: str | None = None
     source_schema: str | None = None
@@ -103,16 +111,38 @@ class Slice:
         return frozenset(name for name in (self.key_column, self.filtered_column) if name)
 
 
+class RowForm(Enum):
+    """How the driver reads rows."""
+
+    RECORDS = "as JSON text"
+    BLOCKS = "as typed columns, in blocks"
+
+
+@dataclass(frozen=True)
+class DriverBlocks:
+    """Typed rows that the driver reads in blocks, which several threads may share.
+
+    Attributes:
+        schema: The columns, in plan order.
+        readers: Each reads one block; it returns None if Spark must read the whole stream.
+    """
+
+    schema: pa.Schema
+    readers: Sequence[Callable[[], pa.RecordBatch | None]]
+
+
 @dataclass(frozen=True)
 class DriverRows:
     """Everything that a stream has to read now, read by the driver without Spark.
 
     Attributes:
         records: The JSON text of each record, in arrays; None if there is nothing to read.
+        blocks: Typed columns instead of records; None if they were not asked for.
         bookmark: As in `Slice`.
         read_at: When reading began.
     """
 
     records: Iterable[pa.StringArray] | None = None
+    blocks: DriverBlocks | None = None
     bookmark: Mapping[str, Any] | None = None
     read_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import (
+    DISK_FULL,
     ClosedPipeError,
     DestinationError,
     InterruptedRunError,
@@ -20,9 +22,11 @@ from shared.errors import (
     TerminatedRunError,
     Where,
 )
+from shared.run_summary import RunSummary
 from shared.settings.batch.types import BatchConfig
+from shared.sigterm import Termination
 from shared.singer.logs import Progress
-from shared.singer.messages import activate_version_line, schema_line
+from shared.singer.messages import activate_version_line, schema_line, state_line
 from shared.singer.metrics import (
     BATCH_COUNT,
     JOB_DURATION,
@@ -32,9 +36,11 @@ from shared.singer.metrics import (
     Timer,
 )
 from shared.singer.stdout import MessageOutput
-from shared.spark.conf import executors_share_disk
+from shared.spark.conf import executors_share_disk, local_cores
 from shared.spark.session import SessionStarter
 from shared.spark.spark_errors import explain, explain_environment
+from shared.stall_watch import ends_if_stalled
+from shared.storage.files import local_path
 from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter
 from tap_spark.config import TapConfig
@@ -43,15 +49,40 @@ from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records, wr
 from tap_spark.output.spark_job import interrupt_all
 from tap_spark.output.spool import Spool
 from tap_spark.output.state_writer import StateWriter
+from tap_spark.planning.catalog import stream_id
 from tap_spark.planning.discovery import found_catalog
+from tap_spark.planning.plan_lines import FileFacts, plan_line
 from tap_spark.planning.replication import plan_streams
-from tap_spark.sources.source import DriverSource, driver_may_read, source_for
-from tap_spark.sources.source_failures import source_error
+from tap_spark.planning.run_options import (
+    EVERYTHING,
+    RunOptions,
+    as_asked,
+    chosen_catalog,
+    chosen_settings,
+    refreshed_state,
+)
+from tap_spark.planning.stream_failures import OF_STREAM, Report, StreamFailures
+from tap_spark.sources.source import (
+    DriverSource,
+    Source,
+    TellingSource,
+    driver_may_read,
+    source_for,
+)
+from tap_spark.sources.source_failures import all_of, source_error
 from tap_spark.sources.source_registry import ON_DRIVER
 from tap_spark.state.bookmarks import advance, advance_positions, finish_stream, start_stream
-from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import (
+    MOST_THREADS,
+    DriverRows,
+    Resume,
+    RowForm,
+    Slice,
+    StreamPlan,
+)
 from tap_spark.sync.multiple_outputs import SeveralOutputs
-from tap_spark.sync.stream_outputs import Outputs, map_error, outputs_of
+from tap_spark.sync.row_limits import first_rows, first_slices
+from tap_spark.sync.stream_outputs import Output, Outputs, map_error, outputs_of
 from tap_spark.sync.stream_retries import read_with_retries
 from tap_spark.sync.stream_threads import run_parallel
 
@@ -78,6 +109,10 @@ class Run:
     staging: BatchStagingFolder | None = None
     outputs: Outputs = field(default_factory=Outputs)
     driver_reads: bool = False
+    driver_threads: int = 0
+    failures: StreamFailures | None = None
+    limit: int | None = None
+    summary: RunSummary = field(default_factory=partial(RunSummary, "tap-spark"))
 
     @property
     def spark(self) -> SparkSession:
@@ -95,19 +130,28 @@ class Planner:
 
     config: TapConfig
     catalog: Catalog
+    failed: Report | None = None
+    options: RunOptions = EVERYTHING
 
     def plans(self, state: State) -> tuple[StreamPlan, ...]:
         """Plan every selected stream."""
-        return plan_streams(self.config, self.catalog, state, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        plans = plan_streams(self.config, self.catalog, state, now_ms, self.failed)
+        return tuple(as_asked(plan, self.options) for plan in plans)
 
     def replan(self, plan: StreamPlan, state: State) -> StreamPlan:
         """Plan a stream again, with the current state."""
-        wanted = plan.tap_stream_id
-        return next(new for new in self.plans(state) if new.tap_stream_id == wanted)
+        entries = [e for e in self.catalog["streams"] if stream_id(e) == plan.tap_stream_id]
+        return replace(self, catalog={"streams": entries}, failed=None).plans(state)[0]
 
 
 def run_sync(
-    config: TapConfig, catalog: Catalog | None, state: State | None, output: MessageOutput
+    config: TapConfig,
+    catalog: Catalog | None,
+    state: State | None,
+    output: MessageOutput,
+    options: RunOptions = EVERYTHING,
+    summary: RunSummary | None = None,
 ) -> None:
     """Read every selected stream and write its messages.
 
@@ -116,36 +160,143 @@ def run_sync(
         catalog: The selection; None for everything, as discovery finds it.
         state: Where the last run ended; None for the start.
         output: The message stream.
+        options: What to read of it.
+        summary: Collects what the run moved.
 
     Raises:
         SourceError: A source, the catalog or the state is wrong; names the stream. Records written
             so far, and their STATE, stay valid.
+        PartialRunError: Streams failed, and the settings continue with the others.
         SparkStartError: Spark cannot be started, or has stopped.
         DestinationError: The spool folder cannot be written.
         ClosedPipeError: The reader of standard output has closed it.
     """
-    state = state or {}
+    given, state = state, refreshed_state(state or {}, options)
+    failures = _failures(config)
+    if options.limit is not None:
+        _logger.info("at most %d records of each stream: STATE is not written", options.limit)
     with Timer(JOB_DURATION), ExitStack() as cleaning:
-        run, plans, planner = _prepare(config, catalog, state, output, cleaning)
-        state_writer = StateWriter(state, run.output.write, config.state_interval_seconds)
+        run, plans, planner = _prepare(config, catalog, state, output, cleaning, failures, options)
+        run = replace(run, summary=summary or run.summary)
+        write = run.output.write if options.reads_all else _ignored
+        termination = Termination()
+        known = {**state, "bookmarks": state.get("bookmarks") or {}}
+        state_writer = StateWriter(
+            known, write, config.state_interval_seconds, termination=termination
+        )
+        # Without bookmarks, there is nothing to wait for.
+        resumes = any(plan.resume is not Resume.NOTHING for plan in plans)
+        limit = config.stall_limit_seconds
+        with (
+            termination.on_sigterm() if resumes else nullcontext(),
+            ends_if_stalled(limit, lambda: output.bytes_written, "no message was written"),
+        ):
+            _read_streams(run, plans, planner, state_writer)
+        if run.failures is not None:
+            run.failures.raise_if_any(plan.tap_stream_id for plan in plans)
+        if options.backfill is not None and options.limit is None and given is not None:
+            run.output.write(state_line(given))
 
-        def attempt(plan: StreamPlan) -> None:
-            with explained(plan.stream):
-                sync_stream(run, plan, state_writer)
 
-        def replan(plan: StreamPlan) -> StreamPlan:
-            return planner.replan(plan, state_writer.state)
+def _read_streams(
+    run: Run, plans: Sequence[StreamPlan], planner: Planner, state_writer: StateWriter
+) -> None:
+    """Write every stream; go on after failures if the run collects them."""
+    ending = threading.Event()
 
-        def stop(reason: BaseException) -> None:
-            _stop_streams(run, state_writer, reason)
+    def attempt(plan: StreamPlan) -> None:
+        with explained(plan.stream):
+            sync_stream(run, plan, state_writer)
 
-        works = [partial(read_with_retries, plan, attempt, replan) for plan in plans]
+    def replan(plan: StreamPlan) -> StreamPlan:
+        return planner.replan(plan, state_writer.state)
+
+    def read(plan: StreamPlan) -> None:
         try:
-            run_parallel(works, config.parallel_streams, stop)
-            state_writer.end()
-        except SingerSparkError as error:
-            _flush_state(state_writer, error)
-            raise
+            read_with_retries(plan, attempt, replan)
+        except OF_STREAM as error:
+            if run.failures is None or ending.is_set():
+                raise
+            run.failures.report(plan.tap_stream_id, error)
+            state_writer.adopt(lambda state: start_stream(state, plan))
+            state_writer.flush()
+
+    def stop(reason: BaseException) -> None:
+        ending.set()
+        _stop_streams(run, state_writer, reason)
+
+    works = [partial(read, plan) for plan in plans]
+    try:
+        run_parallel(works, planner.config.parallel_streams, stop)
+        state_writer.end()
+    except SingerSparkError as error:
+        _flush_state(state_writer, error)
+        raise
+
+
+def dry_run(
+    config: TapConfig,
+    catalog: Catalog | None,
+    state: State | None,
+    options: RunOptions = EVERYTHING,
+) -> None:
+    """Log what a run would read of each stream; start Spark only if the plan needs it.
+
+    Args:
+        config: The settings.
+        catalog: The selection; None for everything.
+        state: Where the last run ended; None for the start.
+        options: What to read of it.
+
+    Raises:
+        SourceError: A source, the catalog or the state is wrong; names every stream.
+        PartialRunError: The same, if the settings continue with other streams.
+    """
+    failures = _failures(config)
+    errors: list[SourceError] = []
+    starter = SessionStarter(config.spark)
+    try:
+        state = refreshed_state(state or {}, options)
+        _, plans, _ = _planned(starter, config, catalog, state, failures, options)
+        for plan in plans:
+            try:
+                _logger.info("%s", plan_line(plan, _file_facts(plan)))
+            except SourceError as error:
+                errors.append(error)
+                if failures is not None:
+                    failures.report(plan.tap_stream_id, error)
+    finally:
+        starter.stop()
+    if failures is not None:
+        failures.raise_if_any(plan.tap_stream_id for plan in plans)
+    elif errors:
+        raise all_of(errors)
+
+
+def _file_facts(plan: StreamPlan) -> FileFacts | None:
+    """List the files of a stream; None if it has none, or only Spark may have access to them."""
+    from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
+    from tap_spark.sources.files.paths import list_files  # noqa: PLC0415
+    from tap_spark.sources.files.resumable_files import new_bytes  # noqa: PLC0415
+
+    source = source_for(plan.config)
+    if not isinstance(source, FileSource):
+        return None
+    resumes = plan.resume is Resume.FILE_POSITION
+    if not resumes and any(local_path(path) is None for path in source.paths):
+        return None
+    with _reading(plan):
+        files = list_files(tuple(source.paths))
+    new = new_bytes(plan, files) if resumes else None
+    return FileFacts(len(files), sum(file.size for file in files), new)
+
+
+def _failures(config: TapConfig) -> StreamFailures | None:
+    return StreamFailures() if config.on_stream_failure == "continue" else None
+
+
+def _ignored(_line: bytes) -> None:
+    """Stand for standard output if a STATE would not be true."""
 
 
 def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
@@ -164,7 +315,13 @@ def _flush_state(state_writer: StateWriter, reason: BaseException) -> None:
             state_writer.flush()
 
 
-def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: MessageOutput) -> None:
+def run_test(
+    config: TapConfig,
+    mode: str,
+    catalog: Catalog | None,
+    output: MessageOutput,
+    options: RunOptions = EVERYTHING,
+) -> None:
     """Test every selected stream.
 
     Args:
@@ -172,13 +329,14 @@ def run_test(config: TapConfig, mode: str, catalog: Catalog | None, output: Mess
         mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
         catalog: The selection; None for everything.
         output: The message stream.
+        options: Which of the streams.
 
     Raises:
         SourceError: Naming every stream that failed.
     """
     failed: list[str] = []
     with ExitStack() as cleaning:
-        run, plans, _ = _prepare(config, catalog, {}, output, cleaning)
+        run, plans, _ = _prepare(config, catalog, {}, output, cleaning, None, options)
         for plan in plans:
             try:
                 with explained(plan.stream):
@@ -213,13 +371,33 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
         state_writer.adopt(lambda state: start_stream(state, plan))
         for output in run.outputs.of(plan):
             _write_schema(run, output.plan)
-            if first_run:
+            # The old rows may have to stay, if the stream then fails and the run goes on.
+            if first_run and run.failures is None:
                 _activate(run, output.plan)
-        _sync_slices(run, plan, state_writer, _meter(counter, progress))
+        run.summary.note(plan.stream, method=plan.method.value)
+        told = _told_rows(run, plan)
+        _sync_slices(run, plan, state_writer, _meter(run.summary, plan, counter, progress))
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
         state_writer.finish(lambda state: _known(finish_stream(state, plan), plan))
     _logger.info("stream '%s': %s records", plan.stream, counter.total)
+    if told is not None:
+        run.summary.note(plan.stream, source_rows=told)
+        if told != counter.total:
+            text = "stream '%s': %s records were sent, the source had %s rows when the read began"
+            _logger.warning(text, plan.stream, counter.total, told)
+
+
+def _told_rows(run: Run, plan: StreamPlan) -> int | None:
+    """Return how many records a stream should have; None if nothing tells."""
+    source, outputs = source_for(plan.config), run.outputs.of(plan)
+    is_whole = plan.resume is Resume.NOTHING and plan.end_value is None and run.limit is None
+    is_plain = len(outputs) == 1 and outputs[0].transform is None
+    if not (is_whole and is_plain and isinstance(source, TellingSource)):
+        return None
+    with suppress(OSError, SourceError, ValueError):
+        return source.told_rows()
+    return None
 
 
 def _activate(run: Run, plan: StreamPlan) -> None:
@@ -233,15 +411,17 @@ def _sync_slices(
     source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     if isinstance(source, DriverSource):
-        plain = batch is None and len(outputs) == 1 and outputs[0].transform is None
-        records = plain and run.driver_reads
-        rows = source.read_on_driver(read_plan, records=records, start_spark=run.starter.start)
-        if rows is not None:
-            write_rows(outputs[0].plan, rows, run.output, meter)
-            if rows.bookmark is not None:
+        form = _driver_form(run, outputs, batch)
+        with _reading(plan):
+            rows = source.read_on_driver(read_plan, form, run.starter.start)
+        if rows is not None and _written_on_driver(run, outputs[0], rows, batch, meter):
+            if rows.blocks is not None:
+                _settle(plan, rows.bookmark, state_writer)
+            elif rows.bookmark is not None:
                 state_writer.update(partial(_reached, plan, rows.bookmark))
             return
-    slices = source.slices(run.spark, read_plan)
+    slices = _slices(run, source, read_plan)
+    slices = slices if run.limit is None else first_slices(slices, run.limit)
     if len(outputs) > 1:
         several = SeveralOutputs(plan, outputs, state_writer, meter)
         if batch is None:
@@ -261,6 +441,65 @@ def _sync_slices(
             state_writer.update(partial(_reached, plan, slice_.bookmark))
 
 
+def _driver_form(run: Run, outputs: Sequence[Output], batch: BatchConfig | None) -> RowForm | None:
+    """Return how the driver may read a stream; None if Spark must read rows."""
+    if not run.driver_reads or len(outputs) > 1 or outputs[0].transform is not None:
+        return None
+    if batch is None:
+        return RowForm.RECORDS
+    from shared.formats.file_formats import FORMATS  # noqa: PLC0415
+
+    # Files with an exact number of rows take a second pass, over the rows left over.
+    exact = batch.batch_size is not None or run.limit is not None
+    is_typed = not FORMATS[batch.format].text
+    return RowForm.BLOCKS if run.driver_threads and is_typed and not exact else None
+
+
+def _written_on_driver(
+    run: Run,
+    output: Output,
+    rows: DriverRows,
+    batch: BatchConfig | None,
+    meter: Callable[[ChunkInfo], None],
+) -> bool:
+    """Write rows that the driver reads; return False if Spark must read them after all."""
+    if rows.blocks is None or batch is None:
+        rows = rows if run.limit is None else first_rows(rows, run.limit)
+        write_rows(output.plan, rows, run.output, meter)
+        return True
+    with (
+        Counter(BATCH_COUNT, output.plan.stream) as counter,
+        _files(run, batch, output.plan) as files,
+    ):
+
+        def on_chunk(chunk: ChunkInfo) -> None:
+            counter.increment()
+            meter(chunk)
+
+        return files.write_blocks(rows.blocks, run.driver_threads, on_chunk)
+
+
+def _slices(run: Run, source: Source, plan: StreamPlan) -> Iterator[Slice]:
+    spark = run.spark
+    with _reading(plan):
+        yield from source.slices(spark, plan)
+
+
+@contextmanager
+def _reading(plan: StreamPlan) -> Iterator[None]:
+    """Convert failures of the operating system while the driver reads a source."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        file = None if error.filename is None else str(error.filename)
+        where = Where(stream=plan.stream, file=file)
+        reason = error.strerror or str(error)
+        found = explain_environment(error, where)
+        raise found or SourceError(f"cannot be read: {reason}", where=where) from error
+
+
 def _on_chunk(
     plan: StreamPlan, slice_: Slice, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
 ) -> OnChunk:
@@ -275,7 +514,7 @@ def _on_chunk(
 
 def _files(run: Run, batch: BatchConfig, plan: StreamPlan) -> BatchWriter:
     return BatchWriter(
-        run.spark, plan, run.output, batch=batch, spool=run.spool, staging=run.staging
+        lambda: run.spark, plan, run.output, batch=batch, spool=run.spool, staging=run.staging
     )
 
 
@@ -329,10 +568,14 @@ def _reached(plan: StreamPlan, bookmark: Mapping[str, Any], state: State) -> Sta
     return advance_positions(state, plan, bookmark)
 
 
-def _meter(counter: Counter, progress: Progress) -> Callable[[ChunkInfo], None]:
+def _meter(
+    summary: RunSummary, plan: StreamPlan, counter: Counter, progress: Progress
+) -> Callable[[ChunkInfo], None]:
     def count(chunk: ChunkInfo) -> None:
         counter.increment(chunk.rows)
         progress.add(chunk.rows, chunk.size)
+        summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size)
+        summary.moved(chunk.rows)
 
     return count
 
@@ -372,12 +615,13 @@ def _prepare(
     state: State,
     output: MessageOutput,
     cleaning: ExitStack,
+    failures: StreamFailures | None = None,
+    options: RunOptions = EVERYTHING,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
     """Plan the streams; start Spark in the background if a stream surely needs it."""
     starter = SessionStarter(config.spark)
     cleaning.callback(starter.stop)
-    planner = Planner(config, found_catalog(starter, config) if catalog is None else catalog)
-    outputs, plans = outputs_of(config.transforms, planner.plans(state), starter.get)
+    outputs, plans, planner = _planned(starter, config, catalog, state, failures, options)
     if any(map(_needs_spark, plans)):
         starter.start()
     spool = staging = None
@@ -388,10 +632,40 @@ def _prepare(
             cleaning.enter_context(staging)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    run = Run(starter, lines, spool, config.batch, staging, outputs, driver_may_read(config.spark))
-    if not plans:
-        _logger.warning("no stream is selected: nothing to read")
+    may_read = driver_may_read(config.spark)
+    run = Run(
+        starter,
+        lines,
+        spool,
+        config.batch,
+        staging,
+        outputs,
+        may_read,
+        min(local_cores(config.spark), MOST_THREADS),
+        failures,
+        options.limit,
+    )
     return run, plans, planner
+
+
+def _planned(
+    starter: SessionStarter,
+    config: TapConfig,
+    catalog: Catalog | None,
+    state: State,
+    failures: StreamFailures | None,
+    options: RunOptions,
+) -> tuple[Outputs, tuple[StreamPlan, ...], Planner]:
+    """Plan the streams and their outputs."""
+    failed = None if failures is None else failures.report
+    if catalog is None:
+        catalog = found_catalog(starter, chosen_settings(config, options), failed)
+    catalog = chosen_catalog(catalog, options, failures.errors if failures else ())
+    planner = Planner(config, catalog, failed, options)
+    outputs, plans = outputs_of(config.transforms, planner.plans(state), starter.get)
+    if not plans and not (failures and failures.errors):
+        _logger.warning("no stream is selected: nothing to read")
+    return outputs, plans, planner
 
 
 def _needs_spark(plan: StreamPlan) -> bool:

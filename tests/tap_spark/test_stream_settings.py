@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from shared.errors import MessageError
+from shared.errors import MessageError, SettingsError
 from target_spark.config import TargetConfig, target_config
 from target_spark.core.load_plans import Layout, StreamSchema, TableName
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.stream_settings import load_method, stream_settings, table_name, table_request
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
@@ -80,3 +82,44 @@ def test_upsert_needs_a_key_and_other_methods_do_not() -> None:
     with pytest.raises(MessageError, match=r"stream 's'.*needs key properties.*set `streams"):
         table_request(config(load_method="upsert"), StreamSchema("s", {}), STRUCT)
     assert table_request(config(), StreamSchema("s", {}, ("gone",)), STRUCT).keys == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("id", ("id",)), (["name", "id"], ("name", "id")), ([], ())]
+)
+def test_the_order_of_rows_is_that_of_upserts(given: Any, expected: tuple[str, ...]) -> None:
+    found = config(upsert_order_by=given, streams={"u": {"load_method": "upsert"}})
+    assert table_request(found, StreamSchema("u", {}, ("id",)), STRUCT).order_by == expected
+    assert table_request(found, StreamSchema("a", {}, ("id",)), STRUCT).order_by == ()
+
+
+def test_a_column_without_order_is_refused() -> None:
+    struct = StructType([*STRUCT, StructField("tags", ArrayType(StringType()))])
+    found = config(load_method="upsert", streams={"s": {"upsert_order_by": "at"}})
+    with pytest.raises(SettingsError, match=r"'s'.*'upsert_order_by': 'at' is not a column of the"):
+        table_request(found, StreamSchema("s", {}, ("id",)), struct)
+    found = config(load_method="upsert", upsert_order_by=["id", "tags"])
+    with pytest.raises(
+        SettingsError, match=r"'tags' is not a column with an order \(array<string>"
+    ):
+        table_request(found, StreamSchema("s", {}, ("id",)), struct)
+
+
+def test_a_stream_changes_parts_of_the_contract() -> None:
+    found = config(
+        schema_contract={"columns": "freeze", "types": "discard"},
+        streams={
+            "a*": {"schema_contract": {"types": "freeze"}},
+            "ab": {"schema_contract": {"tables": "discard"}, "load_method": "overwrite"},
+        },
+    )
+    assert stream_settings(found, "x").schema_contract == SchemaContract(
+        columns="freeze", types="discard"
+    )
+    assert stream_settings(found, "ab").schema_contract == SchemaContract(
+        "discard", "freeze", "freeze"
+    )
+    schema = StreamSchema("a", {}, ("id",))
+    assert table_request(found, schema, STRUCT).contract.types == "freeze"
+    whole = table_request(found, replace(schema, stream="ab"), STRUCT)
+    assert whole.contract == SchemaContract(), "a whole table has the columns of its stream"

@@ -180,6 +180,12 @@ class TestRules:
         assert line.endswith("needs a 'replication_key'")
         assert not one(sort_by_replication_key=False).sort_by_replication_key
 
+    def test_an_end_date_needs_a_key(self) -> None:
+        [line] = problems({**CSV, "end_date": "2026-01-01"})
+        assert line.startswith("config['streams'][0]['end_date']: needs a 'replication_key'")
+        assert one(end_date=5, replication_key="t").end_date == 5
+        assert one(end_date="2026-01-01", replication_key="t").end_date == "2026-01-01"
+
     def test_duplicate_names(self) -> None:
         assert problems(CSV, ROWS, CSV, CSV) == [
             "config['streams'][2]['name']: 'a' is already the name of config['streams'][0]",

@@ -7,7 +7,7 @@ import copy
 import pytest
 from pyspark.sql import types as t
 
-from shared.errors import SourceError
+from shared.errors import SettingsError, SourceError
 from tap_spark.config import TapConfig
 from tap_spark.planning.catalog import build_entry
 from tap_spark.planning.replication import plan_streams
@@ -47,6 +47,17 @@ def test_a_full_table_has_a_version_and_no_key():
     assert made.version == NOW
     assert made.replication_key is None
     assert made.columns == ("z", "at", "name", "tags")
+
+
+def test_failures_of_streams_can_be_reported():
+    streams = [StreamConfig(name=name, format="csv", path="x") for name in ("a", "b")]
+    entries = [build_entry(name, STRUCT) for name in ("a", "c", "b")]
+    entries[0]["key_properties"] = ["no"]
+    found = []
+    config, catalog = TapConfig(streams=tuple(streams)), {"streams": entries}
+    plans = plan_streams(config, catalog, None, NOW, lambda *failure: found.append(failure))
+    assert [plan.stream for plan in plans] == ["b"]
+    assert [(stream, error.where.stream) for stream, error in found] == [("a", "a"), ("c", "c")]
 
 
 def test_incremental_by_key():
@@ -183,6 +194,37 @@ def test_start_value(key, mark, start_date, expected):
     (made,) = plan(replication_key=key, state=state_of(**mark), start_date=start_date)
     assert made.start_value == expected
     assert made.bookmark == mark
+
+
+@pytest.mark.parametrize(
+    ("key", "end_date", "expected"),
+    [
+        ("at", "2024-01-01T00:00:00+01:00", "2023-12-31T23:00:00.000000+00:00"),
+        ("z", 5, 5),
+        ("z", "5", 5),
+        ("name", "m", "m"),
+    ],
+)
+def test_end_value(key, end_date, expected):
+    (made,) = plan(replication_key=key, end_date=end_date)
+    assert (made.end_value, made.start_value, made.null_keys) == (expected, None, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "edit", "text"),
+    [
+        ({"replication_key": "z"}, None, "setting 'end_date': does not fit .*, which is long"),
+        ({"replication_key": "at"}, None, "is timestamp.*write dates and timestamps as ISO"),
+        (
+            {"replication_key": "z"},
+            lambda entry, root: root.update({"replication-method": "FULL_TABLE"}),
+            "setting 'end_date': needs INCREMENTAL",
+        ),
+    ],
+)
+def test_end_dates_that_do_not_fit(settings, edit, text):
+    with pytest.raises(SettingsError, match=text):
+        plan(end_date="soon", edit=edit, **settings)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from shared.errors import PartialRunError, SourceError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.planning.catalog import build_entry
 from tap_spark.planning.discovery import found_catalog
+from tap_spark.planning.run_options import RunOptions
+from tap_spark.sources.files import csv_blocks, csv_files
 from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sync import sync
 
@@ -46,6 +51,7 @@ def run(
     settings: dict[str, Any],
     catalog: dict[str, Any] | None = None,
     state: dict[str, Any] | None = None,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """Return the messages of a run."""
     out = folder / "out.jsonl"
@@ -53,7 +59,7 @@ def run(
     with out.open("wb") as file:
         output = MessageOutput(os.dup(file.fileno()))
         try:
-            sync.run_sync(config, catalog, state, output)
+            sync.run_sync(config, catalog, state, output, RunOptions(**options))
         finally:
             output.close()
     return [json.loads(line) for line in out.read_text().splitlines()]
@@ -130,6 +136,101 @@ def test_small_csv_files_are_discovered_and_read(
     assert "RECORD" not in {m["type"] for m in run(tmp_path, settings, state=second[-1]["value"])}
 
 
+def test_with_continue_streams_that_cannot_be_planned_are_left_out(
+    tmp_path: Path, orders: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = {"name": "gone", "format": "csv", "path": str(tmp_path / "gone.csv")}
+    settings = {"streams": [gone, orders], "on_stream_failure": "continue"}
+    given = {"bookmarks": {"gone": {"files": {}}}}
+    with pytest.raises(PartialRunError, match=r"1 of 2 streams failed: stream 'gone', file .*"):
+        run(tmp_path, settings, state=given)
+    messages = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert {message["stream"] for message in messages if "stream" in message} == {"s"}
+    assert len(of_type("RECORD", messages)) == 2
+    assert set(messages[-1]["value"]["bookmarks"]) == {"gone", "s"}
+    assert messages[-1]["value"]["bookmarks"]["gone"] == {"files": {}}
+    errors = [item.getMessage() for item in caplog.records if item.levelname == "ERROR"]
+    assert len(errors) == 1
+    assert errors[0].endswith("going on with the other streams")
+
+
+def test_with_stop_a_stream_that_cannot_be_planned_ends_the_run(
+    tmp_path: Path, orders: dict[str, Any]
+) -> None:
+    gone = {"name": "gone", "format": "csv", "path": str(tmp_path / "gone.csv")}
+    with pytest.raises(SourceError, match="stream 'gone'"):
+        run(tmp_path, {"streams": [orders, gone]})
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+
+
+def test_only_chosen_streams_are_looked_for_and_read(
+    tmp_path: Path, orders: dict[str, Any]
+) -> None:
+    gone = {"name": "gone", "format": "csv", "path": str(tmp_path / "gone.csv")}
+    state = {"bookmarks": {"gone": {"files": {"x": {"offset": 5}}}}}
+    messages = run(tmp_path, {"streams": [gone, orders]}, state=state, streams=("s",))
+    assert len(of_type("RECORD", messages)) == 2
+    last = messages[-1]["value"]["bookmarks"]
+    assert last["gone"] == state["bookmarks"]["gone"]
+    assert set(last) == {"gone", "s"}
+
+
+def test_a_full_refresh_reads_a_stream_again(tmp_path: Path, orders: dict[str, Any]) -> None:
+    other = {**orders, "name": "other"}
+    settings = {"streams": [orders, other]}
+    state = run(tmp_path, settings)[-1]["value"]
+    assert of_type("RECORD", run(tmp_path, settings, state=state)) == []
+    again = run(tmp_path, settings, state=state, full_refresh=("oth*",))
+    assert [message["stream"] for message in of_type("RECORD", again)] == ["other", "other"]
+    assert again[-1]["value"] == state
+
+
+@pytest.mark.parametrize(("limit", "ids"), [(1, [1]), (2, [1, 2]), (9, [1, 2])])
+@pytest.mark.parametrize("method", ["INCREMENTAL", "FULL_TABLE"])
+def test_a_limited_run_writes_neither_state_nor_versions(
+    tmp_path: Path, orders: dict[str, Any], method: str, limit: int, ids: list[int]
+) -> None:
+    Path(orders["path"], "b.csv").write_text("id,name,at\n2,,2024-01-02T00:00:00+01:00\n")
+    settings = {"streams": [{**orders, "replication_method": method}]}
+    messages = run(tmp_path, settings, state={"bookmarks": {"x": {}}}, limit=limit)
+    assert {message["type"] for message in messages} == {"SCHEMA", "RECORD"}
+    records = of_type("RECORD", messages)
+    assert [message["record"]["id"] for message in records] == ids
+    assert not any("version" in message for message in records)
+
+
+def test_a_dry_run_logs_the_plan(
+    orders: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    Path(orders["path"], "b.csv").write_text("id,name,at\n2,,2024-01-02T00:00:00+01:00\n")
+    settings = {"streams": [orders, {**orders, "name": "t", "replication_method": "FULL_TABLE"}]}
+    state = run(tmp_path, settings, streams=("s",))[-1]["value"]
+    caplog.clear()
+    sync.dry_run(tap_config(settings), None, state, RunOptions())
+    first, second = [item.getMessage() for item in caplog.records]
+    assert first == (
+        "stream 's': INCREMENTAL by file and line, after 2 known file(s); "
+        "3 column(s): id, name, at; 2 file(s), 0.0 MB, 0.0 MB of it new"
+    )
+    assert second.startswith("stream 't': FULL_TABLE of every row; 3 column(s): id, name, at; 2 fi")
+
+
+@pytest.mark.parametrize(("policy", "kind"), [("stop", SourceError), ("continue", PartialRunError)])
+def test_a_dry_run_finds_what_is_missing(
+    orders: dict[str, Any], policy: str, kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    config = tap_config({"streams": [orders], "on_stream_failure": policy})
+    catalog = found_catalog(NoSpark(), config)  # type: ignore[arg-type]
+    other = {**catalog["streams"][0], "tap_stream_id": "gone", "stream": "gone"}
+    gone = {**orders, "name": "gone", "path": orders["path"] + "/gone.csv"}
+    config = tap_config({"streams": [gone, orders], "on_stream_failure": policy})
+    with pytest.raises(kind, match="stream 'gone'"):
+        sync.dry_run(config, {"streams": [other, *catalog["streams"]]}, None)
+    assert any(item.getMessage().startswith("stream 's': ") for item in caplog.records)
+
+
 def test_a_large_file_with_a_schema_is_looked_at_only_at_its_start(
     tmp_path: Path, orders: dict[str, Any]
 ) -> None:
@@ -138,6 +239,84 @@ def test_a_large_file_with_a_schema_is_looked_at_only_at_its_start(
     config = tap_config({"streams": [{**orders, "schema": "id INT, at DATE"}]})
     (entry,) = found_catalog(NoSpark(), config)["streams"]  # type: ignore[arg-type]
     assert list(entry["schema"]["properties"]) == ["id", "at"]
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> dict[str, Any]:
+    """Return settings for BATCH files."""
+    encoding = {"format": "parquet", "compression": "snappy"}
+    return {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
+
+
+def batch_rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    urls = [url for message in of_type("BATCH", messages) for url in message["manifest"]]
+    return [row for url in urls for row in pq.read_table(url.removeprefix("file://")).to_pylist()]
+
+
+def test_csv_files_of_any_size_become_batch_files(
+    tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_files, "SMALL_BYTES", 10)
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
+    settings = {"streams": [orders], "batch_config": batches}
+    first = run(tmp_path, settings)
+    assert {message["type"] for message in first} == {"SCHEMA", "BATCH", "STATE"}
+    assert sorted(batch_rows(first), key=lambda row: row["id"]) == [
+        {"id": 1, "name": 'a "b"', "at": datetime(2024, 1, 1, tzinfo=timezone.utc)},
+        {"id": 2, "name": None, "at": datetime(2024, 1, 1, 23, tzinfo=timezone.utc)},
+    ]
+    with Path(orders["path"], "b.csv").open("a") as file:
+        file.write("c,2024-01-03T00:00:00Z\n")
+    second = run(tmp_path, settings, state=first[-1]["value"])
+    (row,) = batch_rows(second)
+    assert row["name"] == "c"
+    third = run(tmp_path, settings, state=second[-1]["value"])
+    assert [message["type"] for message in third] == ["SCHEMA", "STATE"]
+    published = {url for message in first + second for url in message.get("manifest", ())}
+    assert {f"file://{path}" for path in (tmp_path / "batches").iterdir()} == published
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"batch_size": 10},
+        {"encoding": {"format": "jsonl", "compression": "none"}},
+    ],
+)
+def test_exact_files_and_lines_are_left_to_spark(
+    tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], more: dict[str, Any]
+) -> None:
+    settings = {"streams": [orders], "batch_config": {**batches, **more}}
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, settings)
+
+
+@pytest.mark.parametrize("spark", [{"master": "spark://localhost:7077"}, {"master": "yarn"}])
+def test_batch_files_of_a_cluster_are_left_to_spark(
+    tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], spark: dict[str, Any]
+) -> None:
+    settings = {"streams": [orders], "batch_config": batches, "spark": spark}
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, settings)
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_if_one_value_is_left_to_spark_no_file_stays(
+    tmp_path: Path,
+    orders: dict[str, Any],
+    batches: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    staged: bool,
+) -> None:
+    settings = {"streams": [orders], "batch_config": batches}
+    catalog = found_catalog(NoSpark(), tap_config(settings))  # type: ignore[arg-type]
+    with Path(orders["path"], "b.csv").open("a") as file:
+        file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
+    if not staged:
+        monkeypatch.setattr(sync, "staging_folder_for", lambda _: None)
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, settings, catalog)
+    assert not list((tmp_path / "batches").iterdir())
 
 
 def test_selected_columns_of_whole_files(tmp_path: Path, orders: dict[str, Any]) -> None:

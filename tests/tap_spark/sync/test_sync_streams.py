@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.errors import ClosedPipeError, SourceError, SparkStartError
+from shared.errors import (
+    ClosedPipeError,
+    DestinationError,
+    PartialRunError,
+    RecordError,
+    SourceError,
+    SparkStartError,
+    TerminatedRunError,
+)
+from shared.sigterm import raise_on_sigterm
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.output.line_chunks import KeyMax
 from tap_spark.output.record_writer import ChunkInfo, RowsWritten
 from tap_spark.output.state_writer import StateWriter
+from tap_spark.planning.run_options import Backfill, RunOptions
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 from tap_spark.sync import sync
@@ -52,6 +65,12 @@ class Frame:
 
     def limit(self, count: int) -> Frame:
         return Frame([chunk[:count] for chunk in self.chunks if chunk][:1])
+
+    def persist(self) -> Frame:
+        return self
+
+    def count(self) -> int:
+        return sum(map(len, self.chunks))
 
 
 @dataclass
@@ -106,6 +125,9 @@ class Bench:
 
     def running(self) -> Any:
         return self
+
+    def interruptAll(self) -> None:  # noqa: N802
+        pass
 
     def stop(self) -> None:
         self.stopped = True
@@ -279,6 +301,188 @@ def test_an_error_names_its_stream_and_earlier_state_stays(
     assert run_bench.output.states == [{"bookmarks": {"a": {}}}]
     assert run_bench.stopped
     assert list(Path(config.spool.root or "").iterdir()) == []
+
+
+def test_a_limited_run_writes_neither_state_nor_versions(
+    run_bench: Bench, config: TapConfig
+) -> None:
+    given = {"bookmarks": {"a": {"x": 1}}}
+    run_sync(config, {}, given, run_bench.output, RunOptions(limit=1))  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "RECORD", "SCHEMA", "RECORD"]
+
+
+@pytest.mark.parametrize(
+    "given", [None, {"bookmarks": {"a": {"replication_key_value": 3}}, "x": 1}]
+)
+def test_a_backfill_ends_with_the_state_that_was_given(
+    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
+    options = RunOptions(backfill=Backfill("a", "1", "3"))
+    catalog = {"streams": [{"tap_stream_id": "a"}]}
+    config = replace(config, state_interval_seconds=0.0)
+    run_bench.slices["a"] = [piece([1], [2], ordered=True)]
+    run_sync(config, catalog, given, run_bench.output, options)  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "RECORD", "RECORD", *(["STATE"] if given else [])]
+    assert run_bench.output.states == ([given] if given else [])
+
+
+def test_a_backfill_that_fails_writes_no_state(
+    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
+    options = RunOptions(backfill=Backfill("a", "1", "3"))
+    catalog = {"streams": [{"tap_stream_id": "a"}]}
+    run_bench.slices["a"] = broken(SourceError("no"), piece([1], ordered=True))  # type: ignore[assignment]
+    with pytest.raises(SourceError):
+        run_sync(config, catalog, {"bookmarks": {}}, run_bench.output, options)  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "RECORD"]
+
+
+@pytest.fixture
+def sigterm() -> Iterator[Callable[[], None]]:
+    """Handle SIGTERM as the program does, and return what sends it and waits for the handler."""
+    before = signal.getsignal(signal.SIGTERM)
+    raise_on_sigterm()
+
+    def send() -> None:
+        handler, until = signal.getsignal(signal.SIGTERM), time.monotonic() + 10
+        os.kill(os.getpid(), signal.SIGTERM)
+        while signal.getsignal(signal.SIGTERM) == handler and time.monotonic() < until:
+            time.sleep(0.01)
+
+    yield send
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    signal.signal(signal.SIGTERM, before)
+
+
+def with_break(pause: Callable[[], object], *slices: Slice) -> Iterator[Slice]:
+    yield slices[0]
+    pause()
+    yield from slices[1:]
+
+
+SORTED = [piece([1], ordered=True), piece([2], ordered=True), piece([3], ordered=True)]
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_sigterm_ends_the_run_after_the_next_state(
+    run_bench: Bench,
+    config: TapConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    sigterm: Callable[[], None],
+    parallel: int,
+) -> None:
+    plans = (plan_of("a", **BY_KEY), *([plan_of("b", **BY_KEY)] if parallel > 1 else []))
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: plans)
+    run_bench.slices["a"] = with_break(sigterm, *SORTED)  # type: ignore[assignment]
+    run_bench.slices["b"] = []
+    config = replace(config, parallel_streams=parallel)
+    with pytest.raises(TerminatedRunError, match="SIGTERM, after a STATE"):
+        run_sync(config, {}, None, run_bench.output)  # type: ignore[arg-type]
+    reached = run_bench.output.states[-1]["bookmarks"]["a"]["replication_key_value"]
+    records = [m["record"]["k"] for m in run_bench.output.messages if m["type"] == "RECORD"]
+    assert reached == records[-1]
+    assert parallel > 1 or records == [1, 2]
+    assert run_bench.stopped
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_second_sigterm_or_some_seconds_end_the_run_at_once(
+    run_bench: Bench,
+    config: TapConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    sigterm: Callable[[], None],
+    twice: bool,
+) -> None:
+    def pause() -> None:
+        sigterm()
+        if twice:
+            sigterm()
+        time.sleep(30)
+
+    monkeypatch.setattr("shared.sigterm.GRACE_SECONDS", 60 if twice else 0.1)
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
+    run_bench.slices["a"] = with_break(pause, *SORTED)  # type: ignore[assignment]
+    began = time.monotonic()
+    with pytest.raises(TerminatedRunError):
+        run_sync(config, {}, None, run_bench.output)  # type: ignore[arg-type]
+    assert time.monotonic() - began < 20
+    assert run_bench.output.types == ["SCHEMA", "RECORD"]
+
+
+def test_without_bookmarks_sigterm_ends_the_run_at_once(
+    run_bench: Bench, config: TapConfig, sigterm: Callable[[], None]
+) -> None:
+    run_bench.slices["a"] = with_break(sigterm, *SORTED)  # type: ignore[assignment]
+    with pytest.raises(TerminatedRunError):
+        run_sync(config, {}, None, run_bench.output)  # type: ignore[arg-type]
+    assert run_bench.output.types == ["SCHEMA", "ACTIVATE_VERSION", "RECORD"]
+
+
+def broken(error: Exception, *slices: Slice) -> Iterator[Slice]:
+    yield from slices
+    raise error
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("error", [SourceError("no"), RecordError("no"), PermissionError(13, "no")])
+def test_with_continue_the_other_streams_are_read(
+    run_bench: Bench, config: TapConfig, error: Exception, parallel: int
+) -> None:
+    run_bench.slices["a"] = broken(error, piece([1]))  # type: ignore[assignment]
+    config = replace(config, on_stream_failure="continue", parallel_streams=parallel)
+    given = {"bookmarks": {"c": {"x": 1}}}
+    with pytest.raises(PartialRunError) as raised:
+        run_sync(config, {}, given, run_bench.output)  # type: ignore[arg-type]
+    assert str(raised.value).startswith("1 of 2 streams failed: stream 'a': ")
+    assert "no" in str(raised.value)
+    messages = run_bench.output.messages
+    assert [m["stream"] for m in messages if m["type"] == "ACTIVATE_VERSION"] == ["b"]
+    assert [m["record"]["k"] for m in messages if m["type"] == "RECORD" and m["record"]["k"] > 1]
+    assert run_bench.output.states == [{"bookmarks": {"c": {"x": 1}, "b": {}}}]
+    assert run_bench.stopped
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_bookmark_of_a_failed_stream_is_what_state_may_cover(
+    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    plans = (plan_of("a", **BY_KEY), plan_of("b", **FULL))
+    monkeypatch.setattr(sync, "plan_streams", lambda *_: plans)
+    run_bench.slices["a"] = broken(SourceError("no"), piece([5], ordered=ordered))  # type: ignore[assignment]
+    given = {"bookmarks": {"a": {"replication_key": "k", "replication_key_value": 3}}}
+    with pytest.raises(PartialRunError):
+        run_sync(replace(config, on_stream_failure="continue"), {}, given, run_bench.output)  # type: ignore[arg-type]
+    reached = {"replication_key": "k", "replication_key_value": 5 if ordered else 3}
+    assert run_bench.output.states[-1] == {"bookmarks": {"a": reached, "b": {}}}
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("java.lang.OutOfMemoryError"), SparkStartError),
+        (ClosedPipeError("gone"), ClosedPipeError),
+        (DestinationError("full"), DestinationError),
+        (OSError(28, "full"), OSError),
+    ],
+)
+def test_what_concerns_the_whole_run_ends_it_also_with_continue(
+    run_bench: Bench, config: TapConfig, error: Exception, kind: type[Exception], parallel: int
+) -> None:
+    config = replace(config, on_stream_failure="continue", parallel_streams=parallel)
+    run_bench.fails_after, run_bench.error = 0, error
+    with pytest.raises(kind):
+        run_sync(config, {}, None, run_bench.output)  # type: ignore[arg-type]
+    assert run_bench.output.states == []
+
+
+def test_an_unreadable_file_is_an_error_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch)
+    bench.slices["s"] = broken(PermissionError(13, "Permission denied", "x.csv"))  # type: ignore[assignment]
+    with pytest.raises(SourceError, match=r"stream 's', file 'x.csv': cannot be read: Permission"):
+        bench.sync(plan_of("s", **FULL))
 
 
 def test_nothing_selected_starts_nothing(

@@ -43,13 +43,17 @@ class Tap:
 
 
 @pytest.fixture
-def tap(tmp_path: Path) -> Iterator[Tap]:
+def tap(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tap]:
     config = tmp_path / "config.json"
     spool = tmp_path / "spool"
     stream = {"name": "rows", "format": "rows", "row_count": 50_000_000, "column_count": 8}
+    given = dict(getattr(request, "param", {}))
+    settings = {name: given.pop(name) for name in ("stall_limit_seconds",) if name in given}
+    stream |= given
     config.write_text(
         json.dumps(
             {
+                **settings,
                 "streams": [stream],
                 "spark": {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}},
                 "spool": {"root": str(spool), "bytes": 20_000_000},
@@ -107,6 +111,17 @@ def test_a_signal_ends_the_run_in_order(
     assert list(tap.spool.iterdir()) == []
 
 
+@pytest.mark.parametrize("tap", [{"replication_key": "id"}], indirect=True)
+def test_sigterm_ends_the_run_with_the_state_of_its_last_record(tap: Tap) -> None:
+    head = tap.read_some()
+    tap.process.send_signal(signal.SIGTERM)
+    messages = [json.loads(line) for line in (head + tap.rest()).splitlines()]
+    assert tap.process.wait(30) == 143, tap.log.read_text()
+    record, state = messages[-2:]
+    mark = state["value"]["bookmarks"]["rows"]
+    assert (record["type"], record["record"]["id"]) == ("RECORD", mark["replication_key_value"])
+
+
 def test_a_signal_while_the_reader_sleeps_still_ends_the_run(tap: Tap) -> None:
     tap.read_some()
     time.sleep(2)  # the pipe and the spool fill up
@@ -115,6 +130,18 @@ def test_a_signal_while_the_reader_sleeps_still_ends_the_run(tap: Tap) -> None:
     tap.process.send_signal(signal.SIGTERM)
     assert tap.process.wait(30) == 143
     assert time.monotonic() - sent < 10
+    assert all_gone(family)
+    assert list(tap.spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("tap", [{"stall_limit_seconds": 8}], indirect=True)
+def test_a_reader_that_sleeps_for_too_long_ends_the_run(tap: Tap) -> None:
+    tap.read_some()
+    family = tap.family()
+    assert tap.process.wait(90) == 12
+    log = tap.log.read_text()
+    assert "no progress for 4 s; the run ends after 8 s" in log
+    assert "setting 'stall_limit_seconds': no message was written for 8 s" in log
     assert all_gone(family)
     assert list(tap.spool.iterdir()) == []
 

@@ -1,0 +1,121 @@
+"""A path or URL on the command line as settings: `tap-spark orders.csv`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.errors import SettingsError
+
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".avro": "avro",
+    ".txt": "text",
+    ".log": "text",
+}
+"""Endings of files, and what reads them."""
+
+_LONGEST_SETTINGS = 1 << 20
+
+
+def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that read what a path or URL leads to.
+
+    Args:
+        place: A file, a folder, a glob, or the JDBC URL of a database.
+        form: Format of the files; None to tell it from their names.
+        environ: `TAP_SPARK_USER` and `TAP_SPARK_PASSWORD` are those of a database.
+
+    Returns:
+        `connections` for a database and for a folder of tables, else `streams`.
+
+    Raises:
+        SettingsError: There is nothing, or its format is not known.
+    """
+    from shared.storage.files import local_path  # noqa: PLC0415
+
+    if place.startswith("jdbc:"):
+        known = {name: environ.get(f"TAP_SPARK_{name.upper()}") for name in ("user", "password")}
+        given = {name: value for name, value in known.items() if value}
+        return {"connections": [{"name": "database", "url": place, **given}]}
+    path = local_path(place)
+    if path is not None and not any(sign in place for sign in "*?[{"):
+        _check_local(Path(path), place)
+        form = form or _table_format(Path(path))
+        if form is None and Path(path).is_dir():
+            return _folder(Path(path), place)
+    found = form or _format_of([place.rsplit("/", 1)[-1]], place)
+    return {"streams": [_stream(place, found)]}
+
+
+def _stream(place: str, form: str) -> dict[str, Any]:
+    parts = [part.split(".")[0] for part in reversed(place.split("/"))]
+    names = (re.sub(r"\W+", "_", part).strip("_") for part in parts)
+    first = next((name for name in names if name), "rows")
+    stream = {"name": first, "format": form, "path": place}
+    return {**stream, "options": {"sep": "\t"}} if _bare(place).endswith(".tsv") else stream
+
+
+def _folder(path: Path, place: str) -> dict[str, Any]:
+    if any(_table_format(inside) for inside in path.iterdir() if inside.is_dir()):
+        return {"connections": [{"name": path.resolve().name, "path": place}]}
+    names = sorted(file.name for file in path.rglob("*") if _is_visible(file, path))
+    return {"streams": [_stream(place.rstrip("/"), _format_of(names, place))]}
+
+
+def _is_visible(file: Path, root: Path) -> bool:
+    inside = file.relative_to(root).parts
+    return file.is_file() and not any(part.startswith((".", "_")) for part in inside)
+
+
+def _table_format(path: Path) -> str | None:
+    """Return the format of a table's folder; None for anything else."""
+    if (path / "_delta_log").is_dir():
+        return "delta"
+    return "iceberg" if any(path.glob("metadata/*.metadata.json")) else None
+
+
+def _format_of(names: Sequence[str], place: str) -> str:
+    found = {FORMATS.get(Path(_bare(name)).suffix.lower()) for name in names}
+    formats = {form for form in found if form is not None}
+    if len(formats) == 1 and None not in found:
+        return formats.pop()
+    if not names:
+        raise SettingsError(f"the folder '{place}' is empty")
+    what = (
+        f"files of several formats ({', '.join(sorted(formats))})" if formats else "no known ending"
+    )
+    raise SettingsError(
+        f"'{place}' has {what}", hint="give --format NAME, or a glob such as 'folder/*.csv'"
+    )
+
+
+def _bare(name: str) -> str:
+    """Return a name without the ending of its compression."""
+    from tap_spark.sources.files.paths import COMPRESSED  # noqa: PLC0415
+
+    end = next((end for end in COMPRESSED if name.lower().endswith(end)), "")
+    return name[: len(name) - len(end)]
+
+
+def _check_local(path: Path, place: str) -> None:
+    if not path.exists():
+        raise SettingsError(
+            f"'{place}' does not exist", hint="give a file, a folder, a glob or a URL"
+        )
+    if path.suffix == ".json" and path.is_file() and path.stat().st_size < _LONGEST_SETTINGS:
+        try:
+            content = json.loads(path.read_bytes())
+        except ValueError:
+            return
+        if isinstance(content, dict) and {"streams", "connections"} & content.keys():
+            raise SettingsError(f"'{place}' holds settings", hint=f"give --config {place}")
