@@ -1,0 +1,154 @@
+"""The leases that a run holds on its tables: taken before the first record, kept until its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shared.errors import SingerSparkError, Where
+from target_spark.destinations.leases.lease import (
+    ALLOW,
+    Holder,
+    Lease,
+    NoLeasesError,
+    already_running,
+    take_lease,
+)
+
+if TYPE_CHECKING:
+    from target_spark.config import OverlapSettings
+
+_log = logging.getLogger(__name__)
+_BEATS = 4
+
+
+@dataclass
+class _Held:
+    lease: Lease
+    shown: str
+    renewed: float
+    is_lost: bool = False
+
+
+class RunLeases:
+    """Takes, renews and releases; methods may be called from any thread.
+
+    Args:
+        settings: What to do about other runs.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, settings: OverlapSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._without: set[tuple[str, str]] = set()
+        # One wait at a time: two runs that each wait for the other's table would wait for long.
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._heart: threading.Thread | None = None
+
+    @property
+    def are_taken(self) -> bool:
+        """Return whether the settings ask for leases."""
+        return self._settings.policy != ALLOW
+
+    def take(self, stream: str, shown: str, lease: Callable[[], Lease | None]) -> None:
+        """Take the lease of a stream on a table, if the run does not have it.
+
+        Args:
+            stream: Name of the stream.
+            shown: Name of the table in messages, which identifies it.
+            lease: Returns the lease; None if the destination has no leases.
+
+        Raises:
+            AlreadyRunningError: Another run has it.
+            DestinationError: The storage failed.
+        """
+        key = shown, stream
+        if not self.are_taken or key in self._held or key in self._without:
+            return
+        with self._turn:
+            if key in self._held or self._over.is_set():
+                return
+            found = lease()
+            try:
+                if found is None:
+                    self._without.add(key)
+                    return
+                self._wait_for(found, stream, shown)
+            except NoLeasesError as reason:
+                self._without.add(key)
+                _log.warning("other runs that load into %s are not detected: %s", shown, reason)
+                return
+            self._held[key] = _Held(found, shown, self._clock())
+            self._begin_to_beat()
+
+    def check(self, stream: str, shown: str) -> None:
+        """Make sure that the run still has the lease of a stream, before a commit.
+
+        Raises:
+            AlreadyRunningError: Another run has taken it: this one seemed dead.
+            DestinationError: The storage failed.
+        """
+        held = self._held.get((shown, stream))
+        if held is None:
+            return
+        if self._clock() - held.renewed > self._settings.expiry_seconds / 2:
+            self._renew(held)
+        if held.is_lost:
+            raise already_running(Holder(), Where(stream=stream), shown)
+
+    def check_all(self) -> None:
+        """Make sure that the run still has all of its leases; raises like `check`."""
+        for shown, stream in list(self._held):
+            self.check(stream, shown)
+
+    def close(self) -> None:
+        """Release all leases: the run has ended, however it ended."""
+        self._over.set()
+        if self._heart is not None:
+            self._heart.join()
+        with self._turn:
+            for held in self._held.values():
+                try:
+                    held.lease.release()
+                except SingerSparkError as error:
+                    _log.warning("the lease on %s was not released: %s", held.shown, error)
+            self._held.clear()
+
+    def _wait_for(self, lease: Lease, stream: str, shown: str) -> None:
+        settings = self._settings
+        take_lease(
+            lease,
+            policy=settings.policy,
+            longest=settings.wait_limit_seconds,
+            where=Where(stream=stream),
+            shown=shown,
+            clock=self._clock,
+            pause=self._over.wait,
+        )
+
+    def _begin_to_beat(self) -> None:
+        if self._heart is None:
+            self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
+            self._heart.start()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._settings.expiry_seconds / _BEATS):
+            for held in list(self._held.values()):
+                try:
+                    self._renew(held)
+                except Exception as error:
+                    _log.debug("the lease on %s was not renewed: %s", held.shown, error)
+
+    def _renew(self, held: _Held) -> None:
+        at = self._clock()
+        held.is_lost = not held.lease.renew()
+        held.renewed = at
