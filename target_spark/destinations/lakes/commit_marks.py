@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from target_spark.replays import Note
 
 ORIGIN = "target-spark"
+ACTIVATION = "activation"
+"""Stands for the token if older versions of rows were removed or marked."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,23 @@ class Mark:
     Attributes:
         run: The run that made it.
         stream: Name of the stream.
-        token: See `Flush.token`; None for commits that are not a flush.
+        token: See `Flush.token`; `ACTIVATION`; None for commits that do not change what rows say.
+        source: Name of the stream in the tap, if another.
+        state: The STATE that is true for the stream in the table; see `stored_state`.
+        rows: Rows of the flush.
     """
 
     run: str
     stream: str
     token: str | None = None
+    source: str | None = None
+    state: str | None = None
+    rows: int | None = None
+
+    @property
+    def tap_stream(self) -> str:
+        """Return the name of the stream in the tap."""
+        return self.source or self.stream
 
     @property
     def number(self) -> int | None:
@@ -38,8 +51,12 @@ class Mark:
             "run": self.run,
             "stream": self.stream,
             "token": self.token,
+            "source": self.source,
+            "rows": self.rows,
+            "state": self.state,
         }
-        return json.dumps({name: value for name, value in content.items() if value})
+        text = json.dumps({name: value for name, value in content.items() if value})
+        return text.replace("$", "\\u0024")  # Spark would replace ${...} in its configuration.
 
 
 def read_mark(text: str | None) -> Mark | None:
@@ -54,6 +71,9 @@ def read_mark(text: str | None) -> Mark | None:
         run=str(content.get("run", "")),
         stream=str(content.get("stream", "")),
         token=content.get("token"),
+        source=content.get("source"),
+        state=content.get("state"),
+        rows=content.get("rows"),
     )
 
 

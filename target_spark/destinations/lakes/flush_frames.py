@@ -65,25 +65,28 @@ def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
     return spark.range(0).select(*nothing)
 
 
-def newest(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the last row of each key; null is a value like any other.
+def newest(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str] = ()) -> DataFrame:
+    """Return the newest row of each key; null is a value like any other.
 
     Args:
         frame: A frame with the column `ORDER`, which is kept.
         keys: Its key columns.
+        order_by: The row with the greatest values there is the newest, null being the least; of
+            equal ones the last to arrive.
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    window = Window.partitionBy(*map(quoted, keys)).orderBy(F.col(ORDER).desc())
+    order = [F.desc_nulls_last(quoted(name)) for name in (*order_by, ORDER)]
+    window = Window.partitionBy(*map(quoted, keys)).orderBy(*order)
     rank = "__rank"
     return frame.withColumn(rank, F.row_number().over(window)).where(f"{rank} = 1").drop(rank)
 
 
 def key_ranges(
     frame: DataFrame, keys: Sequence[str], few: Sequence[str] = ()
-) -> tuple[tuple[KeyRange, ...], bool]:
-    """Return the ranges of the key columns, and whether a key occurs twice; by one Spark job.
+) -> tuple[tuple[KeyRange, ...], int]:
+    """Return the ranges of the key columns, and the number of different keys; by one Spark job.
 
     Args:
         frame: The rows.
@@ -93,17 +96,16 @@ def key_ranges(
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     types = {field.name: field.dataType for field in frame.schema}
-    count, most = "__count", "__most"
-    grouped = frame.groupBy(*map(quoted, keys)).agg(F.count(F.lit(1)).alias(count))
-    wanted = [F.max(count).alias(most)]
+    count = "__count"
+    grouped = frame.select(*map(quoted, keys)).distinct()
+    wanted = [F.count(F.lit(1)).alias(count)]
     for number, key in enumerate(keys):
         bounds = _plain(F.min(quoted(key)), types[key]), _plain(F.max(quoted(key)), types[key])
         wanted += [bounds[0].alias(f"first{number}"), bounds[1].alias(f"last{number}")]
         wanted.append(F.bool_or(F.col(quoted(key)).isNull()).alias(f"null{number}"))
     [row] = [found.asDict() for found in grouped.agg(*wanted).collect()]
     ranges = tuple(_range(row, number, key, types[key]) for number, key in enumerate(keys))
-    repeated = (row[most] or 0) > 1
-    return tuple(_with_values(frame, found, few) for found in ranges), repeated
+    return tuple(_with_values(frame, found, few) for found in ranges), row[count]
 
 
 def _range(row: Mapping[str, Any], number: int, key: str, dtype: DataType) -> KeyRange:

@@ -24,14 +24,33 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
     return iceberg_destination(config, tools.spark)
 
 
+def _needs_spark(config: TargetConfig) -> bool:
+    """Return whether rows may have to be merged, or the table is not a plain folder."""
+    from shared.spark.conf import executors_share_disk  # noqa: PLC0415
+    from shared.storage.files import local_path  # noqa: PLC0415
+
+    methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
+    is_plain = config.catalog is None and local_path(config.path) is not None
+    return not (
+        config.format == "delta"
+        and is_plain
+        and executors_share_disk(config.spark)
+        and methods <= {"append-only", None}
+    )
+
+
 _SUPPORTS = Supports(
     upsert=True,
+    history=True,
     overwrite=True,
     new_columns=True,
     exactly_once=True,
     replays=True,
     versions=True,
     views=True,
+    backfill=True,
+    leases=True,
+    verify=True,
 )
 
 DELTA, ICEBERG = (
@@ -41,9 +60,13 @@ DELTA, ICEBERG = (
         open=opened,
         places=("path", "catalog"),
         supports=_SUPPORTS,
-        uses=frozenset(TABLE_SETTINGS),
+        uses=frozenset(TABLE_SETTINGS) - refused,
         needs=(LAKES[name],),
+        needs_spark=_needs_spark,
         notes={"views": "in a `catalog`"},
     )
-    for name, title, opened in (("delta", "Delta", _delta), ("iceberg", "Iceberg", _iceberg))
+    for name, title, opened, refused in (
+        ("delta", "Delta", _delta, {"write_audit_publish"}),
+        ("iceberg", "Iceberg", _iceberg, set()),
+    )
 )

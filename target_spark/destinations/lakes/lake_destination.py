@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import threading
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import DestinationError, SingerSparkError, Where
+from shared.errors import DestinationError, DifferenceError, SingerSparkError, Where
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.types.arrow_types import as_nullable
+from target_spark.core.backfill import outside_range
+from target_spark.core.balance import Committed
+from target_spark.core.verification import check_vanished
 from target_spark.destinations.destination import (
     Destination,
     Flush,
@@ -24,25 +29,51 @@ from target_spark.destinations.destination import (
 )
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import TableFolder
-from target_spark.destinations.lakes.commit_marks import Mark, held, run_of
+from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, held, run_of
 from target_spark.destinations.lakes.conflicts import repeated
 from target_spark.destinations.lakes.disk_sync import sync_to_disk
-from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.lake_format import (
+    LakeFormat,
+    LakeTable,
+    NeedsSparkError,
+    Place,
+)
 from target_spark.destinations.lakes.merge import activate_sql
-from target_spark.destinations.lakes.note_files import NoteFile, note_files
+from target_spark.destinations.lakes.note_files import NoteFile, lake_leases, note_files
 from target_spark.destinations.lakes.pending_parts import pending_folders
-from target_spark.destinations.lakes.row_changes import appended, overwritten, recast, upserted
+from target_spark.destinations.lakes.row_audit import rows_found
+from target_spark.destinations.lakes.row_changes import (
+    METADATA,
+    adopted_rows,
+    appended,
+    keys_in_parts,
+    overwritten,
+    range_sql,
+    recast,
+    rows_of_run,
+    upserted,
+    versioned,
+    view_of,
+)
+from target_spark.destinations.lakes.row_comparison import compared_sides
+from target_spark.destinations.lakes.row_versions import with_versions
+from target_spark.destinations.lakes.table_history import TableHistory
+from target_spark.destinations.lakes.table_maintenance import TableMaintenance
 from target_spark.destinations.lakes.table_sessions import configured, own_session
 from target_spark.destinations.lakes.views import view_sql
+from target_spark.destinations.leases.lease import Lease
 from target_spark.replays import Note
+from target_spark.tables.change_text import change_lines
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
+    from target_spark.core.backfill import Backfill
     from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.core.verification import Verification
     from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
@@ -61,20 +92,31 @@ class OpenTable:
     Attributes:
         place: Location of the table.
         folder: Folder for its parts.
-        spark: Its own session.
+        sessions: Returns its own session, and starts Spark if it has not been started.
         lock: Allows one commit at a time.
         held: Flushes that wait for the end of the run (`overwrite`).
         tried: Tokens of flushes whose commit has been tried.
         view: Columns of its view that this run has created.
+        is_staged: Its commits are not published yet.
+        base: What was published when they began.
+        ending: The request of a stream that ends when they are published.
     """
 
     place: Place
     folder: TableFolder
-    spark: SparkSession
+    sessions: Callable[[], SparkSession]
     lock: Any
     held: list[Flush] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)
     view: StructType | None = None
+    is_staged: bool = False
+    base: str | None = None
+    ending: TableRequest | None = None
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Return the session of the table."""
+        return self.sessions()
 
 
 class LakeDestination(Destination):
@@ -92,10 +134,13 @@ class LakeDestination(Destination):
         self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
     ) -> None:
         self._form = form
+        self._config = config
         self._conflicts = config.type_conflicts
         self._spark = spark
+        self._shares_session = config.spark.remote is not None
         self._folders = pending_folders(config)
         self._note_files = note_files(config)
+        self._leases = lake_leases(config)
         self._notes: dict[tuple[str, str], NoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
@@ -111,37 +156,40 @@ class LakeDestination(Destination):
         folder = self._open(request).folder
         return TableWrite(folder.pending, PARTS, as_nullable(request.struct), folder.options)
 
-    def commit(self, flush: Flush) -> None:
+    def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`."""
-        table = self._open(flush.request)
+        table, committed = self._open(flush.request), None
         with table.lock:
             if flush.request.method != "overwrite":
-                self._repeat(table, flush.request, lambda _: self._load(table, flush))
+                committed = self._repeat(table, flush.stream, lambda _: self._load(table, flush))
                 _settle(table)
                 remove_parts(flush)
             elif flush.token not in table.tried:
                 table.tried.add(flush.token)
                 table.held.append(flush)
+        return committed
 
-    def finish(self, request: TableRequest) -> None:
-        """See `Destination`. A failed compaction is only logged: all rows are in the table."""
+    def finish(self, request: TableRequest) -> Committed | None:
+        """See `Destination`. Failed upkeep is only logged: all rows are in the table."""
         key = request.stream, self._form.place(request.name).table
         notes = self._notes.pop(key, None)
         if notes is not None:
             notes.close(remove=True)
         if key not in self._tables:
-            return
-        table = self._open(request)
+            return None
+        table, committed = self._open(request), None
         with table.lock:
             if table.held:
-                self._repeat(table, request, lambda attempt: self._overwrite(table, attempt))
+                committed = self._repeat(
+                    table, request.stream, lambda attempt: self._overwrite(table, attempt)
+                )
                 _settle(table)
                 table.held.clear()
-            if request.layout.compact:
-                self._compact(table, request)
-            with self._lock:
-                self._tables.pop((request.stream, table.place.table), None)
-            table.folder.close()
+            if table.is_staged:
+                table.ending = request
+            else:
+                self._end(table, request)
+        return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
@@ -149,8 +197,102 @@ class LakeDestination(Destination):
             return
         table = self._open(request)
         with table.lock:
-            self._repeat(table, request, lambda _: self._edit(table, request, edit))
+            self._repeat(table, request.stream, lambda _: self._edit(table, request, edit))
             _settle(table)
+
+    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
+        """See `Destination`."""
+        return [
+            f"stream '{stream}': {line}"
+            for stream, table in self._staged()
+            for line in self._rows_found(table, stream, checks(stream))
+        ]
+
+    def staged(self) -> list[str]:
+        """See `Destination`."""
+        shown = dict.fromkeys(table.place.shown for _, table in self._staged())
+        return [f"branch '{self._form.branch}' of {name}" for name in shown]
+
+    def publish(self) -> None:
+        """See `Destination`. Before the first one, all tables are looked at."""
+        staged = self._staged()
+        for stream, table in staged:
+            self._check_base(table, stream)
+        for stream, table in staged:
+            with table.lock:
+                self._publish(table, stream)
+
+    def _staged(self) -> list[tuple[str, OpenTable]]:
+        with self._lock:
+            return [(key[0], table) for key, table in self._tables.items() if table.is_staged]
+
+    def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
+        frame = table.spark.table(table.place.table)
+        found: list[str] = self._repeat(
+            table, stream, lambda _: list(rows_found(frame, conditions))
+        )
+        return found
+
+    def _check_base(self, table: OpenTable, stream: str) -> None:
+        form, spark, place = self._form, table.spark, table.place
+        if self._repeat(table, stream, lambda _: form.published(spark, place)) != table.base:
+            raise self._has_moved(table, stream)
+
+    def _publish(self, table: OpenTable, stream: str) -> None:
+        form, spark, place = self._form, table.spark, table.place
+        if not self._repeat(table, stream, lambda _: form.publish(spark, place)):
+            raise self._has_moved(table, stream)
+        _settle(table)
+        table.is_staged = False
+        _log.info("stream '%s': its rows are published in %s", stream, place.shown)
+        if table.ending is not None:
+            self._end(table, table.ending)
+
+    def _has_moved(self, table: OpenTable, stream: str) -> DestinationError:
+        return DestinationError(
+            f"others have committed to {table.place.shown} since the run began: its rows were not "
+            f"published, they are in branch '{self._form.branch}'",
+            where=Where(stream=stream),
+            hint="run again",
+        )
+
+    def _stage(self, table: OpenTable) -> None:
+        """Let all commits to an existing table wait for their publication, if that is wanted."""
+        form = self._form
+        if form.branch is not None and not table.is_staged:
+            table.base = form.stage(table.spark, table.place)
+            table.is_staged = True
+            _log.info("%s: commits go to branch '%s'", table.place.shown, form.branch)
+
+    def _end(self, table: OpenTable, request: TableRequest) -> None:
+        self._look_after(table, request)
+        with self._lock:
+            self._tables.pop((request.stream, table.place.table), None)
+        table.folder.close()
+
+    def exists(self, request: TableRequest) -> bool:
+        """See `Destination`."""
+        return self._described(request) is not None
+
+    def _described(self, request: TableRequest) -> LakeTable | None:
+        place = self._form.place(request.name)
+        return repeated(
+            lambda _: self._form.current(self._own_session, place),
+            self._form.conflicts,
+            Where(stream=request.stream),
+            shown=place.shown,
+        )
+
+    def lease(self, request: TableRequest) -> Lease | None:
+        """See `Destination`."""
+        return self._leases(self._form.place(request.name), request.stream)
+
+    def preview(self, request: TableRequest) -> Sequence[str]:
+        """See `Destination`. The columns of a replaced table do not depend on the old ones."""
+        wanted = with_versions(self._storable(request))
+        if request.method == "overwrite" and request.backfill is None:
+            return change_lines(self._plan(None, wanted))
+        return change_lines(self._plan(self._described(request), wanted))
 
     def recall(self, request: TableRequest) -> Note:
         """See `Destination`."""
@@ -170,7 +312,9 @@ class LakeDestination(Destination):
             return left
         table = self._open(request)
         with table.lock:
-            found: Note = self._repeat(table, request, lambda _: self._held(table, request, left))
+            found: Note = self._repeat(
+                table, request.stream, lambda _: self._held(table, request, left)
+            )
         notes.write(found)
         return found
 
@@ -183,52 +327,72 @@ class LakeDestination(Destination):
     def close(self) -> None:
         """See `Destination`."""
         for notes in self._notes.values():
-            with contextlib.suppress(SingerSparkError):
+            with suppress(SingerSparkError):
                 notes.close(remove=False)
 
-    def _load(self, table: OpenTable, flush: Flush) -> None:
-        """Evolve the table and commit the flush: one attempt."""
+    def _load(self, table: OpenTable, flush: Flush) -> Committed | None:
+        """Evolve the table and commit the flush: one attempt; return what the commit tells."""
         form, base = self._form, None
         is_again = flush.token in table.tried
         if is_again:
             # Before the search: a commit after it makes this one fail.
             base = form.head(table.spark, table.place)
             if self._is_stored(table, flush.token):
-                return
+                return None
         table.tried.add(flush.token)
-        request, run = self._storable(flush.request), run_of(flush.token)
+        request, run = with_versions(self._storable(flush.request)), run_of(flush.token)
         now, change = self._shape(table, request, Mark(run, flush.stream))
         self._view(table, request, now)
         if not flush.parts:
-            return
-        mark = Mark(run, flush.stream, flush.token)
+            return Committed(0)
+        mark = _mark(flush, flush.rows)
+        is_upsert = request.method == "upsert" and bool(request.keys)
+        keys = keys_in_parts(flush, request, now, change) if is_upsert else None
+        adopted = adopted_rows(form, table.place, flush, request, now, change, mark, keys)
+        if adopted is not None:
+            return adopted
         size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
         with configured(table.spark, form.light(size)):
-            if request.method == "upsert" and request.keys:
-                upserted(form, table.spark, table.place, flush, request, now, change, mark)
-            elif not form.adopt(table.place, flush, now, change, mark):
-                frame = appended(table.spark, flush, change)
-                form.append(table.spark, frame, table.place, mark, base)
+            given = form, table.spark, table.place, flush, request, now, change, mark
+            if request.method == "history":
+                return versioned(*given, at=time.time())
+            if is_upsert:
+                return upserted(*given, keys)
+            frame = appended(table.spark, flush, change)
+            form.append(table.spark, frame, table.place, mark, base)
+            return Committed(form.changed_rows(table.spark, table.place, mark))
 
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
     ) -> tuple[LakeTable, TableChange]:
         """Evolve the table for the rows; return it and the projection of the rows."""
-        form, spark, place = self._form, table.spark, table.place
+        place = table.place
         for _ in range(_STEPS):
-            now = form.describe(spark, place)
+            now = self._now(table)
+            if now is not None:
+                self._stage(table)
             change = self._plan(now, request)
             if now is None or change.create is not None:
-                form.create(spark, place, change, request)
+                self._create(table, change, request)
             elif change.rewrite:
                 self._rewrite(table, request, mark)
             elif _alters(now, change):
-                form.alter(spark, place, change, request, mark)
+                self._form.alter(table.spark, place, change, request, mark)
             else:
                 return now, change
+            self.changed(request.stream, change_lines(change))
         raise DestinationError(
             f"{place.shown} still lacks columns for the rows after it was altered"
         )
+
+    def _now(self, table: OpenTable) -> LakeTable | None:
+        return self._form.current(lambda: table.spark, table.place)
+
+    def _create(self, table: OpenTable, change: TableChange, request: TableRequest) -> None:
+        with suppress(NeedsSparkError):
+            self._form.created(table.place, change, request)
+            return
+        self._form.create(table.spark, table.place, change, request)
 
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
@@ -238,27 +402,122 @@ class LakeDestination(Destination):
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
         """Rewrite the whole table for columns whose types cannot be widened in place."""
         form, spark, place = self._form, table.spark, table.place
+        if form.branch is not None:
+            raise DestinationError(
+                f"{place.shown} must be rewritten with other types, which a branch cannot have",
+                where=Where(stream=request.stream, setting="write_audit_publish"),
+                hint="load once without it, or set `type_conflicts` to `suffix`",
+            )
         version = form.version(spark, place)
-        now = form.describe(spark, place)
+        now = self._now(table)
         change = self._plan(now, request)
         if now is None or not change.rewrite:
             return  # Another has done it.
         frame, whole = recast(spark, place, now, change)
         form.replace(spark, frame, place, whole, request, mark, version)
 
-    def _overwrite(self, table: OpenTable, attempt: int) -> None:
+    def _overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
         last = table.held[-1]
         if attempt and self._is_stored(table, last.token):
-            return
-        form, run = self._form, run_of(last.token)
-        now = form.describe(table.spark, table.place)
-        flushes = [replace(held, request=self._storable(held.request)) for held in table.held]
+            return None
+        if last.request.verification is not None:
+            self._verify(table, last.request.verification)
+            return None
+        if last.request.backfill is not None or self._form.branch is not None:
+            return self._replace_rows(table, last.request.backfill)
+        form = self._form
+        now = self._now(table)
+        flushes = self._all_flushes(table)
         names = {} if now is None else now.names
         plan = _planner(form, self._conflicts)
         frame, change, request = overwritten(table.spark, flushes, plan, names)
-        mark = Mark(run, last.stream, last.token)
+        mark = _mark(last, sum(flush.rows for flush in table.held))
         form.replace(table.spark, frame, table.place, change, request, mark)
         self._view(table, request, LakeTable(frame.schema, change.mapping))
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
+
+    def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
+        """Replace a range of the table, or all of its rows, by those of all flushes."""
+        form, last = self._form, table.held[-1]
+        mark = _mark(last, sum(flush.rows for flush in table.held))
+        flushes = self._all_flushes(table)
+        now = self._shaped(table, flushes)
+        frame = self._rows(table, flushes, now)
+        request = flushes[-1].request
+        if backfill is None:
+            change = self._plan(now, request)
+            form.replace(table.spark, frame, table.place, change, request, mark)
+        else:
+            condition = range_sql(backfill, now)
+            if frame.where(f"NOT coalesce({condition}, false)").limit(1).count():
+                raise outside_range(backfill)
+            form.replace_range(table.spark, frame, table.place, condition, mark)
+        self._view(table, request, now)
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(last.request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
+
+    def _verify(self, table: OpenTable, wanted: Verification) -> None:
+        """Compare the rows of all flushes with the table; repair what differs, if that is wanted.
+
+        Raises:
+            DifferenceError: A repair would delete too many rows.
+            DestinationError: The table does not exist.
+        """
+        form, place, last = self._form, table.place, table.held[-1]
+        flushes = self._all_flushes(table)
+        if wanted.repair:
+            now: LakeTable | None = self._shaped(table, flushes)
+        else:
+            now = self._now(table)
+        if now is None:
+            raise DestinationError(
+                f"{place.shown} does not exist",
+                where=Where(stream=last.stream),
+                hint="load the stream first, or give --repair",
+            )
+        frame = self._rows(table, flushes, now)
+        sides = compared_sides(frame, table.spark.table(place.table), now, last.request, wanted)
+        missing = self._missing_columns(now, flushes)
+        found = sides.difference(last.stream, place.shown, missing)
+        if wanted.repair and found.ranges:
+            try:
+                check_vanished(found, force=wanted.force)
+            except DifferenceError:
+                wanted.report(found)
+                raise
+            found = replace(found, repaired=sides.repaired)
+            mark = Mark(run_of(last.token), last.stream, last.token, last.source)
+            at = time.time()
+            # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
+            rows = sides.repairs(found, at).localCheckpoint()
+            with view_of(table.spark, rows) as view:
+                form.execute(table.spark, sides.repair_sql(place.table, view), place, mark)
+        wanted.report(found)
+
+    def _missing_columns(self, now: LakeTable, flushes: Sequence[Flush]) -> tuple[str, ...]:
+        """Return the stream's columns that the table lacks."""
+        request = flushes[-1].request
+        added = self._plan(now, request).add
+        return tuple(column.source for column in added if not column.source.startswith(METADATA))
+
+    def _all_flushes(self, table: OpenTable) -> list[Flush]:
+        """Return the flushes that wait for the end of the run, with columns of the format."""
+        return [replace(held, request=self._storable(held.request)) for held in table.held]
+
+    def _shaped(self, table: OpenTable, flushes: Sequence[Flush]) -> LakeTable:
+        """Evolve the table for all flushes; return it."""
+        mark = Mark(run_of(flushes[-1].token), flushes[-1].stream)
+        for request in {flush.request.struct.json(): flush.request for flush in flushes}.values():
+            now, _ = self._shape(table, request, mark)
+        return now
+
+    def _rows(self, table: OpenTable, flushes: Sequence[Flush], now: LakeTable) -> DataFrame:
+        """Return the rows of all flushes as the table would store them."""
+        plan = _planner(self._form, self._conflicts)
+        return rows_of_run(table.spark, flushes, plan, now.struct, now.names)
 
     def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
@@ -267,40 +526,76 @@ class LakeDestination(Destination):
             table.view = request.view
 
     def _edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> None:
-        now = self._form.describe(table.spark, table.place)
+        with suppress(NeedsSparkError):
+            if self._has_none_below(table.place, edit.version):
+                return
+        now = self._now(table)
         if now is None:
             return
+        self._stage(table)
         version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
         if not {version, deleted} <= set(now.struct.names):
             return
         at = None if edit.hard_delete else edit.at
         statement = activate_sql(table.place.table, version, deleted, edit.version, at)
-        self._form.execute(table.spark, statement, table.place, Mark("", request.stream))
+        run = next(map(run_of, table.tried), "")
+        mark = Mark(run, request.stream, ACTIVATION)
+        self._form.execute(table.spark, statement, table.place, mark)
 
-    def _compact(self, table: OpenTable, request: TableRequest) -> None:
+    def _has_none_below(self, place: Place, version: int) -> bool:
+        """Return whether metadata show that all rows of a table are of a version or newer.
+
+        Raises:
+            NeedsSparkError: They do not tell.
+        """
+        now = self._form.looked_up(place)
+        if now is None:
+            return True
+        column = now.names.get(TABLE_VERSION, TABLE_VERSION)
+        if column not in now.struct.names:
+            return True
+        lowest = self._form.lowest(place, column)
+        return lowest is None or lowest >= version
+
+    def _look_after(self, table: OpenTable, request: TableRequest) -> None:
+        """Compact and maintain the table, if the settings say so; failures are only logged."""
+        maintains = self._config.maintenance.after_run
+        if self._config.verification is not None or not (maintains or request.layout.compact):
+            return
+        form, spark, place = self._form, table.spark, table.place
         try:
-            if self._form.describe(table.spark, table.place) is not None:
-                self._form.compact(table.spark, table.place, request)
+            if self._now(table) is None:
+                return
+            if not maintains:
+                form.compact(spark, place, request.layout)
+                return
+            history = TableHistory(place.shown, place, form.commits(spark, place))
+            if history.commits:
+                care = TableMaintenance(self._config, form)
+                report = care.maintain(spark, history, request.layout, tokens=table.tried)
+                for line in report.lines():
+                    _log.info("%s", line)
         except Exception as error:
             text = " ".join(str(error).split())[:300]
-            _log.warning("%s was not compacted: %s", table.place.shown, text)
+            what = "maintained" if maintains else "compacted"
+            _log.warning("%s was not %s: %s", place.shown, what, text)
 
     def _is_stored(self, table: OpenTable, token: str) -> bool:
-        if self._form.describe(table.spark, table.place) is None:
+        if self._now(table) is None:
             return False
         marks = self._form.marks(table.spark, table.place, HISTORY)
         return any(mark is not None and mark.token == token for mark in marks)
 
     def _held(self, table: OpenTable, request: TableRequest, note: Note) -> Note:
-        if self._form.describe(table.spark, table.place) is None:
+        if self._now(table) is None:
             return Note()
         return held(note, self._form.marks(table.spark, table.place, HISTORY), request.stream)
 
     def _storable(self, request: TableRequest) -> TableRequest:
         return replace(request, struct=self._form.storable(request.struct))
 
-    def _repeat(self, table: OpenTable, request: TableRequest, work: Callable[[int], Any]) -> Any:
-        where = Where(stream=request.stream)
+    def _repeat(self, table: OpenTable, stream: str, work: Callable[[int], Any]) -> Any:
+        where = Where(stream=stream)
         return repeated(work, self._form.conflicts, where, shown=table.place.shown)
 
     def _open(self, request: TableRequest) -> OpenTable:
@@ -308,19 +603,26 @@ class LakeDestination(Destination):
         key = request.stream, place.table
         with self._lock:
             if key not in self._tables:
-                spark = self._spark()
-                own = own_session(spark, self._form.conf)
-                lock = self._lock if own is spark else threading.RLock()
+                # Over Spark Connect tables share a session, whose configuration has the mark.
+                lock = self._lock if self._shares_session else threading.RLock()
                 folder = self._folders(place, uuid.uuid4().hex[:12])
-                self._tables[key] = OpenTable(place, folder, own, lock)
+                self._tables[key] = OpenTable(place, folder, self._own_session, lock)
             return self._tables[key]
+
+    def _own_session(self) -> SparkSession:
+        return own_session(self._spark(), self._form.conf)
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends; keep notes."""
         self.close()
         for table in self._tables.values():
-            with contextlib.suppress(SingerSparkError):
+            with suppress(SingerSparkError):
                 table.folder.close()
+
+
+def _mark(flush: Flush, rows: int) -> Mark:
+    """Return the mark of a flush, or of all flushes whose last one it is."""
+    return Mark(run_of(flush.token), flush.stream, flush.token, flush.source, flush.state, rows)
 
 
 def _settle(table: OpenTable) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.lakes.commit_marks import Mark
+    from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
     from target_spark.destinations.lakes.merge import KeyRange
+    from target_spark.destinations.lakes.table_history import TableCommit
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
 
@@ -54,6 +57,10 @@ class LakeTable:
     size: int | None = None
 
 
+class NeedsSparkError(Exception):
+    """Only Spark can tell or do it."""
+
+
 class LakeFormat(ABC):
     """One table format. `spark` is a session of the table alone: its conf may be set freely.
 
@@ -61,6 +68,10 @@ class LakeFormat(ABC):
     `conflicts` matches the text. `conf` is set in a table's session first.
     """
 
+    branch: str | None = None
+    """Takes all commits of a run until they are published; None if they are visible at once."""
+    keeps_log: bool = False
+    """Whether marks of commits stay when their data is removed."""
     rules: NameRules
     can: Capabilities
     conflicts: re.Pattern[str]
@@ -91,6 +102,46 @@ class LakeFormat(ABC):
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """Create the table of `change.create`; keep one that was created concurrently."""
+
+    def looked_up(self, place: Place) -> LakeTable | None:  # noqa: ARG002
+        """Return the current table like `describe`, without Spark.
+
+        Raises:
+            NeedsSparkError: Only Spark can tell.
+        """
+        raise NeedsSparkError
+
+    def current(self, spark: Callable[[], SparkSession], place: Place) -> LakeTable | None:
+        """Return the current table, without Spark if the format can tell.
+
+        Args:
+            spark: Returns the session, and starts Spark if it has not been started.
+            place: Location of the table.
+        """
+        with suppress(NeedsSparkError):
+            return self.looked_up(place)
+        return self.describe(spark(), place)
+
+    def created(
+        self,
+        place: Place,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        request: TableRequest,  # noqa: ARG002
+    ) -> None:
+        """Create a table like `create`, without Spark.
+
+        Raises:
+            NeedsSparkError: Only Spark can create such a table; nothing was done.
+        """
+        raise NeedsSparkError
+
+    def lowest(self, place: Place, column: str) -> int | None:  # noqa: ARG002
+        """Return the least number in a column, as the table's metadata tell; None for no rows.
+
+        Raises:
+            NeedsSparkError: They do not tell.
+        """
+        raise NeedsSparkError
 
     @abstractmethod
     def alter(
@@ -167,12 +218,121 @@ class LakeFormat(ABC):
         """
 
     @abstractmethod
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
-        """Return the marks of the last `limit` commits, newest first; None for others' commits."""
+    def replace_range(
+        self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
+    ) -> None:
+        """Replace the rows of a condition by others, in one commit with the mark.
+
+        Args:
+            spark: The session.
+            frame: The rows, with all columns in any order; all meet the condition.
+            place: Of the table, which has the columns.
+            condition: SQL over the table's columns.
+            mark: Of the commit.
+        """
 
     @abstractmethod
-    def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
+    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
+        """Return the marks of the last `limit` commits, newest first; None for others' commits.
+
+        Commits that keep all rows (compactions) may be left out.
+        """
+
+    def changed_rows(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        place: Place,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+        *,
+        versions: bool = False,  # noqa: ARG002
+    ) -> int | None:
+        """Return how many rows the newest commit with the mark has added, updated or deleted.
+
+        By the metadata of the commit alone; None if they do not tell.
+
+        Args:
+            spark: The table's session.
+            place: Location of the table.
+            mark: Mark of the commit.
+            versions: The commit is that of `merge.versions_sql`: updates only close versions.
+        """
+        return None
+
+    @abstractmethod
+    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+        """Return the existing tables by their short names: those below the path or in the catalog.
+
+        Tables of other formats may be among them.
+        """
+
+    @abstractmethod
+    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+        """Return the known commits of a table, in the order in which they became the table."""
+
+    @abstractmethod
+    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+        """Return why the table cannot be what it was in a version; None if it can.
+
+        Raises:
+            Exception: Spark's, if the version itself is gone.
+        """
+
+    @abstractmethod
+    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+        """Make the table what it was after a commit, in one commit.
+
+        Args:
+            spark: The session.
+            place: Location of the table.
+            version: The version to return to.
+            newest: What the table must be now.
+
+        Raises:
+            LostCommit: The table is another version by now.
+        """
+
+    @abstractmethod
+    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
         """Compact small files, sorted or clustered as the layout says."""
+
+    def stage(self, spark: SparkSession, place: Place) -> str | None:
+        """Let all later commits of the session go to the branch; may be repeated.
+
+        Returns:
+            The newest commit that is published; None for a table without commits.
+        """
+        raise NotImplementedError
+
+    def published(self, spark: SparkSession, place: Place) -> str | None:
+        """Return the newest commit that is published; None if there is none."""
+        raise NotImplementedError
+
+    def publish(self, spark: SparkSession, place: Place) -> bool:
+        """Make the branch the table, in one step, and remove it; may be repeated.
+
+        Returns:
+            False if others have committed to the table since the branch began: nothing was done.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def position(
+        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
+    ) -> str | None:
+        """Return the version from which a reader of the log goes on; None if of another table."""
+
+    @abstractmethod
+    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+        """Remove what only commits before those of the plan need."""
+
+    def remove_orphans(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        place: Place,  # noqa: ARG002
+        before: float,  # noqa: ARG002
+    ) -> int:
+        """Remove files of no version that are older than a time, if `expire` leaves them."""
+        return 0
 
     def adopt(
         self,
@@ -182,7 +342,7 @@ class LakeFormat(ABC):
         change: TableChange,  # noqa: ARG002
         mark: Mark,  # noqa: ARG002
         keys: Sequence[KeyRange] = (),  # noqa: ARG002
-    ) -> bool:
+    ) -> int | None:
         """Adopt the parts of a flush as files of the table, in one commit with the mark.
 
         Args:
@@ -194,6 +354,7 @@ class LakeFormat(ABC):
             keys: Keys of the flush, if the table must not hold any of them; empty if it may.
 
         Returns:
-            Whether it was done; if not, nothing has changed. The parts stay unchanged.
+            The rows in the footers of the files; None if nothing was done. The parts stay
+            unchanged.
         """
-        return False
+        return None

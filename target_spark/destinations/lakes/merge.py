@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from target_spark.tables.row_order import not_older
+
 TARGET, SOURCE = "t", "s"
+STEP = "__step"
+"""Column of the source with what a row of it does to the versions of its key."""
+GONE = "__gone"
+"""Column of the source of a repair: true for a key that only the table has."""
 MOST_VALUES = 64
 """For a column with more values in a flush, only their range is compared."""
 
@@ -41,12 +47,14 @@ class MergePlan:
         insert: All columns to insert.
         update: The columns to update.
         deleted: Column that marks rows to delete if it is not null, or None.
+        order_by: Columns that tell whether a row is older than that of the table, and so ignored.
     """
 
     keys: Sequence[KeyRange]
     insert: Sequence[str]
     update: Sequence[str]
     deleted: str | None = None
+    order_by: Sequence[str] = ()
 
 
 def merge_sql(plan: MergePlan, table: str, view: str) -> str:
@@ -57,28 +65,89 @@ def merge_sql(plan: MergePlan, table: str, view: str) -> str:
         table: Target, quoted.
         view: Source, quoted; one row for each key, with the table's column names.
     """
-    lines = [f"MERGE INTO {table} AS {TARGET} USING {view} AS {SOURCE}", f"ON {condition(plan)}"]
+    lines = [_merge(table, view), f"ON {condition(plan.keys)}"]
     gone = None if plan.deleted is None else f"{SOURCE}.{quoted(plan.deleted)}"
+    pairs = [(f"{SOURCE}.{quoted(name)}", f"{TARGET}.{quoted(name)}") for name in plan.order_by]
+    newer = f" AND {not_older(pairs, '<=>')}" if pairs else ""
     if gone is not None:
-        lines.append(f"WHEN MATCHED AND {gone} IS NOT NULL THEN DELETE")
+        lines.append(f"WHEN MATCHED{newer} AND {gone} IS NOT NULL THEN DELETE")
     if plan.update:
-        pairs = ", ".join(f"{quoted(name)} = {SOURCE}.{quoted(name)}" for name in plan.update)
-        lines.append(f"WHEN MATCHED THEN UPDATE SET {pairs}")
-    names = ", ".join(map(quoted, plan.insert))
-    values = ", ".join(f"{SOURCE}.{quoted(name)}" for name in plan.insert)
+        sets = ", ".join(f"{quoted(name)} = {SOURCE}.{quoted(name)}" for name in plan.update)
+        lines.append(f"WHEN MATCHED{newer} THEN UPDATE SET {sets}")
     only = "" if gone is None else f" AND {gone} IS NULL"
-    lines.append(f"WHEN NOT MATCHED{only} THEN INSERT ({names}) VALUES ({values})")  # noqa: S608
+    lines.append(f"WHEN NOT MATCHED{only} THEN {_insert(plan.insert)}")
     return "\n".join(lines)
 
 
-def condition(plan: MergePlan) -> str:
-    """Return the MERGE condition: equal keys, and the range of keys in the flush.
+def repair_sql(
+    keys: Sequence[str], columns: Sequence[str], deleted: str | None, table: str, view: str
+) -> str:
+    """Return the MERGE statement that makes rows equal to those of the source.
 
-    The range depends only on the table, so that files without such rows are not read.
+    Args:
+        keys: Key columns.
+        columns: All columns of the source, with the keys.
+        deleted: Column that marks the rows of gone keys; None to delete them.
+        table: Target, quoted.
+        view: Source, quoted; its column `GONE` is true for keys that only the table has.
     """
-    same = [_same(key) for key in plan.keys]
-    near = [text for key in plan.keys if (text := _near(key))]
-    return " AND ".join([*same, *near])
+    gone = f"{SOURCE}.{quoted(GONE)}"
+    same = " AND ".join(f"{TARGET}.{quoted(key)} <=> {SOURCE}.{quoted(key)}" for key in keys)
+    lines = [_merge(table, view), f"ON {same}"]
+    if deleted is None:
+        lines.append(f"WHEN MATCHED AND {gone} THEN DELETE")
+    else:
+        mark = quoted(deleted)
+        lines.append(f"WHEN MATCHED AND {gone} THEN UPDATE SET {mark} = {SOURCE}.{mark}")
+    changed = [name for name in columns if name not in keys]
+    if changed:
+        sets = ", ".join(f"{quoted(name)} = {SOURCE}.{quoted(name)}" for name in changed)
+        lines.append(f"WHEN MATCHED AND NOT {gone} THEN UPDATE SET {sets}")
+    lines.append(f"WHEN NOT MATCHED AND NOT {gone} THEN {_insert(columns)}")
+    return "\n".join(lines)
+
+
+def versions_sql(
+    keys: Sequence[KeyRange],
+    insert: Sequence[str],
+    valid_to: str,
+    is_current: str,
+    table: str,
+    view: str,
+) -> str:
+    """Return the MERGE statement that closes and adds versions.
+
+    Args:
+        keys: Key columns of the table, with the values of the flush.
+        insert: All columns to insert.
+        valid_to: Column with the end of a version.
+        is_current: Column that tells whether a version is current; null counts as true.
+        table: Target, quoted.
+        view: Source, quoted; see `row_versions.version_steps`.
+    """
+    step, current = f"{SOURCE}.{quoted(STEP)}", f"coalesce({TARGET}.{quoted(is_current)}, true)"
+    end = f"{quoted(valid_to)} = {SOURCE}.{quoted(valid_to)}"
+    return "\n".join(
+        [
+            _merge(table, view),
+            f"ON {step} = 'close' AND {current} AND {condition(keys)}",
+            f"WHEN MATCHED THEN UPDATE SET {end}, {quoted(is_current)} = false",
+            f"WHEN NOT MATCHED AND {step} = 'add' THEN {_insert(insert)}",
+        ]
+    )
+
+
+def condition(keys: Sequence[KeyRange]) -> str:
+    """Return the MERGE condition: equal keys, and the range of keys in the flush."""
+    return " AND ".join([*map(_same, keys), *filter(None, [near(keys)])])
+
+
+def near(keys: Sequence[KeyRange]) -> str:
+    """Return the range of keys in the flush, or nothing.
+
+    It depends only on the table, so that files without such rows are not read.
+    """
+    return " AND ".join(text for key in keys if (text := _near(key)))
 
 
 def activate_sql(table: str, version: str, deleted: str, below: int, at: float | None) -> str:
@@ -128,6 +197,16 @@ def literal(value: Any) -> str | None:
 
 _LONGEST = 500
 _PLAIN_END = 127
+
+
+def _merge(table: str, view: str) -> str:
+    return f"MERGE INTO {table} AS {TARGET} USING {view} AS {SOURCE}"
+
+
+def _insert(columns: Sequence[str]) -> str:
+    names = ", ".join(map(quoted, columns))
+    values = ", ".join(f"{SOURCE}.{quoted(name)}" for name in columns)
+    return f"INSERT ({names}) VALUES ({values})"  # noqa: S608
 
 
 def _same(key: KeyRange) -> str:

@@ -15,17 +15,20 @@ import fcntl
 import hashlib
 import json
 import os
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.storage.files import StorageOptions, join, local_path, make_durable, remote
+from shared.storage.lock_files import lock_file
+from shared.storage.process_owner import ENDED, LIVING, boot_id, owner_status, process_owner
 from target_spark.destinations.folders.folder_failures import writing
-from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.folders.folder_names import folder_name, stream_file
 from target_spark.destinations.folders.local_folder import make_folders
 from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.leases.lease import Lease
+from target_spark.destinations.leases.table_leases import folder_leases
 from target_spark.replays import Note, read_note
 
 if TYPE_CHECKING:
@@ -50,6 +53,9 @@ class NoteFile(Protocol):
             DestinationError: The storage failed.
         """
 
+    def tokens(self) -> frozenset[str]:
+        """Return the flushes of the stored note, whoever owns it; raise like `take`."""
+
     def write(self, note: Note) -> None:
         """Replace the note durably if this run owns the file; raise DestinationError on failure."""
 
@@ -66,22 +72,39 @@ def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
     options = StorageOptions(config.storage_options)
 
     def of(place: Place, stream: str) -> NoteFile:
-        table = place.folder or join(_root(config), folder_name(place.shown))
-        folder, _, name = table.rstrip("/").rpartition("/")
-        digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        url = join(folder or "/", f".{name}.uncovered-{digest}")
+        table = place.folder or _hidden_folder(config, place)
+        url = stream_file(table, "uncovered", stream)
         path = local_path(url)
         return RemoteNoteFile(url, options) if path is None else LocalNoteFile(Path(path))
 
     return of
 
 
-def _root(config: TargetConfig) -> str:
-    """Return the folder for notes of tables whose own folder only the catalog knows."""
+def lake_leases(config: TargetConfig) -> Callable[[Place, str], Lease | None]:
+    """Return a function that returns the lease of a table for a stream; None for no leases.
+
+    Of a table whose folder only a catalog knows, the lease is on this machine alone.
+
+    Args:
+        config: The settings.
+    """
+    leases = folder_leases(config)
+
+    def of(place: Place, stream: str) -> Lease | None:
+        return leases(place.folder or _hidden_folder(config, place), stream)
+
+    return of
+
+
+def _hidden_folder(config: TargetConfig, place: Place) -> str:
+    """Return where the notes and leases of a table are whose own folder only the catalog knows."""
     if config.staging.root is not None:
-        return join(config.staging.root, "notes")
-    state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
-    return join(state, "singer-spark", "notes")
+        root = join(config.staging.root, "notes")
+    else:
+        state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+        root = join(state, "singer-spark", "notes")
+    # Catalogs may list a table in lower case that was named with capitals.
+    return join(root, folder_name(place.shown.casefold()))
 
 
 class LocalNoteFile:
@@ -105,6 +128,15 @@ class LocalNoteFile:
             self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
             self._stored = _valid_note(os.pread(self._fd, os.fstat(self._fd).st_size, 0))
             return self._stored
+
+    def tokens(self) -> frozenset[str]:
+        """See `NoteFile`: of the old note and the new one."""
+        with writing(str(self._path)):
+            try:
+                content = self._path.read_bytes()
+            except FileNotFoundError:
+                return frozenset()
+            return frozenset().union(*(note.tokens for note in _notes(content)))
 
     def write(self, note: Note) -> None:
         """See `NoteFile`. A run that is killed meanwhile leaves the old note or the new one."""
@@ -147,26 +179,25 @@ class RemoteNoteFile:
         if self._is_owned:
             return self._stored
         with writing(self._url, self._options):
-            filesystem, path = remote(self._url, self._options)
-            filesystem.invalidate_cache()
-            try:
-                owner, text = json.loads(filesystem.cat_file(path))
-            except FileNotFoundError:
-                owner, text = None, None
-            except (ValueError, TypeError):
-                owner, text = {}, None
+            owner, text = self._read()
         self._exists = owner is not None
-        state = _owner_status(owner or {})
-        self._is_owned = state != "living"
-        if state != "ended":
+        owner = owner or {}
+        state = ENDED if owner.get("ended") else owner_status(owner)
+        self._is_owned = state != LIVING
+        if state != ENDED:
             return Note()
         self._stored = read_note(text)
         return self._stored
 
+    def tokens(self) -> frozenset[str]:
+        """See `NoteFile`."""
+        with writing(self._url, self._options):
+            return read_note(self._read()[1]).tokens
+
     def write(self, note: Note) -> None:
         """See `NoteFile`."""
         if self._is_owned and (note != self._stored or (note.entries and not self._is_ours)):
-            self._put(note, _owner())
+            self._put(note, process_owner())
 
     def close(self, *, remove: bool) -> None:
         """See `NoteFile`."""
@@ -179,6 +210,18 @@ class RemoteNoteFile:
                 self._put(self._stored, {"ended": True})
         self._is_owned = self._exists = self._is_ours = False
 
+    def _read(self) -> tuple[dict[str, Any] | None, str | None]:
+        """Return owner and note of the object; no owner if it does not exist."""
+        filesystem, path = remote(self._url, self._options)
+        filesystem.invalidate_cache()
+        try:
+            owner, text = json.loads(filesystem.cat_file(path))
+        except FileNotFoundError:
+            return None, None
+        except (ValueError, TypeError):
+            return {}, None
+        return owner, text
+
     def _put(self, note: Note, owner: dict[str, Any]) -> None:
         with writing(self._url, self._options):
             filesystem, path = remote(self._url, self._options)
@@ -188,37 +231,31 @@ class RemoteNoteFile:
 
 def _locked(path: Path) -> int | None:
     """Return the file, open and locked; None if another run owns it, or locks do not work."""
-    while True:
-        made = not path.exists()
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            return None
-        # Its last owner may have removed it before it was locked.
-        with suppress(FileNotFoundError):
-            if os.fstat(fd).st_ino == path.stat().st_ino:
-                if made:
-                    make_durable(str(path.parent))
-                return fd
-        os.close(fd)
+    try:
+        return lock_file(path)
+    except OSError:
+        return None
 
 
 def _both_notes(old: Note, new: Note) -> bytes:
     """Return the content of a file in which the old note is still valid."""
     texts = (note.to_text() if note.entries else "" for note in (old, new))
-    notes = json.dumps([_boot(), *texts]).encode()
+    notes = json.dumps([boot_id(), *texts]).encode()
     return _OLD + hashlib.sha256(notes).hexdigest().encode() + b"\n" + notes
 
 
 def _valid_note(content: bytes) -> Note:
     """Return the valid note of a file; an empty one if the file is damaged."""
+    return next(_notes(content), Note())
+
+
+def _notes(content: bytes) -> Iterator[Note]:
+    """Yield the notes of a file, the valid one first; nothing if the file is damaged."""
     digest, _, notes = content[1:].partition(b"\n")
-    if hashlib.sha256(notes).hexdigest().encode() != digest:
-        return Note()
-    boot, old, new = json.loads(notes)
-    return read_note(old if content[:1] == _OLD and boot and boot == _boot() else new)
+    if hashlib.sha256(notes).hexdigest().encode() == digest:
+        boot, old, new = json.loads(notes)
+        is_old = content[:1] == _OLD and boot and boot == boot_id()
+        yield from map(read_note, (old, new) if is_old else (new, old))
 
 
 def _written(path: Path, content: bytes) -> int:
@@ -234,48 +271,3 @@ def _written(path: Path, content: bytes) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _owner() -> dict[str, Any]:
-    """Return the identity of this process, which the same machine can look up."""
-    return {"place": _place(), "pid": os.getpid(), "started": _started(os.getpid())}
-
-
-def _owner_status(owner: dict[str, Any]) -> str:
-    """Return whether the process that wrote a file is `living`, has `ended`, or is unknown."""
-    if owner.get("ended"):
-        return "ended"
-    place, pid = owner.get("place"), owner.get("pid")
-    here = _place()
-    if not here or place != here or not isinstance(pid, int) or not owner.get("started"):
-        return "unknown"
-    return "living" if _started(pid) == owner["started"] else "ended"
-
-
-def _place() -> list[str]:
-    """Return machine, boot and process namespace; empty if they are unknown."""
-    boot = _boot()
-    try:
-        space = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return []
-    return [socket.gethostname(), boot, space] if boot else []
-
-
-def _boot() -> str:
-    """Return what identifies the machine since its last start; empty if that is unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str | None:
-    """Return the start of a process in ticks since boot; None if it does not exist."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name of the program, in brackets, may hold anything.
-    status, *rest = fields.rpartition(")")[2].split()
-    return None if status in {"Z", "X"} else rest[18]

@@ -21,8 +21,8 @@ MOST_BYTES = 64 << 20
 
 def part_keys(
     parts: Sequence[Part], keys: Sequence[Projected], few: Sequence[str]
-) -> tuple[tuple[KeyRange, ...], bool] | None:
-    """Return the ranges of the key columns, and whether a key occurs twice.
+) -> tuple[tuple[KeyRange, ...], int] | None:
+    """Return the ranges of the key columns, and the number of different keys.
 
     Args:
         parts: The parts of the flush.
@@ -41,10 +41,10 @@ def part_keys(
     table = _read([path for path in paths if path], [str(key.source) for key in keys])
     if not all(map(_is_exact, table.schema.types)):
         return None
-    counts = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
-    repeated = counts.num_rows < table.num_rows
-    pairs = zip(keys, counts.columns[: len(keys)], strict=True)
-    return tuple(_range(key.target, column, key.target in few) for key, column in pairs), repeated
+    found = table.group_by(table.column_names, use_threads=False).aggregate([])
+    pairs = zip(keys, found.columns, strict=True)
+    ranges = (_range(key.target, column, key.target in few) for key, column in pairs)
+    return tuple(ranges), found.num_rows
 
 
 def _read(paths: Sequence[str], names: Sequence[str]) -> pa.Table:

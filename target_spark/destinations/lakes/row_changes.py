@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from shared.maps.record_metadata import DELETED_AT
+from shared.maps.record_metadata import (
+    DELETED_AT,
+    IS_CURRENT,
+    RECEIVED_AT,
+    VALID_FROM,
+    VALID_TO,
+)
 from shared.types.arrow_types import as_nullable
 from shared.types.record_text import quoted
-from target_spark.core.load_plans import Part, TableRequest
+from target_spark.core.backfill import Backfill
+from target_spark.core.balance import Committed
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.flush_frames import (
@@ -23,8 +32,18 @@ from target_spark.destinations.lakes.flush_frames import (
     ordered_frame,
 )
 from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
-from target_spark.destinations.lakes.merge import MergePlan, merge_sql
+from target_spark.destinations.lakes.merge import (
+    TARGET,
+    KeyRange,
+    MergePlan,
+    merge_sql,
+    near,
+    text_literal,
+    versions_sql,
+)
+from target_spark.destinations.lakes.merge import quoted as sql_name
 from target_spark.destinations.lakes.part_keys import part_keys
+from target_spark.destinations.lakes.row_versions import VersionColumns, version_steps
 from target_spark.tables.spark_columns import project
 from target_spark.tables.table_changes import Column, Projected, TableChange
 
@@ -32,12 +51,53 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+METADATA = "_sdc_"
+"""Beginning of the names of columns that make no version if they change."""
+Keys = tuple[tuple[KeyRange, ...], int]
+"""Ranges of key columns, and the number of different keys."""
 Planner = Callable[["StructType | None", TableRequest, Mapping[str, str]], TableChange]
 
 
 def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFrame:
     """Return all rows of a flush, projected to the table's columns."""
     return project(frame_of(spark, flush.parts, flush.write.struct), change.projection)
+
+
+def keys_in_parts(
+    flush: Flush, request: TableRequest, now: LakeTable, change: TableChange
+) -> Keys | None:
+    """Return what the parts of a flush tell of its keys; None if Spark must tell."""
+    columns = {item.target: item for item in change.projection}
+    targets = _targets(change)
+    keys = [columns[targets[key]] for key in request.keys]
+    return part_keys(flush.parts, keys, now.partitions)
+
+
+def adopted_rows(
+    form: LakeFormat,
+    place: Place,
+    flush: Flush,
+    request: TableRequest,
+    now: LakeTable,
+    change: TableChange,
+    mark: Mark,
+    keys: Keys | None,
+) -> Committed | None:
+    """Make the parts of a flush files of the table; return None if Spark must write its rows.
+
+    Rows that are matched by key are adopted if the table has none of their keys, see
+    `keys_in_parts`.
+    """
+    ranges: tuple[KeyRange, ...] = ()
+    if request.method == "history":
+        return None
+    if request.method == "upsert" and request.keys:
+        deletes = request.hard_delete and DELETED_AT in _targets(change)
+        if keys is None or keys[1] != flush.rows or deletes:
+            return None
+        ranges = keys[0]
+    rows = form.adopt(place, flush, now, change, mark, ranges)
+    return None if rows is None else Committed(rows)
 
 
 def upserted(
@@ -49,24 +109,20 @@ def upserted(
     now: LakeTable,
     change: TableChange,
     mark: Mark,
-) -> None:
-    """Merge a flush into a table: the newest row of each key.
+    found: Keys | None,
+) -> Committed:
+    """Merge a flush into a table: the newest row of each key; return what the commit tells.
 
-    If the table holds none of its keys, its parts may become files of the table as they are.
+    `found` is what `keys_in_parts` tells.
     """
     targets = _targets(change)
     keys = [targets[key] for key in request.keys]
     deleted = targets.get(DELETED_AT) if request.hard_delete else None
-    columns = {item.target: item for item in change.projection}
-    found = part_keys(flush.parts, [columns[key] for key in keys], now.partitions)
-    may_adopt = found is not None and not found[1] and deleted is None
-    if found and may_adopt and form.adopt(place, flush, now, change, mark, found[0]):
-        return
     frame = appended(spark, flush, change)
-    ranges, repeated = found or key_ranges(frame, keys, now.partitions)
-    if repeated:
-        rows = newest(ordered_frame(spark, flush.parts, flush.write.struct), request.keys)
-        frame = project(rows, change.projection)
+    ranges, count = found or key_ranges(frame, keys, now.partitions)
+    if count < flush.rows:
+        ordered = ordered_frame(spark, flush.parts, flush.write.struct)
+        frame = project(newest(ordered, request.keys, request.order_by), change.projection)
     given = change.given(request.struct.names)
     update = [item.target for item in change.projection if item.target in given]
     plan = MergePlan(
@@ -74,13 +130,92 @@ def upserted(
         insert=[item.target for item in change.projection],
         update=[name for name in update if name not in keys],
         deleted=deleted,
+        order_by=[targets[name] for name in request.order_by],
     )
-    view = f"flush_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(view)
+    with view_of(spark, frame) as view:
+        form.execute(spark, merge_sql(plan, place.table, view), place, mark)
+    may_skip = deleted is not None or not plan.update or bool(plan.order_by)
+    changed = form.changed_rows(spark, place, mark)
+    if changed is not None:
+        # A key that the table has more than once is changed in each of its rows.
+        changed = min(changed, count)
+    return Committed(changed, count, by_key=True, may_skip=may_skip)
+
+
+def versioned(
+    form: LakeFormat,
+    spark: SparkSession,
+    place: Place,
+    flush: Flush,
+    request: TableRequest,
+    now: LakeTable,
+    change: TableChange,
+    mark: Mark,
+    at: float,
+) -> Committed:
+    """Add the rows of a flush as versions of their keys; return what the commit tells.
+
+    The MERGE reads the table for its source too: formats compare both reads with the commits of
+    others, or let them read the same version of the table.
+
+    Args:
+        form: The table format.
+        spark: The table's session.
+        place: Location of the table.
+        flush: The flush.
+        request: The request, with the columns of versions.
+        now: The table.
+        change: The projection of the rows.
+        mark: Mark of the commit.
+        at: Time of records that have none, seconds since the epoch.
+    """
+    columns = _version_columns(request, now, change)
+    items = {item.target: item for item in change.projection}
+    ordered = ordered_frame(spark, flush.parts, flush.write.struct)
+    order = Projected(ORDER, ORDER, _long())
+    rows = project(ordered, (*change.projection, order))
+    found = part_keys(flush.parts, [items[key] for key in columns.keys], now.partitions)
+    ranges, _ = found or key_ranges(rows, columns.keys, now.partitions)
+    table = spark.table(place.table).alias(TARGET).where(near(ranges) or "true")
+    names = columns.valid_to, columns.is_current
+    with view_of(spark, version_steps(rows, table, columns, at)) as view:
+        statement = versions_sql(ranges, list(items), *names, place.table, view)
+        form.execute(spark, statement, place, mark)
+    told = form.changed_rows(spark, place, mark, versions=True)
+    return Committed(told, by_key=True, may_skip=True)
+
+
+def _version_columns(request: TableRequest, now: LakeTable, change: TableChange) -> VersionColumns:
+    from pyspark.sql.types import TimestampType  # noqa: PLC0415
+
+    targets = _targets(change)
+    order = [targets[name] for name in request.order_by]
+    is_time = bool(order) and isinstance(now.struct[order[0]].dataType, TimestampType)
+    received = [targets[name] for name in (RECEIVED_AT,) if name in targets]
+    given = change.given(request.struct.names)
+    compared = [item.target for item in change.projection if item.target in given]
+    ours = {target for source, target in targets.items() if source.startswith(METADATA)}
+    return VersionColumns(
+        keys=[targets[key] for key in request.keys],
+        compared=[name for name in compared if name not in ours],
+        order_by=order,
+        times=[order[0], *received] if is_time else received,
+        deleted=targets.get(DELETED_AT),
+        valid_from=targets[VALID_FROM],
+        valid_to=targets[VALID_TO],
+        is_current=targets[IS_CURRENT],
+    )
+
+
+@contextmanager
+def view_of(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
+    """Yield the quoted name of a view of a frame."""
+    name = f"flush_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
     try:
-        form.execute(spark, merge_sql(plan, place.table, f"`{view}`"), place, mark)
+        yield f"`{name}`"
     finally:
-        spark.catalog.dropTempView(view)
+        spark.catalog.dropTempView(name)
 
 
 def overwritten(
@@ -103,21 +238,56 @@ def overwritten(
     """
     change = _whole([flush.request for flush in flushes], plan, names)
     request = replace(flushes[-1].request, struct=_stream_of(change))
-    order = (Projected(ORDER, ORDER, _long(), "as is"),) if request.keys else ()
+    table = _struct_of(change.create or ())
+    return rows_of_run(spark, flushes, plan, table, change.mapping), change, request
+
+
+def rows_of_run(
+    spark: SparkSession,
+    flushes: Sequence[Flush],
+    plan: Planner,
+    table: StructType,
+    names: Mapping[str, str],
+) -> DataFrame:
+    """Return the rows of a whole run with a table's columns; with keys, the newest of each.
+
+    Args:
+        spark: The session.
+        flushes: All flushes of the run, at least one.
+        plan: Plans the change from columns, request and known names.
+        table: Columns that can hold all rows.
+        names: Names of the stream's columns in the table.
+    """
+    last = flushes[-1].request
+    order = (Projected(ORDER, ORDER, _long(), "as is"),) if last.keys else ()
     frames: list[DataFrame] = []
     before = 0
     for _, run in groupby(flushes, key=lambda flush: flush.request.struct.json()):
         group = list(run)
         parts = [part for flush in group for part in flush.parts]
-        frames.append(_group(spark, parts, before, group[0], plan, change, order))
+        found = plan(as_nullable(table), group[0].request, names).projection
+        struct = group[0].write.struct
+        rows = (
+            ordered_frame(spark, parts, struct, before) if order else frame_of(spark, parts, struct)
+        )
+        frames.append(project(rows, (*found, *order)))
         before += len(parts)
     frame = reduce(lambda one, other: one.unionByName(other), frames)
-    if request.keys:
-        targets = _targets(change)
-        frame = newest(frame, [targets[key] for key in request.keys]).drop(ORDER)
-        if request.hard_delete and DELETED_AT in targets:
-            frame = frame.where(frame[quoted(targets[DELETED_AT])].isNull())
-    return frame, change, request
+    if not last.keys:
+        return frame
+    frame = newest(frame, [names.get(key, key) for key in last.keys]).drop(ORDER)
+    deleted = names.get(DELETED_AT, DELETED_AT)
+    if last.hard_delete and deleted in table.names:
+        frame = frame.where(frame[quoted(deleted)].isNull())
+    return frame
+
+
+def range_sql(backfill: Backfill, now: LakeTable) -> str:
+    """Return the condition for the rows of a range."""
+    name = now.names.get(backfill.column, backfill.column)
+    kind = now.struct[name].dataType.simpleString()
+    first, end = (f"CAST({text_literal(t)} AS {kind})" for t in (backfill.since, backfill.until))
+    return f"{sql_name(name)} >= {first} AND {sql_name(name)} < {end}"
 
 
 def recast(
@@ -167,24 +337,6 @@ def _stream_of(change: TableChange) -> StructType:
         made = StructField(column.source, column.dtype, column.nullable)
         fields.setdefault(column.source, made)
     return StructType(list(fields.values()))
-
-
-def _group(
-    spark: SparkSession,
-    parts: Sequence[Part],
-    before: int,
-    flush: Flush,
-    plan: Planner,
-    whole: TableChange,
-    order: tuple[Projected, ...],
-) -> DataFrame:
-    struct = flush.write.struct
-    table = as_nullable(_struct_of(whole.create or ()))
-    found = plan(table, flush.request, whole.mapping)
-    if not order:
-        return project(frame_of(spark, parts, struct), found.projection)
-    frame = ordered_frame(spark, parts, struct, before)
-    return project(frame, (*found.projection, *order))
 
 
 def _struct_of(columns: Iterable[Column]) -> StructType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ FORBIDDEN = " ,;{}()\n\t="
 NAMES_PROPERTY = "target_spark.column_names"
 """Table property with the stream's names of renamed columns."""
 
+_UNITS = {
+    "week": 604800.0, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0,
+    "millisecond": 1e-3, "microsecond": 1e-6,
+}  # fmt: skip
 _INDEXED = 32
 """Number of columns for which Delta keeps statistics by default."""
 
@@ -60,12 +65,12 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
     comment = table_comment(request.schema)
     if comment:
         parts.append(f"COMMENT {text_literal(comment)}")
-    properties = {**_own_properties(change, request), **layout.properties}
-    parts.append(f"TBLPROPERTIES {properties_sql(properties)}")
+    parts.append(f"TBLPROPERTIES {properties_sql(table_properties(change, request))}")
     return " ".join(parts)
 
 
-def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
+def table_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
+    """Return the properties of a new table."""
     found = {
         # A run leaves one identifier in the log, which is not used after its end.
         "delta.setTransactionRetentionDuration": "interval 30 days",
@@ -83,7 +88,7 @@ def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str
         last = leaves if column.name in looked_for else last
     if last > _INDEXED:
         found["delta.dataSkippingNumIndexedCols"] = str(last)
-    return found
+    return {**found, **request.layout.properties}
 
 
 def names_property(change: TableChange) -> dict[str, str]:
@@ -162,6 +167,12 @@ def additions(
         return None
     added = tuple(column for column in change.create if column.name not in now.struct.names)
     return TableChange(add=added, nullable=loosened, mapping=names)
+
+
+def interval_seconds(text: str) -> float:
+    """Return the seconds of an interval as table properties have it; units are at most weeks."""
+    found = re.findall(r"(-?\d+)\s+([a-z]+?)s?\b", text.lower())
+    return float(sum(int(number) * _UNITS.get(unit, 0.0) for number, unit in found))
 
 
 def _leaves(dtype: DataType) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from shared.storage.files import local_path, make_durable
+from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
+from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,15 +29,148 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.core.load_plans import Part
-    from target_spark.destinations.lakes.lake_format import LakeTable
     from target_spark.destinations.lakes.merge import KeyRange
-    from target_spark.tables.table_changes import TableChange
+    from target_spark.tables.table_changes import Column, TableChange
 
 _FEATURE = "delta.feature."
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _PLAIN_WRITER, _FEATURE_WRITER = 2, 7
 _INDEXED = 32
 _LONGEST_TEXT = 64
+_PLAIN_PROPERTIES = {"delta.setTransactionRetentionDuration", "delta.dataSkippingNumIndexedCols"}
+_PLAIN_TYPES = re.compile(
+    r"(bigint|int|smallint|tinyint|double|float|string|boolean|binary|date|timestamp(_ntz)?"
+    r"|decimal\(\d+,\d+\)|array|map|struct|[<>,:]|`[^`]*`|\w+(?=:))*"
+)
+
+
+def look_up(folder: str) -> LakeTable | None:
+    """Return a table as its log tells; None if there is none.
+
+    Raises:
+        NeedsSparkError: The package is missing, or does not support what the table needs.
+    """
+    path = _plain_path(folder)
+    if not (path / "_delta_log").exists():
+        if path.exists() and any(path.iterdir()):
+            raise NeedsSparkError
+        return None
+    import pyarrow as pa  # noqa: PLC0415
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    try:
+        opened = DeltaTable(str(path))
+        protocol, metadata = opened.protocol(), opened.metadata()
+        struct = StructType.fromJson(json.loads(opened.schema().to_json()))
+        size = _bytes_of(pa.table(opened.get_add_actions()))
+    except (DeltaError, OSError, ValueError) as error:
+        raise NeedsSparkError from error
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    properties = {
+        **metadata.configuration,
+        "delta.minWriterVersion": str(protocol.min_writer_version),
+        **{f"{_FEATURE}{name}": "supported" for name in features},
+    }
+    if not _plain_protocol(properties):
+        raise NeedsSparkError
+    names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
+    return LakeTable(struct, names, tuple(metadata.partition_columns), properties, size)
+
+
+def lowest(folder: str, column: str) -> int | None:
+    """Return the least number in a column of a table, by the statistics; None for no rows.
+
+    Raises:
+        NeedsSparkError: A file has no statistics of the column.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
+
+    try:
+        files = pa.table(DeltaTable(str(_plain_path(folder))).get_add_actions(flatten=True))
+    except (DeltaError, OSError, ValueError) as error:
+        raise NeedsSparkError from error
+    name = f"min.{column}"
+    if not files.num_rows:
+        return None
+    if name not in files.column_names or files[name].null_count:
+        raise NeedsSparkError
+    return int(compute.min(files[name]).as_py())
+
+
+def create(
+    folder: str, columns: Sequence[Column], properties: Mapping[str, str], comment: str
+) -> None:
+    """Create a table without partitions, unless there is one.
+
+    Args:
+        folder: Its folder.
+        columns: Its columns.
+        properties: Its properties.
+        comment: Its description; empty for none.
+
+    Raises:
+        NeedsSparkError: The package does not support the table; nothing was done.
+    """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    path = _plain_path(folder)
+    wanted = {name for name in properties if name.startswith("delta.")}
+    types = [column.dtype.simpleString() for column in columns]
+    if not wanted <= _PLAIN_PROPERTIES or not all(map(_PLAIN_TYPES.fullmatch, types)):
+        raise NeedsSparkError
+    # With a feature in the protocol, NOT NULL needs another one, which the package does not add.
+    if any("timestamp_ntz" in text for text in types) and not all(c.nullable for c in columns):
+        raise NeedsSparkError
+    from deltalake import DeltaTable, Schema  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    fields = [
+        StructField(
+            column.name,
+            column.dtype,
+            column.nullable,
+            {"comment": column.comment} if column.comment else None,
+        )
+        for column in columns
+    ]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            str(path),
+            Schema.from_json(StructType(fields).json()),
+            mode="ignore",
+            description=comment or None,
+            configuration=dict(properties),
+            raise_if_key_not_exists=False,
+        )
+    except (DeltaError, ValueError) as error:
+        raise NeedsSparkError from error
+
+
+def _plain_path(folder: str) -> Path:
+    """Return a local folder that the package can use.
+
+    Raises:
+        NeedsSparkError: It cannot.
+    """
+    path = _path_of(folder)
+    if path is None:
+        raise NeedsSparkError
+    return path
+
+
+def _path_of(folder: str) -> Path | None:
+    """Return a local folder that the package can use; None if it cannot."""
+    path = local_path(folder)
+    # The package decodes %3A in a path.
+    if path is None or unquote(folder) != folder or find_spec("deltalake") is None:
+        return None
+    return Path(path)
 
 
 def can_register(
@@ -48,9 +184,7 @@ def can_register(
         change: The projection of rows.
         struct: Columns of the parts.
     """
-    if folder is None or local_path(folder) is None or find_spec("deltalake") is None:
-        return False
-    if unquote(folder) != folder:  # the package decodes %3A in a path
+    if folder is None or _path_of(folder) is None:
         return False
     return not now.partitions and _plain_protocol(now.properties) and _same_columns(change, struct)
 
@@ -62,7 +196,7 @@ def register(
     metadata: str,
     transaction: tuple[str, int] | None,
     keys: Sequence[KeyRange] = (),
-) -> bool:
+) -> int | None:
     """Link parts into the table's folder and commit them.
 
     Args:
@@ -74,9 +208,9 @@ def register(
         keys: Keys of the parts, if the table must not hold any of them; empty if it may.
 
     Returns:
-        True if the table has them now, or already has this transaction. False if nothing was done:
-        the files are on another disk, or have a null in a NOT NULL column, or the table may hold
-        one of the keys, or the package does not support the table's protocol.
+        The rows in their footers if the table has them now, or already has this transaction. None
+        if nothing was done: the files are on another disk, or have a null in a NOT NULL column, or
+        the table may hold one of the keys, or the package does not support the table's protocol.
 
     Raises:
         deltalake.exceptions.DeltaError: The commit failed.
@@ -93,13 +227,14 @@ def register(
     strict = {field.name for field in now.struct if not field.nullable}
     found = [(part, file_stats(part.url)) for part in parts]
     if any(stats["nullCount"].get(name) != 0 for _, stats in found for name in strict):
-        return False
+        return None
+    rows = sum(int(stats["numRecords"]) for _, stats in found)
     table = Path(local_path(folder) or folder)
     opened = DeltaTable(str(table))
     if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
-        return True
+        return rows
     if keys and not _has_none(opened, keys):
-        return False
+        return None
     names: list[str] = []
     before = opened.version()
     try:
@@ -127,28 +262,32 @@ def register(
         )
     except BaseException as error:
         if _is_committed(table, before, names):
-            return True  # What has failed comes after a commit: a checkpoint.
+            return rows  # What has failed comes after a commit: a checkpoint.
         _unlink(table, names)
         if isinstance(error, OSError | DeltaProtocolError):
-            return False
+            return None
         raise
-    return True
+    return rows
 
 
 def table_size(folder: str) -> int | None:
     """Return the bytes of a table's files; None if the package cannot tell without Spark."""
-    path = local_path(folder)
-    if path is None or find_spec("deltalake") is None or unquote(folder) != folder:
+    path = _path_of(folder)
+    if path is None:
         return None
     import pyarrow as pa  # noqa: PLC0415
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
 
     try:
-        files = pa.table(DeltaTable(path).get_add_actions())
+        return _bytes_of(pa.table(DeltaTable(str(path)).get_add_actions()))
     except (DeltaError, OSError, ValueError):
         return None
+
+
+def _bytes_of(files: pa.Table) -> int:
+    from pyarrow import compute  # noqa: PLC0415
+
     return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 

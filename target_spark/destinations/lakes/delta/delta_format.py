@@ -6,18 +6,22 @@ import hashlib
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from shared.storage.files import join, local_path, shown
+from shared.spark.conf import executors_share_disk
+from shared.storage.files import StorageOptions, failures, join, local_path, remote, shown
 from shared.storage.s3a import SCHEMES
 from shared.types.record_text import quoted as column_name
 from target_spark.destinations.folders.folder_names import folder_name
-from target_spark.destinations.lakes.column_ddl import column_sql, properties_sql
+from target_spark.destinations.lakes.column_ddl import column_sql, properties_sql, table_comment
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit
+from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
@@ -26,25 +30,41 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     delta_storable,
     delta_widens,
     fits,
+    interval_seconds,
     names_property,
     needed_properties,
     table_clauses,
+    table_properties,
 )
 from target_spark.destinations.lakes.delta.delta_files import can_register, register, table_size
+from target_spark.destinations.lakes.delta.delta_metrics import (
+    changed_rows,
+    commit_metrics,
+    vacuumed_files,
+)
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.lake_format import (
+    LakeFormat,
+    LakeTable,
+    NeedsSparkError,
+    Place,
+)
+from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, quoted
+from target_spark.destinations.lakes.table_history import TableCommit
 from target_spark.destinations.lakes.table_lock import one_writer
+from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
 from target_spark.destinations.lakes.table_sessions import configured, storage_conf
 from target_spark.tables.evolution import Capabilities, TableChange
 from target_spark.tables.legal_names import NameRules, legal_table_name
+from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.destinations.destination import Flush
 
 ONE_TASK_BYTES = 8 << 20
@@ -81,6 +101,7 @@ class DeltaFormat(LakeFormat):
     rename could replace another program's commit; so one program writes at a time.
     """
 
+    keeps_log = True
     conflicts = re.compile(
         r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_METADATA_CHANGED|MetadataChangedException"
         r"|DELTA_PROTOCOL_CHANGED|ProtocolChangedException|CommitConflict|CommitFailedException"
@@ -92,8 +113,10 @@ class DeltaFormat(LakeFormat):
         self._path = config.path
         self._catalog = config.catalog
         self._adopts = config.adopt_files
+        self._shares_disk = executors_share_disk(config.spark)
+        self._options = StorageOptions(config.storage_options)
         self._written: dict[str, int] = {}
-        self.conf: Mapping[str, str] = storage_conf(config)
+        self.conf: Mapping[str, str] = {**storage_conf(config), **_ANY_VERSION}
         self.rules = NameRules(
             style=config.column_names,
             max_bytes=None,
@@ -110,7 +133,10 @@ class DeltaFormat(LakeFormat):
             parts = (self._catalog, *inside)
             return Place(quoted(*parts), ".".join(parts))
         schema = [folder_name(name.schema)] if name.schema else []
-        folder = join(_absolute(self._path), *schema, folder_name(name.table))
+        return self._below(*schema, folder_name(name.table))
+
+    def _below(self, *folders: str) -> Place:
+        folder = join(_absolute(self._path), *folders)
         return Place(quoted("delta", folder), f"'{shown(folder)}'", folder)
 
     def light(self, size: int | None) -> Mapping[str, str]:
@@ -154,6 +180,29 @@ class DeltaFormat(LakeFormat):
         )
         spark.sql(text)
 
+    def looked_up(self, place: Place) -> LakeTable | None:
+        """See `LakeFormat`."""
+        if place.folder is None or not (self._adopts and self._shares_disk):
+            raise NeedsSparkError
+        return delta_files.look_up(place.folder)
+
+    def lowest(self, place: Place, column: str) -> int | None:
+        """See `LakeFormat`."""
+        if place.folder is None:
+            raise NeedsSparkError
+        return delta_files.lowest(place.folder, column)
+
+    def created(self, place: Place, change: TableChange, request: TableRequest) -> None:
+        """See `LakeFormat`."""
+        layout = request.layout
+        # Parts with other names could not become files of the table.
+        is_renamed = not change.renamed.keys() <= {OURS}
+        if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
+            raise NeedsSparkError
+        properties, comment = table_properties(change, request), table_comment(request.schema)
+        with one_writer(place.folder):
+            delta_files.create(place.folder, change.create or (), properties, comment)
+
     def alter(
         self,
         spark: SparkSession,
@@ -196,20 +245,20 @@ class DeltaFormat(LakeFormat):
         change: TableChange,
         mark: Mark,
         keys: Sequence[KeyRange] = (),
-    ) -> bool:
+    ) -> int | None:
         """See `LakeFormat`."""
         folder = place.folder
         if folder is None or not self._adopts:
-            return False
+            return None
         if not can_register(folder, now, change, flush.write.struct):
-            return False
+            return None
         conf = self._transaction(mark)
         transaction = (conf[_APP], int(conf[_VERSION])) if conf else None
         with one_writer(folder):
-            done = register(folder, flush.parts, now, mark.to_text(), transaction, keys)
-        if done:
+            rows = register(folder, flush.parts, now, mark.to_text(), transaction, keys)
+        if rows is not None:
             self._remember(mark)
-        return done
+        return rows
 
     def execute(
         self,
@@ -227,7 +276,7 @@ class DeltaFormat(LakeFormat):
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
-        if self.describe(spark, place) is None:
+        if self.current(lambda: spark, place) is None:
             return None
         return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
 
@@ -245,11 +294,11 @@ class DeltaFormat(LakeFormat):
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         with one_writer(place.folder):
-            if self.describe(spark, place) is None:
+            if self.current(lambda: spark, place) is None:
                 self._create(spark, place, change, request)
             if version is not None and version != self.version(spark, place):
                 raise LostCommit
-            now = self.describe(spark, place)
+            now = self.current(lambda: spark, place)
             added = additions(now, change, request)
             if added is not None:
                 self._alter(spark, place, added)
@@ -260,28 +309,102 @@ class DeltaFormat(LakeFormat):
                     _replace_all(spark, frame, place, change, request)
         self._remember(mark)
 
+    def replace_range(
+        self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
+    ) -> None:
+        """See `LakeFormat`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        with one_writer(place.folder), self._marked(spark, mark):
+            frame.writeTo(place.table).overwrite(F.expr(condition))
+        self._remember(mark)
+
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
-        texts = (row[0] for row in rows.select("userMetadata").collect())
-        return tuple(map(read_mark, texts))
+        found = rows.select("operation", "userMetadata").collect()
+        return tuple(read_mark(text) for name, text in found if name not in _KEEPS_ROWS)
 
-    def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
+    def changed_rows(
+        self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
+    ) -> int | None:
         """See `LakeFormat`."""
-        layout = request.layout
+        return changed_rows(commit_metrics(spark, place, mark.to_text()), versions=versions)
+
+    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+        """See `LakeFormat`."""
+        if self._catalog is not None:
+            return tables_in(spark, self._catalog)
+        found = folders_of_tables(_absolute(self._path), "_delta_log", self._options)
+        return {".".join(folders): self._below(*folders) for folders in found}
+
+    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+        """See `LakeFormat`."""
+        rows = spark.sql(f"DESCRIBE HISTORY {place.table}").selectExpr(
+            "version",
+            "unix_micros(timestamp)",
+            "operation",
+            "operationParameters['version']",
+            "userMetadata",
+        )
+        return tuple(_commit(*row) for row in sorted(rows.collect(), key=lambda row: row[0]))
+
+    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+        """See `LakeFormat`. Files that the table has now are not looked for."""
+        now = spark.table(place.table).inputFiles()
+        then = spark.sql(
+            f"SELECT * FROM {place.table} VERSION AS OF {int(version)}"  # noqa: S608
+        ).inputFiles()
+        gone = sum(not _exists(url, self._options) for url in set(then) - set(now))
+        return f"{gone} files of it are gone (vacuumed)" if gone else None
+
+    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+        """See `LakeFormat`."""
+        with one_writer(place.folder):
+            if self.version(spark, place) != newest:
+                raise LostCommit
+            spark.sql(f"RESTORE TABLE {place.table} TO VERSION AS OF {int(version)}").collect()
+
+    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+        """See `LakeFormat`."""
         conf = {}
         if layout.target_file_bytes is not None:
             size = str(layout.target_file_bytes)
             conf = {
                 f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
             }
-        now = self.describe(spark, place)
+        now = self.current(lambda: spark, place)
         order = ""
         if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
             columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
             order = f" ZORDER BY ({', '.join(columns)})"
         with one_writer(place.folder), configured(spark, conf):
-            spark.sql(f"OPTIMIZE {place.table}{order}").collect()
+            rows = spark.sql(f"OPTIMIZE {place.table}{order}")
+            [row] = rows.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
+        return Compaction(row[0], row[1])
+
+    def position(
+        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
+    ) -> str | None:
+        """See `LakeFormat`."""
+        version = bookmark.get("version")
+        if version is None:
+            return None
+        [row] = spark.sql(f"DESCRIBE DETAIL {place.table}").select("id").collect()
+        return str(version) if bookmark.get("table_id") == row[0] else None
+
+    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+        """See `LakeFormat`. By the table's own retention: VACUUM knows of no younger files.
+
+        Nothing is removed if that is too short for what must stay.
+        """
+        keeps = interval_seconds(_properties(spark, place).get(_RETENTION, _ONE_WEEK))
+        since = plan.needed_since
+        if since is not None and (time.time() - since) * (1 + _SKEW) > keeps:
+            return Removal(left=f"{plan.kept[0].why} needs files that are older than {_RETENTION}")
+        with one_writer(place.folder):
+            spark.sql(f"VACUUM {place.table}").collect()
+            return Removal(0, vacuumed_files(spark, place))
 
     def _legal(self, name: str) -> str:
         rules = NameRules(
@@ -323,6 +446,40 @@ _NO_CODE = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
+
+
+# Delta refuses versions older than the retention of deleted files, whether they are there or not.
+_ANY_VERSION = {
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"
+}
+_RETENTION = "delta.deletedFileRetentionDuration"
+_ONE_WEEK = "interval 1 week"
+_SKEW = 0.01
+"""Share of an age by which clocks of storage and driver may differ."""
+_KEEPS_ROWS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
+
+
+def _commit(
+    version: int, micros: int, operation: str, restored: str | None, text: str | None
+) -> TableCommit:
+    before = None if version == 0 else str(version - 1)
+    returns = operation == "RESTORE" and restored is not None
+    return TableCommit(
+        str(version),
+        micros / 1e6,
+        read_mark(text),
+        restored if returns else before,
+        keeps_rows=returns or operation in _KEEPS_ROWS,
+    )
+
+
+def _exists(url: str, options: StorageOptions) -> bool:
+    path = local_path(url)
+    if path is not None:
+        return Path(unquote(path)).exists()
+    filesystem, inside = remote(url, options)
+    with failures(url, options):
+        return bool(filesystem.exists(unquote(inside)))
 
 
 def _application(mark: Mark) -> str:

@@ -7,13 +7,17 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
-from shared.storage.files import local_path
+from shared.storage.files import StorageOptions, local_path
 from target_spark.destinations.lakes.column_ddl import properties_sql
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit
@@ -33,10 +37,12 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_places import (
+    absolute,
     catalog_conf,
     check_empty,
     hive_refusals,
     location_of,
+    place_below,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_replace import can_replace, replace_whole
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import open_transaction
@@ -47,18 +53,21 @@ from target_spark.destinations.lakes.iceberg.iceberg_types import (
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import text_literal
+from target_spark.destinations.lakes.table_history import TableCommit
 from target_spark.destinations.lakes.table_lock import one_writer
+from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
 from target_spark.destinations.lakes.table_sessions import configured
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
-    from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.tables.evolution import TableChange
 
 _log = logging.getLogger(__name__)
@@ -67,7 +76,18 @@ _creating_namespace = threading.Lock()
 MARK_PROPERTY = "target_spark.mark"
 """Snapshot property with the mark of the commit."""
 
+_MERGED = tuple(
+    f"spark.merge-into.num-target-rows-{what}" for what in ("inserted", "updated", "deleted")
+)
 _MARK_CONF = f"spark.sql.iceberg.snapshot-property.{MARK_PROPERTY}"
+_MAIN = "main"
+_WAP = "write.wap.enabled"
+_WAP_BRANCH = "spark.wap.branch"
+_NOT_AHEAD = "Cannot fast-forward"
+_SAME_ROWS = "replace"
+"""Operation of snapshots whose rows are those of their parents: compactions."""
+_Snapshots = Mapping[int, tuple[int | None, str | None, str | None]]
+"""Snapshot → its parent, operation and mark."""
 _PART = re.compile(r"`(?:[^`]|``)*`")
 _NOT_THERE = re.compile(
     r"TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NoSuchTableException|NoSuchNamespaceException"
@@ -81,7 +101,8 @@ def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession])
             "Iceberg tables by path are not locked on object stores: let only one program at a "
             "time write to a table, or use a catalog"
         )
-    return LakeDestination(IcebergFormat(config), config, spark)
+    branch = f"audit_{uuid.uuid4().hex[:12]}" if config.write_audit_publish else None
+    return LakeDestination(IcebergFormat(config, branch), config, spark)
 
 
 class IcebergFormat(LakeFormat):
@@ -98,10 +119,13 @@ class IcebergFormat(LakeFormat):
         r"|INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS|CANNOT_FIND_DATA|SQLITE_BUSY"
     )
 
-    def __init__(self, config: TargetConfig) -> None:
+    def __init__(self, config: TargetConfig, branch: str | None = None) -> None:
         self._path = config.path
         self._catalog = config.catalog
-        self.conf: Mapping[str, str] = catalog_conf(config)
+        self._options = StorageOptions(config.storage_options)
+        self.branch = branch
+        on_branch = {} if branch is None else {_WAP_BRANCH: branch}
+        self.conf: Mapping[str, str] = {**catalog_conf(config), **on_branch}
         self.rules = NameRules(
             style=config.column_names,
             max_bytes=None,
@@ -194,9 +218,43 @@ class IcebergFormat(LakeFormat):
         """See `LakeFormat`; empty for a table without snapshots."""
         if self._described(spark, place) is None:
             return ""
-        refs = f"SELECT snapshot_id FROM {place.table}.refs WHERE name = 'main'"  # noqa: S608
-        rows = spark.sql(refs).collect()
-        return str(rows[0][0]) if rows else ""
+        return self._tip(spark, place) or ""
+
+    def _tip(self, spark: SparkSession, place: Place) -> str | None:
+        """Return the newest snapshot: that of the branch, if it exists."""
+        found = _refs(spark, place)
+        return found.get(self.branch or _MAIN, found.get(_MAIN))
+
+    def stage(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`. Iceberg heeds the session's branch only with a property of the table.
+
+        Columns belong to the table, not to a branch.
+        """
+        with one_writer(place.folder):
+            found = self._described(spark, place)
+            if found is not None and found.properties.get(_WAP) != "true":
+                spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES ('{_WAP}' = 'true')")
+            spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH IF NOT EXISTS {self.branch}")
+            return self.published(spark, place)
+
+    def published(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`."""
+        return _refs(spark, place).get(_MAIN)
+
+    def publish(self, spark: SparkSession, place: Place) -> bool:
+        """See `LakeFormat`. The session's commits are visible at once then."""
+        with one_writer(place.folder):
+            if self.branch in _refs(spark, place):
+                given = f"branch => '{_MAIN}'", f"to => '{self.branch}'"
+                try:
+                    _called(spark, place, "fast_forward", *given)
+                except Exception as error:
+                    if _NOT_AHEAD in str(error):
+                        return False
+                    raise
+                spark.sql(f"ALTER TABLE {place.table} DROP BRANCH IF EXISTS {self.branch}")
+        spark.conf.unset(_WAP_BRANCH)
+        return True
 
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """See `LakeFormat`. A DELETE of whole files cannot carry the mark."""
@@ -222,7 +280,7 @@ class IcebergFormat(LakeFormat):
         mark: Mark,
         version: str | None = None,
     ) -> None:
-        """See `LakeFormat`."""
+        """See `LakeFormat`. On a branch, the table must have the columns already."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         if self._described(spark, place) is None:
@@ -235,6 +293,9 @@ class IcebergFormat(LakeFormat):
             now = self._described(spark, place)
             if now is None:
                 raise LostCommit
+            if self.branch is not None:
+                frame.writeTo(place.table).overwrite(F.lit(True))
+                return
             declares = transaction is not None and can_replace(transaction, now, change)
             if version is None and _fits(now, change, request, declares=declares):
                 frame.writeTo(place.table).overwrite(F.lit(True))
@@ -247,31 +308,146 @@ class IcebergFormat(LakeFormat):
         with one_writer(place.folder):
             self._complete(spark, place, change, request)
 
+    def replace_range(
+        self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
+    ) -> None:
+        """See `LakeFormat`. On a branch, of which the table's main line then becomes the head.
+
+        An overwrite by condition would need a condition that holds for whole files.
+        """
+        if self.branch is not None:
+            # Only the second commit has the token: with it, both are there.
+            with self._committing(spark, place, replace(mark, token=None, state=None)):
+                spark.sql(f"DELETE FROM {place.table} WHERE {condition}").collect()  # noqa: S608
+            with self._committing(spark, place, mark):
+                frame.writeTo(place.table).append()
+            return
+        branch = f"backfill_{uuid.uuid4().hex[:12]}"
+        on_branch = f"{place.table}.branch_{branch}"
+        catalog = _PART.findall(place.table)[0]
+        table, name = text_literal(place.table), text_literal(branch)
+        with self._committing(spark, place, mark):
+            spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH {branch}")
+            try:
+                spark.sql(f"DELETE FROM {on_branch} WHERE {condition}").collect()  # noqa: S608
+                frame.writeTo(on_branch).append()
+                spark.sql(f"CALL {catalog}.system.fast_forward({table}, 'main', {name})").collect()
+            finally:
+                spark.sql(f"ALTER TABLE {place.table} DROP BRANCH IF EXISTS {branch}")
+
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`. Snapshots that were rolled back are ignored."""
         text = f"summary[{text_literal(MARK_PROPERTY)}]"
-        current = f"SELECT snapshot_id FROM {place.table}.history WHERE is_current_ancestor"  # noqa: S608
         rows = spark.sql(
-            f"SELECT snapshot_id, parent_id, {text} FROM {place.table}.snapshots "  # noqa: S608
-            f"WHERE snapshot_id IN ({current}) ORDER BY committed_at DESC LIMIT {int(limit)}"
+            f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots "  # noqa: S608
+            f"ORDER BY committed_at DESC LIMIT {int(limit)}"
         ).collect()
-        texts = _chained([(row[0], row[1], row[2]) for row in rows])
-        return tuple(map(read_mark, texts))
+        found = _chained(
+            {row[0]: (row[1], row[2], row[3]) for row in rows}, self._tip(spark, place)
+        )
+        return tuple(read_mark(text) for operation, text in found if operation != _SAME_ROWS)
 
-    def compact(self, spark: SparkSession, place: Place, request: TableRequest) -> None:
+    def changed_rows(
+        self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
+    ) -> int | None:
+        """See `LakeFormat`. Rows that a MERGE has copied into new files do not count."""
+        marked = f"summary[{text_literal(MARK_PROPERTY)}] = {text_literal(mark.to_text())}"
+        rows = spark.sql(
+            f"SELECT summary FROM {place.table}.snapshots WHERE {marked} "  # noqa: S608
+            "ORDER BY committed_at DESC LIMIT 1"
+        ).collect()
+        summary = rows[0][0] if rows else {}
+        if _MERGED[0] in summary:
+            return sum(int(summary.get(name, 0)) for name in _MERGED[: 1 if versions else 3])
+        return int(summary.get("added-records", 0)) if rows else None
+
+    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+        """See `LakeFormat`."""
+        if self._catalog is not None:
+            self._check_catalog(spark)
+            return tables_in(spark, self._catalog)
+        found = folders_of_tables(absolute(self._path), "metadata", self._options)
+        return {".".join(folders): place_below(self._path, *folders) for folders in found}
+
+    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+        """See `LakeFormat`. Snapshots that have expired are left out."""
+        text = f"summary[{text_literal(MARK_PROPERTY)}]"
+        snapshots = {
+            row[0]: (row[1], row[2], row[3])
+            for row in spark.sql(
+                f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots"  # noqa: S608
+            ).collect()
+        }
+        log = spark.sql(
+            "SELECT unix_micros(made_current_at), snapshot_id "  # noqa: S608
+            f"FROM {place.table}.history ORDER BY made_current_at"
+        ).collect()
+        return tuple(
+            _commit(micros, snapshot, *snapshots[snapshot])
+            for micros, snapshot in _with_ancestors([(row[0], row[1]) for row in log], snapshots)
+        )
+
+    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+        """See `LakeFormat`. Columns belong to the table; files expire with their snapshot."""
+        now = {field.name: field.dataType for field in spark.table(place.table).schema}
+        then = spark.sql(f"SELECT * FROM {place.table} VERSION AS OF {int(version)}")  # noqa: S608
+        for name, dtype in ((field.name, field.dataType) for field in then.schema):
+            kept = now.get(name)
+            if kept is None or (_is_other(dtype, kept) and not iceberg_widens(dtype, kept)):
+                return f"its column '{name}' was dropped or replaced, and would be null"
+        return None
+
+    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+        """See `LakeFormat`."""
+        with one_writer(place.folder):
+            if self.head(spark, place) != newest:
+                raise LostCommit
+            _called(spark, place, "set_current_snapshot", f"snapshot_id => {int(version)}")
+
+    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
         """See `LakeFormat`. Snapshots do not expire."""
         found = self._described(spark, place)
         if found is None:
-            return
-        catalog = _PART.findall(place.table)[0]
-        arguments = [f"table => {text_literal(place.table)}"]
-        if found.properties.get("sort-order"):
-            arguments.append("strategy => 'sort'")
-        size = request.layout.target_file_bytes
+            return Compaction()
+        given = ["strategy => 'sort'"] if found.properties.get("sort-order") else []
+        size = layout.target_file_bytes
         if size is not None:
-            arguments.append(f"options => map('target-file-size-bytes', '{size}')")
+            given.append(f"options => map('target-file-size-bytes', '{size}')")
         with one_writer(place.folder):
-            spark.sql(f"CALL {catalog}.system.rewrite_data_files({', '.join(arguments)})").collect()
+            [row] = _called(spark, place, "rewrite_data_files", *given)
+        return Compaction(row["rewritten_data_files_count"], row["added_data_files_count"])
+
+    def position(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        place: Place,  # noqa: ARG002
+        bookmark: Mapping[str, Any],
+    ) -> str | None:
+        """See `LakeFormat`. Identifiers of snapshots differ between tables."""
+        found = bookmark.get("snapshot_id")
+        return None if found is None else str(found)
+
+    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+        """See `LakeFormat`. Heads of branches and tags stay."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        if not plan.has_earlier:
+            return Removal()
+        ids = [int(kept.commit.version) for kept in plan.kept]
+        with one_writer(place.folder):
+            snapshots = spark.table(f"{place.table}.snapshots")
+            of_kept = F.when(F.col("snapshot_id").isin(ids), F.unix_micros("committed_at"))
+            [(oldest, before)] = snapshots.agg(F.min(of_kept), F.count("*")).collect()
+            given = f"older_than => {_time(oldest / 1e6)}", "retain_last => 1"
+            [row] = _called(spark, place, "expire_snapshots", *given)
+            after = spark.table(f"{place.table}.snapshots").count()
+        return Removal(before - after, sum(row))
+
+    def remove_orphans(self, spark: SparkSession, place: Place, before: float) -> int:
+        """See `LakeFormat`."""
+        with one_writer(place.folder):
+            given = f"older_than => {_time(before)}"
+            return len(_called(spark, place, "remove_orphan_files", given))
 
     def _described(self, spark: SparkSession, place: Place) -> Described | None:
         try:
@@ -309,6 +485,17 @@ class IcebergFormat(LakeFormat):
             yield
 
 
+def _called(spark: SparkSession, place: Place, procedure: str, *arguments: str) -> list[Row]:
+    """Call a procedure of Iceberg for a table; return what it tells."""
+    given = ", ".join((f"table => {text_literal(place.table)}", *arguments))
+    return spark.sql(f"CALL {_PART.findall(place.table)[0]}.system.{procedure}({given})").collect()
+
+
+def _time(at: float) -> str:
+    """Return a time in seconds since the epoch as an SQL literal."""
+    return f"TIMESTAMP '{datetime.fromtimestamp(at, timezone.utc).isoformat()}'"
+
+
 def _create_namespace(spark: SparkSession, namespace: str) -> None:
     """Create a namespace that other streams and programs may create at the same time.
 
@@ -339,14 +526,57 @@ def _replace_unseen(
         spark.catalog.dropTempView(view)
 
 
-def _chained(rows: list[tuple[int, int | None, str | None]]) -> Iterator[str | None]:
-    """Yield the texts of snapshots from the newest back, by their parents, as clocks differ."""
-    known = {number: (parent, text) for number, parent, text in rows}
-    parents = {parent for parent, _ in known.values()}
-    at: int | None = next((number for number in known if number not in parents), None)
-    while at is not None and at in known:
-        at, text = known[at]
-        yield text
+def _is_other(then: DataType, now: DataType) -> bool:
+    """Return whether types differ in more than the fields of structs, which may have grown."""
+    return type(then) is not type(now) or (isinstance(then, AtomicType) and then != now)
+
+
+def _with_ancestors(log: list[tuple[int, int]], snapshots: _Snapshots) -> Iterator[tuple[int, int]]:
+    """Yield the log of snapshots with those that became the table together with a later one.
+
+    Several commits of a branch become the table in one step.
+
+    Args:
+        log: Times and snapshots, the oldest first.
+        snapshots: Those that have not expired, with their parents.
+    """
+    known: set[int] = set()
+    for micros, snapshot in log:
+        chain: list[int] = []
+        at: int | None = snapshot
+        while at is not None and at in snapshots and at not in known:
+            chain.append(at)
+            known.add(at)
+            at = snapshots[at][0]
+        if not chain and snapshot in snapshots:
+            chain = [snapshot]  # A return.
+        yield from ((micros, one) for one in reversed(chain))
+
+
+def _commit(
+    micros: int, snapshot: int, parent: int | None, operation: str | None, text: str | None
+) -> TableCommit:
+    return TableCommit(
+        str(snapshot),
+        micros / 1e6,
+        read_mark(text),
+        None if parent is None else str(parent),
+        keeps_rows=operation == _SAME_ROWS,
+    )
+
+
+def _chained(snapshots: _Snapshots, newest: str | None) -> Iterator[tuple[str | None, str | None]]:
+    """Yield operations and marks from a snapshot back, by their parents, as clocks differ."""
+    at = None if newest is None else int(newest)
+    while at is not None and at in snapshots:
+        at, operation, text = snapshots[at]
+        yield operation, text
+
+
+def _refs(spark: SparkSession, place: Place) -> Mapping[str, str]:
+    """Return the newest snapshot of each branch and tag."""
+    rows = spark.sql(f"SELECT name, snapshot_id FROM {place.table}.refs").collect()  # noqa: S608
+    return {row[0]: str(row[1]) for row in rows}
 
 
 def _fits(now: Described, change: TableChange, request: TableRequest, *, declares: bool) -> bool:

@@ -48,7 +48,7 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
         }
         return {**given, **conf}
     made = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
-    made[f"{name}.warehouse"] = _absolute(config.path)
+    made[f"{name}.warehouse"] = absolute(config.path)
     return {**storage_conf(config), **made, **conf}
 
 
@@ -64,8 +64,12 @@ def location_of(path: str, catalog: str | None, name: TableName) -> Place:
         inside = (legal_table_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
         parts = (catalog, *inside)
         return Place(quoted(*parts), ".".join(parts))
-    folders = [folder_name(part) for part in (name.schema, name.table) if part]
-    folder = join(_absolute(path), *folders)
+    return place_below(path, *(folder_name(part) for part in (name.schema, name.table) if part))
+
+
+def place_below(path: str, *folders: str) -> Place:
+    """Return the location of a table in folders below the setting `path`."""
+    folder = join(absolute(path), *folders)
     return Place(quoted(PATH_CATALOG, *folders), f"'{shown(folder)}'", folder)
 
 
@@ -104,6 +108,7 @@ def hive_refusals() -> Iterator[None]:
         ) from error
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
+    """Return the setting `path` without a trailing slash; absolute if it is local."""
     local = local_path(path)
     return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from shared.spark.spark_settings import SparkSettings
 from shared.types.arrow_types import struct_to_arrow
 from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
+from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.verification import Verification
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
@@ -46,6 +49,9 @@ class Load:
     layout: Layout = field(default_factory=Layout)
     schema: dict[str, Any] = field(default_factory=dict)
     view: StructType | None = None
+    order_by: tuple[str, ...] = ()
+    contract: SchemaContract = field(default_factory=SchemaContract)
+    verification: Verification | None = None
     stream: str = "orders"
     table: str = "orders"
     run: str = ""
@@ -83,9 +89,18 @@ class Load:
             layout=self.layout,
             hard_delete=self.hard_delete,
             view=self.view,
+            order_by=self.order_by,
+            contract=self.contract,
+            verification=self.verification,
         )
 
-    def flush(self, *parts: Rows, noted: bool = False, token: str | None = None) -> Flush:
+    def flush(
+        self,
+        *parts: Rows,
+        noted: bool = False,
+        token: str | None = None,
+        state: str | None = None,
+    ) -> Flush:
         """Write parts as executors do; return them as a flush."""
         write = self.destination.prepare(self.request)
         self.number += 1
@@ -94,13 +109,13 @@ class Load:
         if noted:
             self.noted.append(token)
             self.destination.keep(self.request, note_of(*self.noted))
-        return Flush(self.stream, token, write, self.request, tuple(made))
+        return Flush(self.stream, token, write, self.request, tuple(made), state=state)
 
-    def load(self, *parts: Rows, noted: bool = False) -> Flush:
+    def load(self, *parts: Rows, noted: bool = False, state: str | None = None) -> Flush:
         """Commit the parts as one flush, with a note of all noted flushes of the run."""
         if noted and not self.noted:
             self.recall()
-        flush = self.flush(*parts, noted=noted)
+        flush = self.flush(*parts, noted=noted, state=state)
         self.destination.commit(flush)
         return flush
 
@@ -170,6 +185,13 @@ class Load:
         return Part(str(path), len(rows), path.stat().st_size)
 
 
+def _as_in_spark(value: Any) -> Any:
+    """Return a value as rows of Spark hold it: local times without a zone."""
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone().replace(tzinfo=None)
+    return value
+
+
 def note_of(*tokens: str) -> Note:
     """Return a note with a segment for each flush."""
     return Note(tuple(Entry(token, Segment(1, f"digest of {token}")) for token in tokens))
@@ -196,6 +218,23 @@ class DeltaLoad(Load):
 
     def partitions(self) -> list[str]:
         return list(self.sql("DESCRIBE DETAIL {t}")[0]["partitionColumns"])
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Read by delta-rs: for Spark, each new version of a table is a job, planned anew."""
+        deltalake = pytest.importorskip("deltalake")
+        folder = Path(self.config.path) / self.table
+        if not (folder / "_delta_log").is_dir() or any("." in name for name in columns):
+            return super().rows(*columns)
+        table = deltalake.DeltaTable(str(folder))
+        if set(table.protocol().reader_features or ()) - {"deletionVectors", "timestampNtz"}:
+            return super().rows(*columns)
+        builder = deltalake.QueryBuilder().register("t", table)
+        chosen = ", ".join(f'"{name}"' for name in columns) or "*"
+        found = pa.table(builder.execute(f"SELECT {chosen} FROM t"))
+        if any(pa.types.is_nested(dtype) for dtype in found.schema.types):
+            return super().rows(*columns)
+        lists = [[_as_in_spark(v) for v in column.to_pylist()] for column in found.columns]
+        return sorted(zip(*lists, strict=True), key=repr)
 
     def other_reader(self) -> Table:
         deltalake = pytest.importorskip("deltalake")

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake_loads import note_of
 
-from target_spark.destinations.lakes.commit_marks import Mark, held, read_mark, run_of
+from target_spark.destinations.lakes.commit_marks import (
+    ACTIVATION,
+    Mark,
+    held,
+    read_mark,
+    run_of,
+)
 from target_spark.destinations.lakes.merge import (
     KeyRange,
     MergePlan,
@@ -19,15 +25,25 @@ from target_spark.destinations.lakes.merge import (
     merge_sql,
     quoted,
     text_literal,
+    versions_sql,
 )
 from target_spark.replays import Note
 
 words = st.text(max_size=30)
+given_words = st.none() | words.filter(bool)
 
 
-@given(st.builds(Mark, words, words, st.none() | words.filter(bool)))
+@given(
+    st.builds(Mark, words, words, given_words, given_words, given_words, st.none() | st.integers(1))
+)
 def test_a_mark_is_read_as_it_was_written(mark: Mark) -> None:
     assert read_mark(mark.to_text()) == mark
+    assert "$" not in mark.to_text(), "Spark would replace variables"
+
+
+def test_a_mark_of_an_older_version_is_read() -> None:
+    text = '{"origin": "target-spark", "run": "r", "stream": "s", "token": "r-000001"}'
+    assert read_mark(text) == Mark("r", "s", "r-000001")
 
 
 def test_what_others_have_stored_is_no_mark() -> None:
@@ -59,12 +75,14 @@ def test_a_table_holds_a_note_whose_commits_are_its_newest() -> None:
         ["a-2", None, "a-1"],
         ["z-1", "a-2", "a-1"],
         ["a-2", "z-1", "a-1"],
+        ["activation", "a-2", "a-1"],
         ["a-2"],
         [],
     ],
 )
 def test_a_table_that_others_have_changed_holds_nothing(newest: list[str | None]) -> None:
-    marks = [token and Mark(run_of(token), "s", token) for token in newest]
+    runs = [token and ("a" if token == ACTIVATION else run_of(token)) for token in newest]
+    marks = [token and Mark(run, "s", token) for run, token in zip(runs, newest, strict=True)]
     assert held(note_of("a-1", "a-2"), marks, "s") == Note()
 
 
@@ -94,6 +112,27 @@ def test_a_merge_removes_rows_that_are_marked_and_never_inserts_them() -> None:
     assert "WHEN MATCHED AND s.`gone` IS NOT NULL THEN DELETE" in text
     assert "UPDATE" not in text
     assert "WHEN NOT MATCHED AND s.`gone` IS NULL THEN INSERT" in text
+
+
+def test_a_merge_ignores_rows_that_are_older_than_those_of_the_table() -> None:
+    plan = MergePlan([KeyRange("id")], ["id", "v"], ["v"], deleted="gone", order_by=["v"])
+    lines = merge_sql(plan, "`x`", "`w`").splitlines()[2:]
+    assert lines == [
+        "WHEN MATCHED AND (s.`v` >= t.`v` OR t.`v` IS NULL) AND s.`gone` IS NOT NULL THEN DELETE",
+        "WHEN MATCHED AND (s.`v` >= t.`v` OR t.`v` IS NULL) THEN UPDATE SET `v` = s.`v`",
+        "WHEN NOT MATCHED AND s.`gone` IS NULL THEN INSERT (`id`, `v`) VALUES (s.`id`, s.`v`)",
+    ]
+
+
+def test_versions_are_closed_and_added_in_one_merge() -> None:
+    keys = [KeyRange("id", 1, 2, nulls=False)]
+    assert versions_sql(keys, ["id", "v"], "until", "now", "`x`", "`w`").splitlines() == [
+        "MERGE INTO `x` AS t USING `w` AS s",
+        "ON s.`__step` = 'close' AND coalesce(t.`now`, true) AND t.`id` = s.`id` "
+        "AND t.`id` BETWEEN 1 AND 2",
+        "WHEN MATCHED THEN UPDATE SET `until` = s.`until`, `now` = false",
+        "WHEN NOT MATCHED AND s.`__step` = 'add' THEN INSERT (`id`, `v`) VALUES (s.`id`, s.`v`)",
+    ]
 
 
 def test_old_versions_are_removed_or_marked() -> None:

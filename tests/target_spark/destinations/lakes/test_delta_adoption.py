@@ -16,7 +16,9 @@ from pyarrow import parquet
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
+from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import file_stats
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +72,78 @@ def test_appended_parts_are_files_of_the_table(
     left = frozenset(load.noted)
     load.begin()
     assert load.recall() == left
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_table_made_without_spark_is_that_of_spark(
+    delta_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = {"description": "It's one", "properties": {"id": {"description": "The 'key'"}}}
+    made = {}
+    for table in ("spark", "driver"):
+        load = delta_load(
+            "id long not null, `Na me` string, at timestamp, d decimal(9,2), b binary, y tinyint, "
+            "s struct<a: int, l: array<string>>, m map<string, long>",
+            table=table,
+            schema=about,
+        )
+        if table == "spark":
+            monkeypatch.setattr(delta_files, "create", refused)
+        load.load([{"id": 1, "Na me": "x"}])
+        monkeypatch.undo()
+        form, place = load.destination._form, load.destination._form.place(load.request.name)
+        by_log, by_spark = form.looked_up(place), form.describe(load.reader(), place)
+        assert (by_log.struct, by_log.names) == (by_spark.struct, by_spark.names)
+        assert (by_log.partitions, load.rows("id")) == (by_spark.partitions, [(1,)])
+        assert by_log.properties.items() <= by_spark.properties.items()
+        assert by_log.size == by_spark.size
+        comment = load.sql("DESCRIBE DETAIL {t}")[0]["description"]
+        made[table] = (by_spark.struct.json(), by_spark.properties, comment)
+    assert made["driver"] == made["spark"]
+    assert made["driver"][2] == "It's one"
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_local_times_need_a_feature_that_the_package_adds(delta_load: Make) -> None:
+    """Spark changes rows and columns of such a table, as of one that it has created."""
+    load = delta_load("id long, n timestamp_ntz", keys=("id",), method="upsert")
+    noon = NOON.replace(tzinfo=None)
+    load.load([{"id": 1, "n": noon}, {"id": 2, "n": None}])
+    assert set(engines(load)) == {"delta-rs"}
+    form, place = load.destination._form, load.destination._form.place(load.request.name)
+    by_log, by_spark = form.looked_up(place), form.describe(load.reader(), place)
+    assert (by_log.struct, by_log.size) == (by_spark.struct, by_spark.size)
+    load.struct = struct("id long, n timestamp_ntz, more int")
+    load.load([{"id": 2, "n": noon, "more": 5}, {"id": 3, "n": noon}])
+    assert load.rows() == [(1, noon, None), (2, noon, 5), (3, noon, None)]
+    strict = delta_load("id long not null, n timestamp_ntz", table="strict")
+    strict.load([{"id": 1, "n": noon}])
+    assert (strict.required(), strict.rows()) == (["id"], [(1, noon)])
+
+
+def refused(*_: Any) -> None:
+    raise NeedsSparkError
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_versions_below_are_found_by_statistics(
+    delta_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = delta_load("id long, _sdc_table_version long, _sdc_deleted_at timestamp")
+    load.activate(5)
+    load.load([{"id": 1, "_sdc_table_version": 5}], [{"id": 2, "_sdc_table_version": 7}])
+    before = len(load.history())
+    load.activate(5)
+    assert len(load.history()) == before
+    assert load.rows("_sdc_deleted_at") == [(None,), (None,)]
+    load.activate(7, at=86400.0)
+    assert [row[1] is None for row in load.rows("id", "_sdc_deleted_at")] == [False, True]
+    load.load([{"id": 3, "_sdc_table_version": None}])
+    load.activate(7)
+    assert len(load.rows()) == 3, "without bounds Spark looks"
 
 
 @pytest.mark.spark

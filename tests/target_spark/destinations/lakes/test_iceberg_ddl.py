@@ -22,7 +22,11 @@ from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     new_properties,
     replaced_properties,
 )
-from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat, _chained
+from target_spark.destinations.lakes.iceberg.iceberg_format import (
+    IcebergFormat,
+    _chained,
+    _with_ancestors,
+)
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     order_sql,
     partitions_sql,
@@ -278,10 +282,20 @@ def test_a_catalog_keeps_what_the_user_says_of_it() -> None:
 
 
 def test_marks_follow_the_parents_of_snapshots() -> None:
-    rows = [(3, 2, "c"), (2, 1, None), (1, None, "a")]
-    assert list(_chained(rows)) == ["c", None, "a"]
-    assert list(_chained([rows[1], rows[0]])) == ["c", None]
-    assert list(_chained([])) == []
+    rows = {
+        3: (2, "append", "c"), 2: (1, "delete", None), 9: (2, "append", "x"),
+        1: (None, "append", "a"),
+    }  # fmt: skip
+    assert [text for _, text in _chained(rows, "3")] == ["c", None, "a"]
+    assert [text for _, text in _chained({2: rows[2], 3: rows[3]}, "3")] == ["c", None]
+    assert list(_chained(rows, None)) == []
+
+
+def test_snapshots_of_a_branch_became_the_table_together() -> None:
+    snapshots = {n: (n - 1 or None, "append", None) for n in (1, 2, 3, 4)}
+    log = [(10, 1), (20, 4), (30, 1), (40, 9)]
+    found = list(_with_ancestors(log, snapshots))
+    assert found == [(10, 1), (20, 2), (20, 3), (20, 4), (30, 1)]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from lake_loads import Load, run_together, struct
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.replays import Note
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -65,6 +66,27 @@ def test_upsert_keeps_the_newest_row_of_each_key_by_arrival(lake_load: Make) -> 
     assert load.rows() == [(1, "a"), (2, "bb"), (3, "x"), (4, "d")]
 
 
+@pytest.mark.parametrize("hard", [True, False])
+def test_no_record_replaces_a_newer_row(lake_load: Make, hard: bool) -> None:
+    ddl = f"id long, a timestamp, b string, name string, {METADATA}"
+    load = lake_load(ddl, keys=("id",), method="upsert", hard_delete=hard, order_by=("a", "b"))
+
+    def item(number: int, hours: int | None, b: str | None, text: str, gone: bool = False) -> Any:
+        at = None if hours is None else NOON + dt.timedelta(hours=hours)
+        return row(number, text, a=at, b=b, _sdc_deleted_at=NOON if gone else None)
+
+    first = [item(1, 3, "x", "late"), item(1, 2, "z", "early"), item(2, 1, None, "null")]
+    load.load([*first, item(2, 1, "a", "text")], [item(2, 1, "a", "tie"), item(3, None, "z", "no")])
+    assert load.rows("id", "name") == [(1, "late"), (2, "tie"), (3, "no")]
+    load.load(
+        [item(1, 3, "a", "older"), item(1, None, "z", "oldest"), item(2, 0, "z", "gone", True)]
+    )
+    assert load.rows("id", "name") == [(1, "late"), (2, "tie"), (3, "no")]
+    load.load([item(1, 3, "x", "same"), item(2, 1, "a", "gone", True), item(3, -9, None, "some")])
+    kept = [(1, "same"), (3, "some")]
+    assert load.rows("id", "name") == (kept if hard else [kept[0], (2, "gone"), kept[1]])
+
+
 def test_null_is_a_key_like_any_other(lake_load: Make) -> None:
     load = lake_load("a long, b string, v long", keys=("a", "b"), method="upsert")
 
@@ -105,6 +127,19 @@ def test_columns_the_stream_does_not_have_keep_their_values(lake_load: Make) -> 
     load.struct = struct("name string, id long")
     load.load([row(2, "bb"), row(3, "c")])
     assert load.rows("id", "name", "old") == [(1, "a", 10), (2, "bb", 20), (3, "c", None)]
+
+
+def test_a_contract_leaves_out_what_does_not_fit(lake_load: Make) -> None:
+    ddl = "id long, n int, s struct<a: long>"
+    load = lake_load(ddl, keys=("id",), method="upsert")
+    load.load([{"id": n, "n": n, "s": {"a": n}} for n in (1, 2)])
+    columns = load.columns()
+    load.contract = SchemaContract(columns="discard", types="discard")
+    load.struct = struct("more long, s struct<b: long, a: long>, n string, id long")
+    texts = {1: "none", 3: "12", 4: "1.5"}
+    load.load([{"id": n, "more": 1, "s": {"b": 0, "a": n}, "n": t} for n, t in texts.items()])
+    assert load.columns() == columns
+    assert load.rows("id", "n", "s.a") == [(1, None, 1), (2, 2, 2), (3, 12, 3), (4, None, 4)]
 
 
 @pytest.mark.parametrize("hard", [True, False])
@@ -373,7 +408,7 @@ def test_a_commit_that_lands_late_is_not_made_twice(
 
     monkeypatch.setattr(form, "append", unknown)
     monkeypatch.setattr(form, "marks", stale)
-    monkeypatch.setattr(form, "adopt", lambda *_: False)
+    monkeypatch.setattr(form, "adopt", lambda *_: None)
     load.destination.commit(flush)
     assert len(tried) >= 2
     assert sorted(load.rows()) == [(0, "before"), (1, "a")]

@@ -14,6 +14,7 @@ import pytest
 from lake_loads import note_of
 
 from shared.storage.files import NO_OPTIONS
+from shared.storage.process_owner import process_owner
 from target_spark.destinations.lakes import note_files
 from target_spark.destinations.lakes.note_files import LocalNoteFile, RemoteNoteFile
 from target_spark.replays import Note
@@ -90,7 +91,7 @@ class TestLocal:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_note_and(tmp_path / "note", f"note_files.make_durable = die; {WRITE_MORE}")
-        monkeypatch.setattr(note_files, "_boot", lambda: "another")
+        monkeypatch.setattr(note_files, "boot_id", lambda: "another")
         assert LocalNoteFile(tmp_path / "note").take() == note_of("a-1", "a-2", "a-3")
 
     def test_a_run_that_waited_for_the_old_file_does_not_own_the_new_one(
@@ -148,7 +149,7 @@ class TestRemote:
         assert not fsspec.filesystem("memory").exists(URL)
 
     def test_a_note_of_a_killed_process_of_this_machine(self) -> None:
-        owner = note_files._owner()
+        owner = process_owner()
         stored({**owner, "pid": 2**22 + 1})
         assert remote().take() == NOTE
         stored({**owner, "started": "1"})
@@ -156,7 +157,7 @@ class TestRemote:
 
     @pytest.mark.parametrize("change", [{"place": ["other", "boot", "ns"]}, {"place": []}])
     def test_nobody_knows_of_a_process_elsewhere(self, change: dict[str, Any]) -> None:
-        stored({**note_files._owner(), "pid": 2**22 + 1, **change})
+        stored({**process_owner(), "pid": 2**22 + 1, **change})
         file = remote()
         assert file.take() == Note()
         file.write(note_of("b-1"))

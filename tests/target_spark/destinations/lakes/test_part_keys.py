@@ -62,8 +62,8 @@ def test_spark_finds_the_same(
     for names in (["k"], ["k", "n"], ["n", "k"]):
         found = part_keys(parts, [as_is(name) for name in names], few)
         assert found is not None
-        (ranges, repeated), spark_s = found, key_ranges(frame, names, few)
-        assert repeated is spark_s[1]
+        (ranges, count), spark_s = found, key_ranges(frame, names, few)
+        assert count == spark_s[1]
         for one, other in zip(ranges, spark_s[0], strict=True):
             assert (one.column, one.first, one.last, one.nulls) == (
                 other.column,
@@ -77,7 +77,7 @@ def test_spark_finds_the_same(
 
 def test_names_in_the_table(tmp_path: Path) -> None:
     parts = parts_of(tmp_path, pa.table({"Id": [2, 1], "x": [0, 0]}))
-    assert part_keys(parts, [as_is("Id", "id")], ()) == ((KeyRange("id", 1, 2, False),), False)
+    assert part_keys(parts, [as_is("Id", "id")], ()) == ((KeyRange("id", 1, 2, False),), 2)
 
 
 def test_single_values_only_if_there_are_few(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_single_values_only_if_there_are_few(tmp_path: Path) -> None:
 def test_values_that_python_lacks_have_no_range(tmp_path: Path) -> None:
     days = pa.array([-(10**6), 10**7], pa.int32()).cast(pa.date32())
     parts = parts_of(tmp_path, pa.table({"k": days}))
-    assert part_keys(parts, [as_is("k")], ("k",)) == ((KeyRange("k", None, None, False),), False)
+    assert part_keys(parts, [as_is("k")], ("k",)) == ((KeyRange("k", None, None, False),), 2)
 
 
 def test_spark_has_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,216 @@
+"""Which commits of a table maintenance must keep, and what it did. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from target_spark.destinations.lakes.table_history import TableCommit, TableHistory, shown_time
+
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A commit that must stay readable.
+
+    Attributes:
+        commit: The commit, as it was made first.
+        why: Who needs it.
+    """
+
+    commit: TableCommit
+    why: str
+
+
+@dataclass(frozen=True)
+class KeepPlan:
+    """What maintenance keeps of a table.
+
+    Attributes:
+        kept: At least one, the oldest first; all commits after that stay, too.
+        lost: Our commits before it: no rewind can return to them afterwards.
+        has_earlier: Any commit is before it.
+        needed_since: When another commit followed the oldest that stays: files that were removed
+            from the table since then are needed; None if it is the newest.
+    """
+
+    kept: Sequence[Kept]
+    lost: Sequence[TableCommit] = ()
+    has_earlier: bool = False
+    needed_since: float | None = None
+
+
+def plan_keep(
+    history: TableHistory,
+    now: float,
+    seconds: float,
+    *,
+    tokens: Collection[str] = (),
+    readers: Mapping[str, str] | None = None,
+    keeps_log: bool = False,
+) -> KeepPlan:
+    """Plan what maintenance keeps: all that a rewind, a reader or a note needs.
+
+    Args:
+        history: The table.
+        now: Seconds since the epoch.
+        seconds: To each moment of this time before now a rewind must be able to return.
+        tokens: Flushes in the notes of killed runs, whose marks must be found.
+        readers: Versions at which readers of the log go on → who they are.
+        keeps_log: Marks stay, whatever becomes of the data of their commits.
+    """
+    found = list(_of_rewinds(history, now - seconds, keeps_log=keeps_log))
+    made = {commit.version: commit for commit in history.made}
+    found += [
+        Kept(made[version], f"reader {who}")
+        for version, who in (readers or {}).items()
+        if version in made
+    ]
+    if not keeps_log:
+        found += [
+            Kept(commit, f"the note of a killed run of stream '{commit.mark.stream}'")
+            for commit in made.values()
+            if commit.mark is not None and commit.mark.token in tokens
+        ]
+    order = {version: number for number, version in enumerate(made)}
+    found.sort(key=lambda kept: order[kept.commit.version])
+    before = history.made[: order[found[0].commit.version]]
+    lost = tuple(one for one in before if one.mark is not None)
+    after = history.made[len(before) + 1 :]
+    return KeepPlan(tuple(found), lost, bool(before), after[0].at if after else None)
+
+
+def _of_rewinds(history: TableHistory, since: float, *, keeps_log: bool) -> Iterator[Kept]:
+    """Yield what a rewind to any moment from a time on returns to, and what tells its STATE."""
+    made = {commit.version: commit for commit in history.made}
+    for start in _starts(history.commits, since):
+        moment = next((one for one in history.lineage(start) if history.is_moment(one)), start)
+        yield Kept(made[moment.version], "rewind")
+        if not keeps_log:
+            for stream, (commit, _) in history.marks(moment).items():
+                yield Kept(made[commit.version], f"the STATE of stream '{stream}'")
+
+
+def _starts(commits: Sequence[TableCommit], since: float) -> Iterator[TableCommit]:
+    """Yield what the table was at a time, and each commit after it that rests on an older one.
+
+    Whatever the other ones need is at or after what the commit before them needs.
+    """
+    first = max(sum(commit.at <= since for commit in commits) - 1, 0)
+    yield commits[first]
+    for before, commit in pairwise(commits[first:]):
+        if commit.base != before.version:
+            yield commit
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction did.
+
+    Attributes:
+        removed: Files that were replaced.
+        added: Files that replaced them.
+    """
+
+    removed: int = 0
+    added: int = 0
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What an expiry has removed.
+
+    Attributes:
+        versions: Number of versions that were forgotten.
+        files: Number of deleted files; None if the format does not tell.
+        left: Why nothing was removed.
+    """
+
+    versions: int = 0
+    files: int | None = 0
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What maintenance did to a table, or would do.
+
+    Attributes:
+        table: Short name of the table.
+        restorable_version: Oldest version to which a rewind can return; None if none has a STATE.
+        restorable_since: Its time.
+        kept_for: Who needs the oldest commit that stays.
+        lost_commits: Our earlier commits, to which none can return.
+        lost_runs: Their runs that have no later commit in the table.
+        compacted: What compaction did.
+        expired: What expiry has removed.
+        orphans: Number of deleted files that no version had (Iceberg).
+        dry_run: Nothing was changed.
+    """
+
+    table: str
+    restorable_version: str | None
+    restorable_since: str | None
+    kept_for: str
+    lost_commits: int
+    lost_runs: tuple[str, ...]
+    compacted: Compaction = field(default_factory=Compaction)
+    expired: Removal = field(default_factory=Removal)
+    orphans: int = 0
+    dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report of the table."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report for people."""
+        files = "?" if self.expired.files is None else self.expired.files
+        if self.dry_run:
+            yield f"'{self.table}': dry run, nothing was changed"
+        else:
+            yield (
+                f"'{self.table}': {self.compacted.removed} files compacted into "
+                f"{self.compacted.added}; {self.expired.versions} versions and {files} files "
+                f"removed; {self.orphans} orphans removed"
+            )
+        if self.expired.left:
+            yield f"'{self.table}': nothing was removed: {self.expired.left}"
+        can = "no rewind can return to it: no commit has a STATE"
+        if self.restorable_version is not None:
+            can = (
+                f"a rewind can return to version {self.restorable_version} of "
+                f"{self.restorable_since} and later"
+            )
+        yield (
+            f"'{self.table}': {can}; {self.lost_commits} earlier commits cannot be restored; "
+            f"the oldest that stays is kept for {self.kept_for}"
+        )
+
+
+def maintained(history: TableHistory, plan: KeepPlan, *, dry_run: bool = False) -> Maintained:
+    """Return the report of a plan, before anything is done."""
+    oldest, lost = plan.kept[0], {commit.version for commit in plan.lost}
+    runs = dict.fromkeys(one.mark.run for one in plan.lost if one.mark is not None)
+    left = (one.mark for one in history.made if one.version not in lost)
+    kept = {mark.run for mark in left if mark is not None}
+    first = _first_moment(history, oldest.commit)
+    return Maintained(
+        table=history.name,
+        restorable_version=None if first is None else first.version,
+        restorable_since=None if first is None else shown_time(first.at),
+        kept_for=oldest.why,
+        lost_commits=len(plan.lost),
+        lost_runs=tuple(run for run in runs if run and run not in kept),
+        dry_run=dry_run,
+    )
+
+
+def _first_moment(history: TableHistory, oldest: TableCommit) -> TableCommit | None:
+    """Return the first commit from one on to which a rewind can return; None if there is none."""
+    left = history.made[history.made.index(oldest) :]
+    with_state = (one for one in left[1:] if one.mark is not None and one.mark.state is not None)
+    return next((one for one in (oldest, *with_state) if history.is_moment(one)), None)

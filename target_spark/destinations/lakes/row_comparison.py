@@ -1,0 +1,207 @@
+"""The rows of a run beside those of a lake table: hashes of ranges first, then single keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from shared.maps.record_metadata import DELETED_AT
+from shared.types.record_text import quoted
+from target_spark.core.verification import (
+    CHANGED,
+    DOUBLED,
+    MISSING,
+    VANISHED,
+    RangeDifference,
+    TableDifference,
+)
+from target_spark.destinations.lakes.merge import GONE, repair_sql
+from target_spark.destinations.lakes.row_changes import METADATA
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.core.verification import Verification
+    from target_spark.destinations.lakes.lake_format import LakeTable
+
+_RANGE, _HASH, _KIND, _ROWS = "__range", "__hash", "__kind", "__rows"
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """Both sides, with the columns that are compared.
+
+    Attributes:
+        source: The rows of the run, one for each key, with the columns that the stream sets.
+        table: The rows of the table, without those that are marked as deleted.
+        keys: The key columns.
+        columns: All compared columns.
+        ranges: Number of ranges.
+        deleted: Column that marks rows as deleted, if the table has one.
+        hard_delete: Delete rows instead.
+    """
+
+    source: DataFrame
+    table: DataFrame
+    keys: Sequence[str]
+    columns: Sequence[str]
+    ranges: int
+    deleted: str | None = None
+    hard_delete: bool = False
+
+    @property
+    def repaired(self) -> tuple[str, ...]:
+        """Return the kinds of differences that a repair ends."""
+        can_delete = self.hard_delete or self.deleted is not None
+        return (MISSING, CHANGED, VANISHED) if can_delete else (MISSING, CHANGED)
+
+    def difference(
+        self, stream: str, table: str, missing_columns: tuple[str, ...] = ()
+    ) -> TableDifference:
+        """Compare both sides: all rows by sums of hashes, those of differing ranges by key.
+
+        Args:
+            stream: The stream.
+            table: Name of the table in messages.
+            missing_columns: Columns of the stream that the table lacks.
+        """
+        source, target = self._summed(self.source, "s"), self._summed(self._cast, "t")
+        rows = [row.asDict() for row in source.join(target, _RANGE, "full_outer").collect()]
+        sums = {row[_RANGE]: (row["ns"] or 0, row["nt"] or 0) for row in rows}
+        differing = sorted(row[_RANGE] for row in rows if row["hs"] != row["ht"])
+        found = self._counted(differing) if differing else {}
+        return TableDifference(
+            stream,
+            table,
+            sum(ours for ours, _ in sums.values()),
+            sum(theirs for _, theirs in sums.values()),
+            tuple(RangeDifference(n, *sums[n], *found.get(n, ({}, {}))) for n in differing),
+            missing_columns,
+        )
+
+    def repairs(self, found: TableDifference, at: float) -> DataFrame:
+        """Return the source of `repair_sql`: the rows that differ, and the keys that are gone.
+
+        Args:
+            found: The differences, with what to repair.
+            at: Time for the mark of deleted rows, seconds since the epoch.
+        """
+        differences = self._differences([one.range for one in found.ranges])
+        wanted = differences.where(F.col(_KIND).isin(MISSING, CHANGED)).alias("t")
+        rows = self.source.alias("s").join(wanted, self._same_keys(), "left_semi")
+        rows = rows.withColumn(GONE, F.lit(False))
+        if VANISHED not in found.repaired:
+            return rows
+        gone = differences.where(F.col(_KIND) == VANISHED).select(*map(quoted, self.keys))
+        if self.deleted is not None:
+            kind = self.source.schema[self.deleted].dataType
+            mark = F.timestamp_micros(F.lit(round(at * 1e6))).cast(kind)
+            gone = gone.withColumn(self.deleted, mark)
+        return rows.unionByName(gone.withColumn(GONE, F.lit(True)), allowMissingColumns=True)
+
+    def repair_sql(self, table: str, view: str) -> str:
+        """Return the MERGE of `repairs`."""
+        mark = None if self.hard_delete else self.deleted
+        return repair_sql(self.keys, self.source.columns, mark, table, view)
+
+    def _counted(self, ranges: Sequence[int]) -> dict[int, tuple[dict[str, int], dict[str, str]]]:
+        """Return for each range the number of keys of each kind, and one of them."""
+        key = F.to_json(F.struct(*map(quoted, self.keys)))
+        wanted = F.count(F.lit(1)).alias("n"), F.min(key).alias("example")
+        found: dict[int, tuple[dict[str, int], dict[str, str]]] = {}
+        for row in self._differences(ranges).groupBy(_RANGE, _KIND).agg(*wanted).collect():
+            counts, examples = found.setdefault(row[_RANGE], ({}, {}))
+            counts[row[_KIND]], examples[row[_KIND]] = row["n"], row["example"]
+        return found
+
+    def _differences(self, ranges: Sequence[int]) -> DataFrame:
+        """Return the keys that differ: the key columns, with range and kind."""
+        chosen = F.col(_RANGE).isin(list(ranges))
+        source = self._hashed(self.source).where(chosen).alias("s")
+        grouped = self._hashed(self._cast).where(chosen).groupBy(_RANGE, *map(quoted, self.keys))
+        one_row = F.count(F.lit(1)).alias(_ROWS), F.min(_HASH).alias(_HASH)
+        joined = source.join(grouped.agg(*one_row).alias("t"), self._same_keys(), "full_outer")
+        kind = (
+            F.when(F.col(f"t.{_HASH}").isNull(), MISSING)
+            .when(F.col(f"s.{_HASH}").isNull(), VANISHED)
+            .when(F.col(_ROWS) > 1, DOUBLED)
+            .when(F.col(f"t.{_HASH}") != F.col(f"s.{_HASH}"), CHANGED)
+        )
+        both = (
+            F.coalesce(f"s.{quoted(name)}", f"t.{quoted(name)}").alias(name)
+            for name in (_RANGE, *self.keys)
+        )
+        return joined.select(*both, kind.alias(_KIND)).where(f"{_KIND} IS NOT NULL")
+
+    @property
+    def _cast(self) -> DataFrame:
+        """Return the table with the types of the source, which may be wider."""
+        types = {field.name: field.dataType for field in self.source.schema}
+        return self.table.select(*(F.col(quoted(n)).cast(types[n]).alias(n) for n in self.columns))
+
+    def _hashed(self, frame: DataFrame) -> DataFrame:
+        types = {field.name: field.dataType for field in frame.schema}
+
+        def hashed(names: Sequence[str]) -> Column:
+            return F.xxhash64(*(_hashable(quoted(name), types[name]) for name in names))
+
+        number = F.pmod(hashed(self.keys), F.lit(self.ranges)).cast("int").alias(_RANGE)
+        return frame.select(*map(quoted, self.keys), number, hashed(self.columns).alias(_HASH))
+
+    def _summed(self, frame: DataFrame, side: str) -> DataFrame:
+        # A sum of decimals does not overflow, nor depend on the order of the rows.
+        total = F.sum(F.col(_HASH).cast("decimal(20,0)")).alias(f"h{side}")
+        rows = F.count(F.lit(1)).alias(f"n{side}")
+        return self._hashed(frame).groupBy(_RANGE).agg(rows, total)
+
+    def _same_keys(self) -> Column:
+        names = map(quoted, self.keys)
+        return reduce(and_, (F.col(f"s.{n}").eqNullSafe(F.col(f"t.{n}")) for n in names))
+
+
+def compared_sides(
+    source: DataFrame,
+    table: DataFrame,
+    now: LakeTable,
+    request: TableRequest,
+    wanted: Verification,
+) -> RowComparison:
+    """Return the comparison of a run's rows with a table.
+
+    The record metadata is not compared: it tells of the load. Rows that are marked as deleted
+    count as absent on both sides.
+
+    Args:
+        source: The rows of the run, with the columns of the table.
+        table: The table.
+        now: Its columns and names.
+        request: The request of the stream.
+        wanted: How to compare.
+    """
+    names = {name: now.names.get(name, name) for name in request.struct.names}
+    compared = [
+        name
+        for property_, name in names.items()
+        if not property_.startswith(METADATA) and name in table.columns
+    ]
+    deleted = names.get(DELETED_AT)
+    if deleted is not None and deleted in table.columns:
+        source, table = (side.where(F.col(quoted(deleted)).isNull()) for side in (source, table))
+    else:
+        deleted = None
+    source = source.select(*(quoted(name) for name in names.values() if name in table.columns))
+    keys = [names[key] for key in request.keys]
+    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, request.hard_delete)
+
+
+def _hashable(name: str, dtype: DataType) -> Column:
+    """Return a column that can be hashed: maps and variants as text."""
+    kind = dtype.simpleString()
+    return F.to_json(F.struct(name)) if "map<" in kind or "variant" in kind else F.col(name)

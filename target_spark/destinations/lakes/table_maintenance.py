@@ -1,0 +1,140 @@
+"""Maintenance of one table: compaction, and removal of what nothing needs any more."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SettingsError, Where
+from shared.storage.files import StorageOptions, open_random, shown
+from target_spark.destinations.lakes.maintenance_plan import DAY, Maintained, maintained, plan_keep
+from target_spark.destinations.lakes.note_files import note_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from target_spark.config import TargetConfig
+    from target_spark.core.load_plans import Layout
+    from target_spark.destinations.lakes.lake_format import LakeFormat
+    from target_spark.destinations.lakes.table_history import TableHistory
+
+Bookmarks = list[tuple[str, Mapping[str, Any]]]
+
+
+class TableMaintenance:
+    """Maintains tables by the settings.
+
+    Args:
+        config: The settings.
+        form: The format of the tables.
+
+    Raises:
+        SettingsError: The state file of a reader cannot be read.
+    """
+
+    def __init__(self, config: TargetConfig, form: LakeFormat) -> None:
+        self._settings = config.maintenance
+        self._form = form
+        self._notes = note_files(config)
+        options = StorageOptions(config.storage_options)
+        paths = config.maintenance.keep_for_readers
+        self._bookmarks = [found for path in paths for found in bookmarks_in(path, options)]
+
+    def maintain(
+        self,
+        spark: SparkSession,
+        history: TableHistory,
+        layout: Layout,
+        *,
+        tokens: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> Maintained:
+        """Maintain a table.
+
+        Args:
+            spark: A session of the table.
+            history: The table.
+            layout: Its layout.
+            tokens: Flushes of the current run, which may have to find them again.
+            dry_run: Only plan.
+
+        Returns:
+            What was done, and what can be restored now.
+
+        Raises:
+            DestinationError: A note cannot be read.
+            Exception: Spark's.
+        """
+        form, settings, place, now = self._form, self._settings, history.place, time.time()
+        noted = (self._notes(place, stream).tokens() for stream in sorted(history.streams))
+        plan = plan_keep(
+            history,
+            now,
+            settings.keep_days * DAY,
+            tokens=frozenset(tokens).union(*noted),
+            readers=self._readers(spark, history),
+            keeps_log=form.keeps_log,
+        )
+        report = maintained(history, plan, dry_run=dry_run)
+        if dry_run:
+            return report
+        if settings.compact or layout.compact:
+            report = replace(report, compacted=form.compact(spark, place, layout))
+        if settings.expire:
+            report = replace(report, expired=form.expire(spark, place, plan))
+        if settings.remove_orphans:
+            before = now - max(settings.keep_days, 1) * DAY
+            report = replace(report, orphans=form.remove_orphans(spark, place, before))
+        return report
+
+    def _readers(self, spark: SparkSession, history: TableHistory) -> dict[str, str]:
+        """Return the versions at which readers of the table go on."""
+        found = (
+            (self._form.position(spark, history.place, bookmark), who)
+            for who, bookmark in self._bookmarks
+        )
+        return {version: who for version, who in found if version is not None}
+
+
+def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
+    """Return the bookmarks in a state file of a tap, each with a name for messages.
+
+    Args:
+        path: Path or URL of the file: one STATE, or one a line, of which the last one counts.
+        options: Options of the storage.
+
+    Raises:
+        SettingsError: It cannot be read, or is not a STATE with bookmarks.
+    """
+    try:
+        with open_random(path, options) as source:
+            text = source.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(path, f"cannot be read ({error})") from None
+    for value in _values(text):
+        state = value.get("value", value) if isinstance(value, dict) else None
+        found = state.get("bookmarks") if isinstance(state, dict) else None
+        if isinstance(found, dict):
+            name = shown(path)
+            marks = found.items()
+            return [(f"'{name}', stream '{s}'", m) for s, m in marks if isinstance(m, dict)]
+    raise _unusable(path, "is not a STATE with bookmarks")
+
+
+def _values(text: str) -> Iterator[Any]:
+    """Yield what a file may hold as one JSON text: the whole, or its last line."""
+    for part in (text, *text.splitlines()[-1:]):
+        with suppress(ValueError):
+            yield json.loads(part)
+
+
+def _unusable(path: str, why: str) -> SettingsError:
+    return SettingsError(
+        f"the state file '{shown(path)}' {why}; nothing was removed",
+        where=Where(setting="maintenance.keep_for_readers"),
+        hint="name the state files of taps that read these tables by LOG_BASED",
+    )

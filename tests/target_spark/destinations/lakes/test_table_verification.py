@@ -1,0 +1,79 @@
+"""Tables of lakes compared with their source, and repaired."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lake_loads import Load
+
+from shared.errors import DestinationError, DifferenceError
+from target_spark.core.verification import TableDifference, Verification
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+Make = Callable[..., Load]
+DDL = "id long, v string, m map<string,int>, _sdc_deleted_at timestamp, _sdc_batched_at timestamp"
+
+
+FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def row(number: int | None, v: str = "x") -> dict[str, Any]:
+    return {"id": number, "v": v, "m": [("a", 1)], "_sdc_batched_at": FIRST}
+
+
+SOURCE = [row(number) for number in range(1, 21)] + [row(None, "a null is a key, too")]
+
+
+def compare(load: Load, *parts: Any, **how: Any) -> TableDifference:
+    found: list[TableDifference] = []
+    given = {"report": found.append, "ranges": 8, **how}
+    run = load.other(method="overwrite", verification=Verification(**given))
+    run.load(*parts)
+    run.end()
+    return found[0]
+
+
+def test_what_differs_is_found_and_repaired_in_one_commit(lake_load: Make) -> None:
+    load = lake_load(DDL, keys=("id",), method="upsert")
+    load.load(SOURCE)
+    again = [{**one, "_sdc_batched_at": FIRST + dt.timedelta(days=1)} for one in SOURCE]
+    equal = compare(load, [row(1, "old")], again)
+    assert (equal.left, equal.source_rows, equal.table_rows) == ("", 21, 21)
+    load.sql("DELETE FROM {t} WHERE id IN (1, 2)")
+    load.sql("UPDATE {t} SET v = 'changed' WHERE id IS NULL")
+    load.sql("UPDATE {t} SET _sdc_deleted_at = timestamp'2026-01-01' WHERE id = 3")
+    load.load([row(99)])
+    before = load.rows()
+    found = compare(load, SOURCE)
+    assert found.left == "3 missing, 1 changed, 1 vanished"
+    examples = {kind: text for one in found.ranges for kind, text in one.examples.items()}
+    assert examples["vanished"] == '{"id":99}'
+    assert load.rows() == before, "nothing changes without --repair"
+    repaired = compare(load, SOURCE, repair=True)
+    assert (repaired.left, repaired.count("vanished")) == ("", 1)
+    now = {number: (v, deleted) for number, v, deleted in load.rows("id", "v", "_sdc_deleted_at")}
+    assert now.pop(99)[1] is not None
+    assert now == {one["id"]: (one["v"], None) for one in SOURCE}
+    assert compare(load, SOURCE).left == ""
+
+
+def test_a_partial_input_deletes_nothing_without_consent(delta_load: Make) -> None:
+    load = delta_load("id long, v string", keys=("id",), method="upsert", hard_delete=True)
+    load.load([{"id": number, "v": "x"} for number in range(10)])
+    rows = [{"id": number, "v": "x"} for number in range(5)]
+    reported: list[TableDifference] = []
+    with pytest.raises(DifferenceError, match="5 of 10 rows"):
+        compare(load, rows, repair=True, report=reported.append)
+    assert [one.left for one in reported] == ["5 vanished"]
+    assert len(load.rows()) == 10
+    assert compare(load, rows, repair=True, force=True).left == ""
+    assert load.rows() == [(number, "x") for number in range(5)]
+
+
+def test_a_table_that_does_not_exist(delta_load: Make) -> None:
+    load = delta_load("id long, v string", keys=("id",), method="upsert")
+    with pytest.raises(DestinationError, match="does not exist"):
+        compare(load, [{"id": 1, "v": "x"}])
