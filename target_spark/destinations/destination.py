@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.formats.file_formats import Encoding
 from shared.storage.files import NO_OPTIONS, StorageOptions, delete
+from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.replays import Note
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from target_spark.destinations.leases.lease import Lease
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -70,6 +72,9 @@ class Flush:
         write: How its parts were written.
         request: The request of the stream for its table.
         parts: All parts, in arrival order; may be empty.
+        source: Name of the stream in the tap, if another.
+        state: The STATE that the commit makes true for the stream, to be kept with it; see
+            `stored_state`.
     """
 
     stream: str
@@ -77,6 +82,13 @@ class Flush:
     write: TableWrite
     request: TableRequest
     parts: tuple[Part, ...] = ()
+    source: str | None = None
+    state: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows in its parts."""
+        return sum(part.rows for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,10 @@ class TableId:
     shared: bool = False
 
 
+def _ignore(stream: str, lines: Sequence[str]) -> None:
+    """Stand for `Destination.changed` if nobody asks."""
+
+
 class Destination(ABC):
     """One place to load into, for all streams of a run. Methods may be called from any thread.
 
@@ -103,9 +119,12 @@ class Destination(ABC):
     Attributes:
         keeps_notes: `recall` and `keep` work, and it can show that a table still holds what a note
             says. For destinations that declare `replays`.
+        changed: Told what a commit has done to the columns of a stream's table, one phrase for each
+            step: see `target_spark.tables.change_text`.
     """
 
     keeps_notes: bool = False
+    changed: Callable[[str, Sequence[str]], None] = staticmethod(_ignore)
 
     def table(self, name: TableName) -> TableId:
         """Return the table of a name, without I/O. By default, case is ignored."""
@@ -121,8 +140,12 @@ class Destination(ABC):
         """
 
     @abstractmethod
-    def commit(self, flush: Flush) -> None:
+    def commit(self, flush: Flush) -> Committed | None:
         """Make a flush durable, and visible in one step (with `overwrite`: at `finish`).
+
+        Returns:
+            What the commit itself tells about its rows, never what was sent to it; None for
+            nothing: it was made before, or is made at `finish`.
 
         Raises:
             DestinationError: It failed; nothing of the flush is visible. May be repeated.
@@ -132,11 +155,15 @@ class Destination(ABC):
         """Remove the parts of a flush that will not be committed; by default, their files."""
         remove_parts(flush)
 
-    def finish(self, request: TableRequest) -> None:  # noqa: B027
+    def finish(self, request: TableRequest) -> Committed | None:  # noqa: ARG002
         """Make the rows of `overwrite` visible, then clean up: the input has ended well.
 
         For other load methods it is called after STATE for all rows has been emitted.
+
+        Returns:
+            See `commit`; for `overwrite` only.
         """
+        return None
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """Apply `edit` to all rows of a table, durably and visible in one step.
@@ -147,6 +174,55 @@ class Destination(ABC):
             DestinationError: It failed; nothing has changed. May be repeated.
         """
         raise NotImplementedError
+
+    def preview(self, request: TableRequest) -> Sequence[str] | None:  # noqa: ARG002
+        """Return what a load would do to the columns of a stream's table, and change nothing.
+
+        Returns:
+            One phrase for each step, as in `changed`; none for no change; None if it is not known.
+
+        Raises:
+            DestinationError: The table cannot hold the rows, or cannot be read.
+        """
+        return None
+
+    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
+        """Check the rows of all streams that wait to be published (`write_audit_publish`).
+
+        Args:
+            checks: Stream → conditions that no row of its table may meet.
+
+        Returns:
+            What is wrong, one line each; also conditions that cannot be evaluated.
+
+        Raises:
+            DestinationError: A table cannot be read.
+        """
+        raise NotImplementedError
+
+    def staged(self) -> list[str]:
+        """Return where the rows are that wait to be published, for people."""
+        raise NotImplementedError
+
+    def publish(self) -> None:
+        """Make all rows that wait visible, each table in one step, durably. May be repeated.
+
+        Raises:
+            DestinationError: It failed; what was not published stays as it is.
+        """
+        raise NotImplementedError
+
+    def exists(self, request: TableRequest) -> bool:
+        """Return whether the table of a stream exists; for destinations with `schema_contract`.
+
+        Raises:
+            DestinationError: It cannot be looked for.
+        """
+        raise NotImplementedError
+
+    def lease(self, request: TableRequest) -> Lease | None:  # noqa: ARG002
+        """Return the lease of a stream on its table, not taken; None if there are no leases."""
+        return None
 
     def recall(self, request: TableRequest) -> Note:
         """Adopt the note of an ended run for a stream.

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from target_spark.destinations.destination import Destination, Tools
 
 TABLE_SETTINGS = (
+    "upsert_order_by",
     "partition_by",
     "cluster_by",
     "target_file_bytes",
     "compact",
     "table_properties",
+    "schema_contract",
     "type_conflicts",
     "column_names",
     "denormalized",
+    "write_audit_publish",
+    "maintenance",
 )
 """Settings of tables that only some destinations use, in the order of the documentation."""
 
@@ -37,21 +41,33 @@ class Supports:
 
     Attributes:
         upsert: `load_method: upsert` replaces rows of the same key.
+        history: `load_method: history` keeps each version of a row.
         overwrite: `load_method: overwrite` replaces the table at the end of the run.
         new_columns: A SCHEMA with further properties adds columns to a table.
         exactly_once: A flush whose commit is repeated has its rows once.
         replays: It can keep notes, so that replayed records of a killed run are detected.
         versions: ACTIVATE_VERSION removes or marks rows.
         views: `generate_view` makes views.
+        backfill: `--backfill` replaces a range of a table in one step.
+        verify: `target-spark verify` compares tables with the source, and repairs them.
+        leases: `overlapping_runs` detects another run that loads the same stream.
     """
 
     upsert: bool = False
+    history: bool = False
     overwrite: bool = False
     new_columns: bool = False
     exactly_once: bool = False
     replays: bool = False
     versions: bool = False
     views: bool = False
+    backfill: bool = False
+    leases: bool = False
+    verify: bool = False
+
+
+def _always(config: TargetConfig) -> bool:  # noqa: ARG001
+    return True
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,7 @@ class Declaration:
         uses: Which of `TABLE_SETTINGS` have an effect.
         ignores: Which of them are accepted without an effect; the rest are rejected.
         needs: What the Spark session needs: packages, and settings that go with them.
+        needs_spark: Whether a small load needs Spark, with given settings.
         notes: Name in `supports` → what limits it, for the documentation.
 
     Raises:
@@ -87,6 +104,7 @@ class Declaration:
     uses: frozenset[str] = frozenset()
     ignores: frozenset[str] = frozenset()
     needs: tuple[Need, ...] = ()
+    needs_spark: Callable[[TargetConfig], bool] = _always
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

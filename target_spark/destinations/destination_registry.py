@@ -86,12 +86,16 @@ def capability_table(declarations: Iterable[Declaration] = BUILT_IN) -> str:
 
 LABELS: Mapping[str, str] = {
     "upsert": "`load_method: upsert`",
+    "history": "`load_method: history`",
     "overwrite": "`load_method: overwrite`",
+    "backfill": "`--backfill`",
     "new_columns": "adds columns",
     "exactly_once": "a repeated commit adds nothing",
     "replays": "detects replays",
     "versions": "ACTIVATE_VERSION",
     "views": "`generate_view`",
+    "verify": "`target-spark verify`",
+    "leases": "detects overlapping runs",
 }
 """Words of the documentation for each name in `Supports`."""
 

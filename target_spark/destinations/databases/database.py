@@ -7,7 +7,7 @@ A `Database` has the SQL of one server; the order of work and the transactions a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class Rows:
         staged_keys: Their staging columns.
         nullable_keys: Those of `keys` that can be null.
         deleted: Staging column that marks rows to delete; None to keep such rows.
+        order_by: Column of the table → staging column, of those that tell which row of a key is
+            newer; empty if the later arrival is.
     """
 
     parts: tuple[str, ...]
@@ -113,6 +115,7 @@ class Rows:
     staged_keys: tuple[str, ...] = ()
     nullable_keys: frozenset[str] = frozenset()
     deleted: str | None = None
+    order_by: Mapping[str, str] = field(default_factory=dict)
 
 
 class Database(Protocol):

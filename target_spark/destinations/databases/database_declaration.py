@@ -21,6 +21,7 @@ def _open(config: TargetConfig, tools: Tools) -> Destination:
 
 
 _LAYOUT = frozenset({"partition_by", "target_file_bytes", "compact"})
+_LAKES_ONLY = frozenset({"write_audit_publish", "maintenance"})
 
 JDBC = Declaration(
     name="jdbc",
@@ -35,10 +36,13 @@ JDBC = Declaration(
         replays=True,
         versions=True,
         views=True,
+        backfill=True,
+        leases=True,
     ),
     block=schema_of(JdbcSettings, "Database to load into, with the format `jdbc`."),
     typed=partial(typed, JdbcSettings),
-    uses=frozenset(TABLE_SETTINGS) - _LAYOUT,
+    uses=frozenset(TABLE_SETTINGS) - _LAYOUT - _LAKES_ONLY,
     ignores=_LAYOUT,
+    needs_spark=lambda _: False,
     notes={"replays": "PostgreSQL"},
 )

@@ -20,7 +20,9 @@ from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.retries import Pauses, repeated
 from shared.storage.owned_folders import OwnedFolder, remove_stale
-from target_spark.destinations.databases.database import Database, TablePlace
+from target_spark.core.balance import Committed
+from target_spark.core.schema_contract import DISCARD
+from target_spark.destinations.databases.database import Connection, Database, TablePlace
 from target_spark.destinations.databases.database_failures import (
     CONFLICT,
     LOST,
@@ -28,10 +30,11 @@ from target_spark.destinations.databases.database_failures import (
     explain_errors,
 )
 from target_spark.destinations.databases.database_kinds import DATABASES
+from target_spark.destinations.databases.database_lease import DatabaseLeases
 from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
 from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.databases.ledger import Ledger
-from target_spark.destinations.databases.run_resources import RunResources
+from target_spark.destinations.databases.run_resources import RunResources, named_schema
 from target_spark.destinations.databases.sink import StagingSink
 from target_spark.destinations.databases.table_replacement import empty_table, swap_in, swap_names
 from target_spark.destinations.databases.table_work import (
@@ -42,7 +45,9 @@ from target_spark.destinations.databases.table_work import (
     staging_tables_of,
 )
 from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite
+from target_spark.destinations.leases.lease import Lease
 from target_spark.replays import Note
+from target_spark.tables.change_text import change_lines
 from target_spark.tables.legal_names import legal_table_name
 
 if TYPE_CHECKING:
@@ -69,12 +74,14 @@ class JdbcTarget:
         conflicts: The setting `type_conflicts`.
         style: The setting `column_names`.
         pending: Folder for files of rejected records; None if they are not kept.
+        expiry: The setting `overlapping_runs.expiry_seconds`.
     """
 
     place: DatabaseAddress
     conflicts: str = "fail"
     style: str = "keep"
     pending: OwnedFolder | None = None
+    expiry: int = 60
 
 
 def jdbc_destination(
@@ -93,6 +100,7 @@ def jdbc_destination(
         conflicts=config.type_conflicts,
         style=config.column_names,
         pending=_rejects_folder(config),
+        expiry=config.overlapping_runs.expiry_seconds,
     )
     return JdbcDestination(target)
 
@@ -116,6 +124,9 @@ class JdbcDestination(Destination):
         self._rules = replace(self._database.rules, style=target.style)
         self._run = uuid.uuid4().hex[:12]
         self._resources = RunResources(self._database, target.place, self._run)
+        self._leases = DatabaseLeases(
+            self._database, target.place, self._resources, self._rules, target.expiry
+        )
         self._lock = threading.RLock()
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
@@ -133,12 +144,7 @@ class JdbcDestination(Destination):
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
-        if request.layout.partition_by:
-            raise SettingsError(
-                "database tables cannot be partitioned by target-spark",
-                where=Where(stream=request.stream, setting="partition_by"),
-                hint="create the partitioned table yourself; rows go into its partitions",
-            )
+        check_request(request)
         with self._work(request) as work:
             if request.method != "overwrite":
                 work.plan(request)
@@ -153,34 +159,51 @@ class JdbcDestination(Destination):
         pending = str(self._target.place if rejects is None else rejects.path)
         return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
 
-    def commit(self, flush: Flush) -> None:
+    def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`."""
         if flush.request.method == "overwrite":
             with self._lock:
                 held = self._held.setdefault(flush.stream, [])
                 if flush.token not in {earlier.token for earlier in held}:
                     held.append(flush)
-            return
-        _repeated(lambda: self._append(flush))
+            return None
+        return _repeated(lambda: self._append(flush))
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`. Staging tables that remain are removed at the end of the run."""
         with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
             work.drop(work.place.schema, staging_tables_of([flush]))
 
-    def finish(self, request: TableRequest) -> None:
+    def finish(self, request: TableRequest) -> Committed | None:
         """See `Destination`."""
-        held = self._held.get(request.stream)
+        held, committed = self._held.get(request.stream), None
         if held:
-            _repeated(lambda: self._replace(held))
+            committed = _repeated(lambda: self._replace(held))
             with self._lock:
                 self._held.pop(request.stream, None)
         _repeated(lambda: self._end(request))
+        return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method != "overwrite":
             _repeated(lambda: self._activate(request, edit))
+
+    def exists(self, request: TableRequest) -> bool:
+        """See `Destination`."""
+        with self._looking(request) as work:
+            return self._database.describe(work.cursor, work.place) is not None
+
+    def preview(self, request: TableRequest) -> Sequence[str]:
+        """See `Destination`."""
+        check_request(request)
+        with self._looking(request) as work:
+            found = work.preview(request)
+        return change_lines(found)
+
+    def lease(self, request: TableRequest) -> Lease:
+        """See `Destination`."""
+        return self._leases.lease(request)
 
     def recall(self, request: TableRequest) -> Note:
         """See `Destination`."""
@@ -197,40 +220,52 @@ class JdbcDestination(Destination):
         if self._target.pending:
             self._target.pending.close()
 
-    def _append(self, flush: Flush) -> None:
-        request = flush.request
+    def _append(self, flush: Flush) -> Committed | None:
+        request, committed = flush.request, None
         with self._work(request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, flush.token):
-                plan = work.alter(request, work.plan(request))
+                found = work.plan(request)
+                plan = work.alter(request, found)
                 self._view(work, request, plan)
                 work.connection.commit()
+                self.changed(request.stream, change_lines(found.change))
                 has_note = work.ledger.has_note(work.cursor, request.stream)
                 self._check_note(work, request, has_note)
                 work.key(request, plan)
-                work.insert(request, plan, flush.parts)
+                committed = work.insert(request, plan, flush.parts)
                 if flush.parts:  # Parts have rows; a flush without any is in no note either.
                     self._add_token(work, flush)
             work.connection.commit()
             self._drop_staging(work, staging_tables_of([flush]))
+        return committed
 
-    def _replace(self, held: Sequence[Flush]) -> None:
+    def _replace(self, held: Sequence[Flush]) -> Committed | None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
-        last = held[-1]
+        last, found = held[-1], list[Committed]()
         with self._work(last.request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
-                filled = empty_table(work, list(requests))
+                backfill, filled = last.request.backfill, work
+                if backfill is None:
+                    filled = empty_table(work, list(requests))
+                else:
+                    work.empty_range(list(requests), backfill)
                 for flush in held:
                     plan = filled.plan(flush.request)
-                    filled.insert(flush.request, plan, flush.parts)
+                    if backfill is not None:
+                        work.check_range(flush.request, plan, flush.parts, backfill)
+                    found.append(filled.insert(flush.request, plan, flush.parts))
                 if last.request.view is not None:
                     filled.view(last.request, plan)
                 swap_in(work, filled)
                 self._add_token(work, last)
             work.connection.commit()
             self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
+        # With keys, a later flush updates rows of an earlier one: the sum is not the table's.
+        by_key = any(one.by_key for one in found)
+        return None if by_key or not found else Committed(sum(one.rows or 0 for one in found))
 
     def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""
@@ -311,28 +346,41 @@ class JdbcDestination(Destination):
     @contextlib.contextmanager
     def _work(self, request: TableRequest) -> Iterator[TableWork]:
         """Yield the work on one table, over a connection of the calling thread."""
+        with self._connected(request) as connection:
+            schema = self._resources.schema(connection, request.name.schema, self._rules)
+            work = self._work_in(schema, request, connection)
+            self._claim(work.place, request.stream)
+            yield work
+
+    @contextlib.contextmanager
+    def _looking(self, request: TableRequest) -> Iterator[TableWork]:
+        """Yield the work on one table for a look: neither schema nor ledger need be there."""
+        with self._connected(request) as connection:
+            schema = named_schema(self._database, connection, request.name.schema, self._rules)
+            yield self._work_in(schema, request, connection)
+
+    @contextlib.contextmanager
+    def _connected(self, request: TableRequest) -> Iterator[Connection]:
         where = Where(stream=request.stream)
         with explain_errors(self._database, self._target.place, where):
             connection = self._database.connect(self._target.place)
             try:
-                cursor = connection.cursor()
-                schema = self._resources.schema(connection, request.name.schema, self._rules)
-                table = legal_table_name(request.name.table, self._rules)
-                place = TablePlace(schema, table)
-                self._claim(place, request.stream)
-                ledger = Ledger(self._database, place, self._run)
-                yield TableWork(
-                    self._database,
-                    connection,
-                    cursor,
-                    place,
-                    ledger,
-                    self._rules,
-                    self._target.conflicts,
-                )
+                yield connection
             finally:
                 with contextlib.suppress(Exception):
                     connection.close()
+
+    def _work_in(self, schema: str, request: TableRequest, connection: Connection) -> TableWork:
+        place = TablePlace(schema, legal_table_name(request.name.table, self._rules))
+        return TableWork(
+            self._database,
+            connection,
+            connection.cursor(),
+            place,
+            Ledger(self._database, place, self._run),
+            self._rules,
+            self._target.conflicts,
+        )
 
     def _claim(self, place: TablePlace, stream: str) -> None:
         """Claim a table like `TableOwners`, if only the server knows its schema."""
@@ -343,6 +391,22 @@ class JdbcDestination(Destination):
                 f"streams '{owner}' and '{stream}' would share the table '{place.table}'",
                 hint="give one of them another name in 'streams'",
             )
+
+
+def check_request(request: TableRequest) -> None:
+    """Raise SettingsError if a setting of the table is not supported by databases."""
+    if request.layout.partition_by:
+        raise SettingsError(
+            "database tables cannot be partitioned by target-spark",
+            where=Where(stream=request.stream, setting="partition_by"),
+            hint="create the partitioned table yourself; rows go into its partitions",
+        )
+    if request.contract.types == DISCARD:
+        raise SettingsError(
+            "'discard' is not supported by databases",
+            where=Where(stream=request.stream, setting="schema_contract.types"),
+            hint="set it to `freeze`, or to `evolve` with `type_conflicts`",
+        )
 
 
 def _repeated(action: Callable[[], Result]) -> Result:

@@ -81,11 +81,7 @@ class RunResources:
 
     def _ready(self, connection: Connection, name: str | None, rules: NameRules) -> str:
         sql, cursor = self._database.sql, connection.cursor()
-        if name is None:
-            cursor.execute(sql.current_schema)
-            schema = str(cursor.fetchone()[0])
-        else:
-            schema = legal_table_name(name, rules)
+        schema = named_schema(self._database, connection, name, rules)
         sql.lock(cursor, _SETUP_LOCK)
         cursor.execute(sql.has_schema, (schema,))
         if cursor.fetchone() is None:
@@ -120,6 +116,24 @@ class RunResources:
     def _stages(self, cursor: Cursor, schema: str, run: str) -> list[str]:
         cursor.execute(self._database.sql.stages, (schema, PREFIX + run))
         return [str(name) for (name,) in cursor.fetchall()]
+
+
+def named_schema(
+    database: Database, connection: Connection, name: str | None, rules: NameRules
+) -> str:
+    """Return the legal name of a schema, which need not exist.
+
+    Args:
+        database: The kind of database.
+        connection: A session.
+        name: Requested name; None for the session's default schema.
+        rules: Rules for names.
+    """
+    if name is not None:
+        return legal_table_name(name, rules)
+    cursor = connection.cursor()
+    cursor.execute(database.sql.current_schema)
+    return str(cursor.fetchone()[0])
 
 
 def _run_of(table: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
+from target_spark.tables.row_order import not_older
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _PART_ROWS = 1 << 40
 LEDGER = "_singer_ledger"
 NAMES = "_singer_columns"
+LEASES = "_singer_leases"
 NULL = "NULL"
 
 
@@ -30,6 +32,8 @@ class LoadSql:
     """Statements of standard SQL. Methods that return text return a statement or a part of one."""
 
     mark = '"'
+    same = "IS NOT DISTINCT FROM"
+    """Operator that is true for two nulls."""
     unlogged = ""
     undoes_ddl = True
     """Whether tables can be created and altered in a transaction."""
@@ -38,6 +42,8 @@ class LoadSql:
     other_row = ""
     """Error code of `upsert` if the server rejects the change of a row with another key; the
     message names the first column of the key."""
+    counts_upserts = True
+    """Whether the server tells how many rows `upsert` has added or updated."""
     has_schema = ""
     current_schema = ""
     stages = ""
@@ -61,6 +67,14 @@ class LoadSql:
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Acquire a lock that the session holds until it ends."""
+        raise NotImplementedError
+
+    def take(self, cursor: Cursor, name: str) -> bool:
+        """Acquire a lock like `lock`, if it is free; return whether it was."""
+        raise NotImplementedError
+
+    def lease_session(self, seconds: int) -> list[str]:
+        """Return statements by which the server ends the session of a client that is gone."""
         raise NotImplementedError
 
     def unlock(self, cursor: Cursor, name: str) -> None:
@@ -182,6 +196,18 @@ class LoadSql:
         """Delete all rows; concurrent readers still see them."""
         return f"DELETE FROM {self.table(place)}"
 
+    def delete_range(self, place: TablePlace, column: str) -> str:
+        """Delete the rows of a range of a column, given as two arguments."""
+        name = self.name(column).replace("%", "%%")
+        return f"DELETE FROM {self.with_arguments(place)} WHERE {name} >= %s AND {name} < %s"
+
+    def outside_range(self, rows: Rows, column: str) -> str:
+        """Select a staged row that is not in a range of a column, given as two arguments."""
+        value = rows.values[column].replace("%", "%%")
+        staged = self._union(rows, "*").replace("%", "%%")
+        inside = f"coalesce({value} >= %s AND {value} < %s, false)"
+        return f"SELECT 1 FROM ({staged}) s WHERE NOT {inside} LIMIT 1"
+
     def copy(self, place: TablePlace, like: TablePlace) -> str:
         """Create a table with the columns and indexes of another, if DDL is not transactional."""
         raise NotImplementedError
@@ -244,13 +270,34 @@ class LoadSql:
         return set()
 
     def marked(self, rows: Rows) -> str:
-        """Select the keys whose newest row is marked as deleted."""
-        keys = ", ".join(f"s.{name}" for name in rows.staged_keys)
+        """Select key and order columns of the keys whose newest row is marked as deleted."""
+        names = dict.fromkeys((*rows.staged_keys, *rows.order_by.values()))
+        keys = ", ".join(f"s.{name}" for name in names)
         return f"SELECT {keys} FROM {self._newest(rows)} WHERE s.{rows.deleted} IS NOT NULL"
+
+    def newer(self, table: str, row: str, rows: Rows) -> str:
+        """Return the condition that a row is not older than that of the table, or nothing.
+
+        Args:
+            table: The table in the statement.
+            row: The row: a format of `name`, a column of the table, and `staged`.
+            rows: The staged rows.
+        """
+        pairs = [
+            (row.format(name=self.name(name), staged=staged), f"{table}.{self.name(name)}")
+            for name, staged in rows.order_by.items()
+        ]
+        return not_older(pairs, self.same) if pairs else ""
 
     def _newest(self, rows: Rows) -> str:
         keys = ", ".join(rows.staged_keys)
         newest = f"SELECT max(o) AS o FROM ({self._union(rows, keys)}) k GROUP BY {keys}"
+        if rows.order_by:
+            columns = ", ".join(dict.fromkeys((*rows.staged_keys, *rows.order_by.values())))
+            order = ", ".join(f"{name} IS NULL, {name} DESC" for name in rows.order_by.values())
+            rank = f"row_number() OVER (PARTITION BY {keys} ORDER BY {order}, o DESC)"
+            ranked = f"SELECT o, {rank} AS n FROM ({self._union(rows, columns)}) k"
+            newest = f"SELECT o FROM ({ranked}) r WHERE n = 1"
         return f"({self._union(rows, '*')}) s JOIN ({newest}) w ON s.o = w.o"
 
     def _union(self, rows: Rows, columns: str) -> str:

@@ -10,6 +10,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError
 from shared.maps.record_metadata import DELETED_AT
+from target_spark.core.backfill import outside_range
+from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Layout
 from target_spark.destinations.databases.database import (
     Connection,
@@ -21,11 +23,12 @@ from target_spark.destinations.databases.database import (
 )
 from target_spark.destinations.databases.ledger import Ledger, table_lock
 from target_spark.destinations.databases.staged_columns import StagedColumn, staged_name
-from target_spark.destinations.databases.statements import NULL
+from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.tables.evolution import TableChange, plan_change
 from target_spark.tables.legal_names import NameRules, matched_names
 
 if TYPE_CHECKING:
+    from target_spark.core.backfill import Backfill
     from target_spark.core.load_plans import Part, TableRequest
     from target_spark.destinations.destination import Flush
 
@@ -87,8 +90,21 @@ class TableWork:
         Raises:
             DestinationError: It cannot hold them.
         """
+        return self._plan(request, self.ledger.names(self.cursor))
+
+    def preview(self, request: TableRequest) -> TableChange:
+        """Return the change of the table like `plan`, but in a schema that may lack a ledger.
+
+        A table that is replaced as a whole is created.
+        """
+        if request.method == "overwrite" and request.backfill is None:
+            return self._change(request, None, {}, self.conflicts)
+        names = TablePlace(self.place.schema, NAMES)
+        has_names = self.database.describe(self.cursor, names) is not None
+        return self._plan(request, self.ledger.names(self.cursor) if has_names else {}).change
+
+    def _plan(self, request: TableRequest, known: Mapping[str, str]) -> TablePlan:
         found = self.database.describe(self.cursor, self.place)
-        known = self.ledger.names(self.cursor)
         return TablePlan(found, self._change(request, found, known, self.conflicts))
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
@@ -138,30 +154,67 @@ class TableWork:
         nulls = self.database.null_keys and bool(nullable & set(keys))
         self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
 
-    def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> None:
+    def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> Committed:
         """Insert the rows of parts into the table, in the open transaction.
+
+        Returns:
+            What the server tells about the rows.
 
         Raises:
             DestinationError: A part has lost rows, or a key is null although it must not be.
         """
         parts = [part for part in parts if part.rows]
         if not parts:
-            return
+            return Committed(0)
         rows = self._rows(request, plan, tuple(part.url for part in parts))
         self._check(rows)
         sql = self.database.sql
+        count = 0
         if rows.keys:
             for statement in sql.delete_marked(self.place, rows) if rows.deleted else ():
                 self.cursor.execute(statement)
+                count += self.cursor.rowcount
             self._upsert(rows)
-            return
+            told = count + self.cursor.rowcount if sql.counts_upserts else None
+            may_skip = rows.deleted is not None or bool(rows.order_by)
+            return Committed(told, by_key=True, may_skip=may_skip)
         for part in parts:
             self.cursor.execute(sql.append(self.place, rows, part.url))
+            count += self.cursor.rowcount
             if self.cursor.rowcount != part.rows:
                 raise DestinationError(
                     f"a staging table has {self.cursor.rowcount} of {part.rows} rows",
                     hint="the database was restarted during the run; run again",
                 )
+        return Committed(count)
+
+    def empty_range(self, requests: Sequence[TableRequest], backfill: Backfill) -> None:
+        """Change the table for all requests, and delete the range in the open transaction."""
+        for request in requests:
+            self.alter(request, self.plan(request))
+        self.connection.commit()
+        for request in requests:
+            self.key(request, self.plan(request))
+        column = self.plan(requests[-1]).mapping[backfill.column]
+        statement = self.database.sql.delete_range(self.place, column)
+        self.cursor.execute(statement, (backfill.since, backfill.until))
+
+    def check_range(
+        self, request: TableRequest, plan: TablePlan, parts: Sequence[Part], backfill: Backfill
+    ) -> None:
+        """Check that all rows of parts are in the range.
+
+        Raises:
+            RecordError: One is not.
+        """
+        urls = tuple(part.url for part in parts if part.rows)
+        if not urls:
+            return
+        column = plan.mapping[backfill.column]
+        statement = self.database.sql.outside_range(self._rows(request, plan, urls), column)
+        self.cursor.execute(statement, (backfill.since, backfill.until))
+        if self.cursor.fetchone() is not None:
+            raise outside_range(backfill)
 
     def _upsert(self, rows: Rows) -> None:
         sql = self.database.sql
@@ -277,6 +330,7 @@ class TableWork:
             staged_keys=tuple(places[key] for key in keyed),
             nullable_keys=frozenset(c.name for c in found.columns if c.nullable) & set(keys),
             deleted=places[DELETED_AT] if marked else None,
+            order_by={plan.mapping[name]: places[name] for name in request.order_by},
         )
 
     def _check(self, rows: Rows) -> None:

@@ -13,13 +13,21 @@ if TYPE_CHECKING:
 
 def _open(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
+    from target_spark.destinations.leases.table_leases import folder_leases  # noqa: PLC0415
 
-    return FileDestination(file_settings(config), tools.rewrite)
+    return FileDestination(file_settings(config), tools.rewrite, folder_leases(config))
 
 
-_SUPPORTS = Supports(overwrite=True, new_columns=True, exactly_once=True, versions=True)
+def _needs_spark(config: TargetConfig) -> bool:
+    return config.format == "json"  # Spark makes the text.
+
+
+_USES = frozenset({"schema_contract"})
+_SUPPORTS = Supports(
+    overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True
+)
 
 FILE_FORMATS = tuple(
-    Declaration(name, "files", _open, supports=_SUPPORTS)
+    Declaration(name, "files", _open, supports=_SUPPORTS, uses=_USES, needs_spark=_needs_spark)
     for name in ("parquet", "json", "csv", "orc")
 )

@@ -16,11 +16,14 @@ from shared.errors import SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
+from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
+from target_spark.core.schema_contract import DISCARD
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.files.stored_columns import (
     TableSchema,
     arrow_schema,
+    contracted,
     merge_columns,
     must_rewrite,
     read_table_schema,
@@ -30,14 +33,18 @@ from target_spark.destinations.folders.folder_names import folder_name
 from target_spark.destinations.folders.local_folder import LocalFolder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, TableFolder, table_path
+from target_spark.tables.change_text import struct_change
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
+    from target_spark.destinations.leases.lease import Lease
+    from target_spark.destinations.leases.table_leases import FolderLeases
     from target_spark.tables.version_edit import VersionEdit
 
 OVERWRITE = "overwrite"
+_COUNTED = frozenset({"parquet", "orc"})
 _STAMP_END = 10**13
 
 
@@ -93,7 +100,10 @@ def file_settings(config: TargetConfig) -> FileSettings:
 class FileDestination(Destination):
     """See `Destination`."""
 
-    def __init__(self, settings: FileSettings, rewrite: Rewrite) -> None:
+    def __init__(
+        self, settings: FileSettings, rewrite: Rewrite, leases: FolderLeases | None = None
+    ) -> None:
+        self._leases = leases
         self._settings = settings
         self._options = settings.options
         self._rewrite = rewrite
@@ -110,34 +120,62 @@ class FileDestination(Destination):
         folder = self._settings.table(name)
         return TableId(folder.casefold(), f"'{shown(folder)}'")
 
+    def lease(self, request: TableRequest) -> Lease | None:
+        """See `Destination`."""
+        folder = self._settings.table(request.name)
+        return None if self._leases is None else self._leases(folder, request.stream)
+
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
         with self._lock:
             folder = self._folder(request)
-            with writing(folder.table, self._options):
-                known = read_table_schema(folder, self._settings.encoding.format)
-            old = known.struct if known and request.method != OVERWRITE else None
-            columns = merge_columns(old, request.struct, folder.table)
-            return self._write(folder, columns)
+            return self._write(folder, self._columns(folder, request)[1])
 
-    def commit(self, flush: Flush) -> None:
+    def preview(self, request: TableRequest) -> Sequence[str]:
         """See `Destination`."""
+        old, columns = self._columns(self._closed_folder(request), request)
+        return struct_change(old, columns.fields)
+
+    def exists(self, request: TableRequest) -> bool:
+        """See `Destination`."""
+        folder = self._closed_folder(request)
+        with writing(folder.table, self._options):
+            return read_table_schema(folder, self._settings.encoding.format) is not None
+
+    def _columns(
+        self, folder: TableFolder, request: TableRequest
+    ) -> tuple[StructType | None, StructType]:
+        """Return the columns of a table, and those with the stream's; see `contracted`."""
+        if request.contract.types == DISCARD:
+            raise SettingsError(
+                "'discard' is not supported by files",
+                where=Where(stream=request.stream, setting="schema_contract.types"),
+                hint="set it to `freeze` or `evolve`, or load into a lake table",
+            )
+        with writing(folder.table, self._options):
+            known = read_table_schema(folder, self._settings.encoding.format)
+        old = known.struct if known and request.method != OVERWRITE else None
+        return old, merge_columns(old, contracted(old, request), folder.table)
+
+    def commit(self, flush: Flush) -> Committed | None:
+        """See `Destination`. The rows of parts are those of their footers, if they have one."""
         with self._lock:
             if flush.request.method == OVERWRITE:
                 self._hold(flush)
-            else:
-                self._publish(flush.request, [flush])
+                return None
+            return self._publish(flush.request, [flush])
 
-    def finish(self, request: TableRequest) -> None:
+    def finish(self, request: TableRequest) -> Committed | None:
         """See `Destination`."""
-        stream = request.stream
+        stream, committed = request.stream, None
         with self._lock:
             if stream in self._held:
-                self._publish(request, self._held[stream])
+                committed = self._publish(request, self._held[stream])
                 del self._held[stream]
             folder = self._folders.pop(stream, None)
             if folder is not None:
                 folder.close()
+        return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
@@ -174,15 +212,15 @@ class FileDestination(Destination):
     def _folder(self, request: TableRequest) -> TableFolder:
         stream = request.stream
         if stream not in self._folders:
-            table = self._settings.table(request.name)
-            path = local_path(table)
-            folder = (
-                RemoteFolder(table, self._run, self._options)
-                if path is None
-                else LocalFolder(path, self._run)
-            )
-            self._folders[stream] = folder.open()
+            self._folders[stream] = self._closed_folder(request).open()
         return self._folders[stream]
+
+    def _closed_folder(self, request: TableRequest) -> LocalFolder | RemoteFolder:
+        table = self._settings.table(request.name)
+        path = local_path(table)
+        if path is None:
+            return RemoteFolder(table, self._run, self._options)
+        return LocalFolder(path, self._run)
 
     def _write(self, folder: TableFolder, columns: StructType) -> TableWrite:
         return TableWrite(folder.pending, self._settings.encoding, columns, folder.options)
@@ -195,8 +233,12 @@ class FileDestination(Destination):
                     make_durable(flush.write.pending)
             held.append(flush)
 
-    def _publish(self, request: TableRequest, flushes: Sequence[Flush]) -> None:
-        """Make flushes visible together; with `overwrite`, replace everything before."""
+    def _publish(self, request: TableRequest, flushes: Sequence[Flush]) -> Committed | None:
+        """Make flushes visible together; with `overwrite`, replace everything before.
+
+        Returns:
+            The rows of the new files, as their footers tell; None if they do not.
+        """
         folder = self._folder(request)
         overwrite = request.method == OVERWRITE
         with folder.locked():
@@ -207,19 +249,25 @@ class FileDestination(Destination):
             for flush in flushes:
                 columns = merge_columns(columns, flush.write.struct, folder.table)
             if columns is None:
-                return
+                return None
             write = self._write(folder, columns)
             drop = frozenset(there) if overwrite else frozenset[str]()
             add = {} if old is None else self._renewed(folder, there, old.struct, write)
             drop |= {name for name in there if add}
+            rows = 0
             for flush in flushes:
-                add |= self._fitting(flush, write, frozenset(there))
+                names, count = self._fitting(flush, write, frozenset(there))
+                add |= names
+                rows += count
             kept = frozenset(there) - drop
             if self._wants_schema_part(old, write, bool(add), bool(kept)):
                 add |= self._schema_part(write)
             table = TableSchema(self._settings.encoding.format, columns)
             side = None if old == table and folder.side() else table.to_bytes()
             folder.publish(FolderChange(add, drop, side))
+        if not overwrite:
+            self.changed(request.stream, struct_change(old.struct if old else None, columns.fields))
+        return Committed(rows) if write.encoding.format in _COUNTED else None
 
     def _renewed(
         self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite
@@ -241,17 +289,20 @@ class FileDestination(Destination):
             for url, name in pending.items()
         }
 
-    def _fitting(self, flush: Flush, write: TableWrite, there: frozenset[str]) -> dict[str, str]:
-        """Return the parts of a flush with their names, without those already in the table."""
+    def _fitting(
+        self, flush: Flush, write: TableWrite, there: frozenset[str]
+    ) -> tuple[dict[str, str], int]:
+        """Return the parts of a flush with their names, and their rows; none that are there."""
         key = flush.stream, flush.token
         names = self._names.setdefault(key, self._part_names(flush))
+        rows = sum(part.rows for part in flush.parts)
         if names and there.issuperset(names.values()):
-            return {}
+            return {}, rows
         if not must_rewrite(write.encoding.format, flush.write.struct, write.struct):
-            return names
+            return names, rows
         pairs = [(url, self._pending(write)) for url in names]
-        self._rewrite(pairs, write)
-        return {new: names[old] for old, new in pairs}
+        rewritten = self._rewrite(pairs, write)
+        return {new: names[old] for old, new in pairs}, sum(rewritten.values())
 
     def _part_names(self, flush: Flush) -> dict[str, str]:
         stamp = self._next_stamp()

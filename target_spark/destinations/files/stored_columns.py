@@ -11,15 +11,20 @@ import pyarrow as pa
 
 from shared.errors import DestinationError
 from shared.formats.file_formats import FORMATS
+from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.storage.files import join, open_random, shown
 from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable
 from shared.types.json_schema import merge_structs, struct_to_arrow
+from target_spark.core.schema_contract import DISCARD, EVOLVE, FREEZE, contract_error
 from target_spark.destinations.files.orc_types import orc_field
 from target_spark.destinations.folders.folder_names import case_collisions
 from target_spark.destinations.folders.table_folder import TableFolder
+from target_spark.tables.nested_types import without_new_fields
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    from target_spark.core.load_plans import TableRequest
 
 _SPARK_VERSION = b"org.apache.spark.version"
 _ORIGIN = "target-spark"
@@ -81,6 +86,72 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
     if not merged.names:
         raise DestinationError(f"the table '{shown(path)}' would have no columns")
     return merged
+
+
+def contracted(old: StructType | None, request: TableRequest) -> StructType:
+    """Return the stream's columns that its contract lets into a table.
+
+    Args:
+        old: Columns of the table; None for a table that does not exist or is replaced.
+        request: The request of the stream.
+
+    Raises:
+        SettingsError: The table would change, and must not.
+    """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    contract, new = request.contract, request.struct
+    if old is None:
+        return new
+    known = {field.name: field.dataType for field in old}
+    columns: list[StructField] = []
+    for column in new:
+        if column.name not in known:
+            if contract.columns == FREEZE or (
+                contract.columns == DISCARD and column.name in VERSION_COLUMNS
+            ):
+                what = f"the table has no column '{column.name}'"
+                raise contract_error(request.stream, "columns", what)
+            if contract.columns == EVOLVE:
+                columns.append(column)
+            continue
+        dtype, before = column.dataType, known[column.name]
+        if contract.columns == DISCARD:
+            dtype = without_new_fields(dtype, before)
+        columns.append(StructField(column.name, dtype, column.nullable))
+        _check_type(request, columns[-1], before)
+    return StructType(columns)
+
+
+def _check_type(request: TableRequest, column: StructField, before: DataType) -> None:
+    contract = request.contract
+    if contract.types == EVOLVE and contract.columns == EVOLVE:
+        return
+    plain = without_new_fields(column.dataType, before)
+    if contract.types != EVOLVE and not _holds(before, plain):
+        what = (
+            f"column '{column.name}' is {before.simpleString()} in the table and "
+            f"{column.dataType.simpleString()} in the stream"
+        )
+        raise contract_error(request.stream, "types", what)
+    if contract.columns == FREEZE and not is_same(plain, column.dataType):
+        what = f"the table lacks a field of the column '{column.name}'"
+        raise contract_error(request.stream, "columns", what)
+
+
+def _holds(old: DataType, new: DataType) -> bool:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    before = StructType().add("c", old)
+    try:
+        return is_same(as_nullable(merge_structs(before, StructType().add("c", new))), before)
+    except DestinationError:
+        return False
+
+
+def is_same(one: DataType, other: DataType) -> bool:
+    """Return whether two types are equal, apart from what may be null."""
+    return bool(as_nullable(one) == as_nullable(other))
 
 
 def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from shared.storage.files import join
+
 MAX_BYTES = 200
 """Longest folder name in bytes: leaves room for the hidden names that contain it."""
 
@@ -34,6 +36,19 @@ def folder_name(name: str) -> str:
     if text.partition(".")[0].upper() in _RESERVED:
         text = _escape(text[0]) + text[1:]
     return _shortened(text or "%")
+
+
+def stream_file(table: str, kind: str, stream: str) -> str:
+    """Return the hidden file beside a table's folder that belongs to one of its streams.
+
+    Args:
+        table: Folder or URL of the table.
+        kind: What the file is for.
+        stream: Name of the stream.
+    """
+    folder, _, name = table.rstrip("/").rpartition("/")
+    digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return join(folder or "/", f".{name}.{kind}-{digest}")
 
 
 def case_collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import DestinationError, SettingsError, Where
 from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
-from target_spark.destinations.databases.statements import LEDGER, NAMES, LoadSql
+from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 
 if TYPE_CHECKING:
     from target_spark.tables.evolution import Column
@@ -64,9 +64,11 @@ class MySqlSql(LoadSql):
     """MySQL's and MariaDB's statements."""
 
     mark = "`"
+    same = "<=>"
     mariadb = True
     undoes_ddl = False
     impatient = "SET SESSION lock_wait_timeout = 3"
+    counts_upserts = False  # It counts an updated row twice, and one without changes not at all.
     other_row = "1048"
     has_schema = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
     current_schema = "SELECT database()"
@@ -128,6 +130,15 @@ class MySqlSql(LoadSql):
             raise DestinationError(
                 "the server did not grant a lock", hint="other runs on the table may be stuck"
             )
+
+    def take(self, cursor: Cursor, name: str) -> bool:
+        """See `LoadSql`."""
+        cursor.execute("SELECT GET_LOCK(%s, 0)", (_digest(name),))
+        return bool(cursor.fetchone()[0] == 1)
+
+    def lease_session(self, seconds: int) -> list[str]:
+        """See `LoadSql`: idle sessions end."""
+        return [f"SET SESSION wait_timeout = {seconds}"]
 
     def unlock(self, cursor: Cursor, name: str) -> None:
         """See `LoadSql`."""
@@ -218,9 +229,16 @@ class MySqlSql(LoadSql):
         table, first = self.table(place), self.name(rows.keys[0])
         names = [self.name(key) for key in rows.keys]
         same = " AND ".join(f"{table}.{name} <=> VALUES({name})" for name in names)
-        changed = [self.name(name) for name in rows.values if name not in rows.keys]
+        # The server sets columns one after the other: those of the condition last, backwards.
+        others = [name for name in rows.values if name not in {*rows.keys, *rows.order_by}]
+        changed = [
+            *others,
+            *(name for name in reversed(tuple(rows.order_by)) if name not in rows.keys),
+        ]
+        newer = self.newer(table, "VALUES({name})", rows)
+        new = "IF({1}, VALUES({0}), {2}.{0})" if newer else "VALUES({0})"
         sets = [f"{first} = IF({same}, {table}.{first}, NULL)"]
-        sets += [f"{name} = VALUES({name})" for name in changed]
+        sets += [f"{name} = {new.format(name, newer, table)}" for name in map(self.name, changed)]
         return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
@@ -236,11 +254,15 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         pairs = zip(rows.keys, rows.staged_keys, strict=True)
         equal = " AND ".join(f"t.{self.name(key)} = d.{name}" for key, name in pairs)
-        return [f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"]
+        newer = self.newer("t", "d.{staged}", rows)
+        delete = f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"
+        return [f"{delete} AND {newer}" if newer else delete]
 
     def create_ledger(self, schema: str) -> list[str]:
         """See `LoadSql`."""
-        ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
+        ledger, names, leases = (
+            self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES, LEASES)
+        )
         options = f"ENGINE InnoDB ROW_FORMAT DYNAMIC {self._text}"
         return [
             f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint AUTO_INCREMENT PRIMARY KEY, "
@@ -251,6 +273,8 @@ class MySqlSql(LoadSql):
             f"CREATE TABLE IF NOT EXISTS {names} (table_name varchar(64) NOT NULL, source "
             "varchar(512) NOT NULL, column_name varchar(64) NOT NULL, "
             f"PRIMARY KEY (table_name, source)) {options}",
+            f"CREATE TABLE IF NOT EXISTS {leases} (name varchar(64) NOT NULL PRIMARY KEY, "
+            f"holder text NOT NULL) {options}",
         ]
 
     def _column(self, column: Column, key: bool, keys: int, null: str) -> str:

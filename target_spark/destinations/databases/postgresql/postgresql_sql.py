@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
-from target_spark.destinations.databases.statements import LEDGER, NAMES, LoadSql
+from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 from target_spark.tables.documents import DOCUMENT
 from target_spark.tables.legal_names import NameRules, legal_names
 
@@ -161,19 +161,22 @@ class PostgreSqlSql(LoadSql):
         """See `LoadSql`."""
         return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
 
-    def on_conflict(self, place: TablePlace, rows: Rows) -> str:  # noqa: ARG002
+    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
         """See `LoadSql`."""
         others = [name for name in rows.values if name not in rows.keys]
         target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
         if not others:
             return f"{target}NOTHING"
         sets = (f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in others)
-        return f"{target}UPDATE SET {', '.join(sets)}"
+        newer = self.newer(self.table(place), "EXCLUDED.{name}", rows)
+        return f"{target}UPDATE SET {', '.join(sets)}{f' WHERE {newer}' if newer else ''}"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
         """See `LoadSql`: compare null keys separately, as indexes and hashes cannot help."""
         pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
+        if rows.order_by:
+            delete += f"{self.newer('t', 'd.{staged}', rows)} AND "
         equal = " AND ".join(
             f"t.{self.name(key)} = {self._key(rows, key, name)}" for key, name in pairs
         )
@@ -215,7 +218,9 @@ class PostgreSqlSql(LoadSql):
 
     def create_ledger(self, schema: str) -> list[str]:
         """See `LoadSql`."""
-        ledger, names = (self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES))
+        ledger, names, leases = (
+            self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES, LEASES)
+        )
         return [
             f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
             "KEY, table_name text NOT NULL, stream text NOT NULL, run text NOT NULL, token text "
@@ -224,6 +229,7 @@ class PostgreSqlSql(LoadSql):
             f"ALTER TABLE {ledger} ADD COLUMN IF NOT EXISTS proof text NOT NULL DEFAULT ''",
             f"CREATE TABLE IF NOT EXISTS {names} (table_name text NOT NULL, source text NOT NULL, "
             "column_name text NOT NULL, PRIMARY KEY (table_name, source))",
+            f"CREATE TABLE IF NOT EXISTS {leases} (name text PRIMARY KEY, holder text NOT NULL)",
         ]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
@@ -249,16 +255,28 @@ class PostgreSqlSql(LoadSql):
         """See `LoadSql`."""
         cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
 
+    def take(self, cursor: Cursor, name: str) -> bool:
+        """See `LoadSql`."""
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
+        return bool(cursor.fetchone()[0])
+
+    def lease_session(self, seconds: int) -> list[str]:
+        """See `LoadSql`: by keepalives of the network."""
+        return [
+            f"SET tcp_keepalives_idle = {max(1, seconds // 2)}",
+            f"SET tcp_keepalives_interval = {max(1, seconds // 6)}",
+            "SET tcp_keepalives_count = 3",
+        ]
+
     def unlock(self, cursor: Cursor, name: str) -> None:
         """See `LoadSql`."""
         cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
         """See `LoadSql`."""
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
-        taken = bool(cursor.fetchone()[0])
+        taken = self.take(cursor, name)
         if taken:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
+            self.unlock(cursor, name)
         return taken
 
     def _key(self, rows: Rows, key: str, name: str) -> str:

@@ -75,7 +75,11 @@ class MariaDb:
 def tables_of(database: PG | MariaDb) -> list[str]:
     """Return the tables beside those of the ledger."""
     found = [name for (name,) in database.table(database.has_tables)]
-    return [name for name in found if name not in {"_singer_ledger", "_singer_columns"}]
+    return [
+        name
+        for name in found
+        if name not in {"_singer_ledger", "_singer_columns", "_singer_leases"}
+    ]
 
 
 class Loads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -151,6 +152,43 @@ def test_hard_deletes_remove_the_row_of_their_key(db: Db, new_loads: NewLoads):
         MARKED, [(1, None, DAY, 1), (2, None, DAY, 1), (2, "back", None, 1), (9, "n", DAY, 1)]
     )
     assert ids(db) == [("2", "back"), ("3", "c")]
+
+
+ORDERED = replace(
+    request(f"id int!, a int, b int, x string, {SDC}", "id", "upsert"), order_by=("a", "b")
+)
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_no_record_replaces_a_newer_row(db: Db, new_loads: NewLoads, hard: bool):
+    """Random records, against a dictionary; a null is older than all other values."""
+    chance = Random(7)
+    loads, found = new_loads(db), dict[int, tuple[tuple[int, int], str, bool]]()
+    wanted = replace(ORDERED, hard_delete=hard)
+    for flush in range(6):
+        parts = []
+        for part in range(2):
+            rows = []
+            for n in range(12):
+                key = chance.randrange(8)
+                a, b = (chance.choice([None, 1, 2, 3]) for _ in "ab")
+                rows.append((key, a, b, f"{flush}.{part}.{n}", chance.choice([None, None, DAY]), 1))
+            parts.append(rows)
+        newest = dict[int, tuple[tuple[int, int], str, bool]]()
+        for key, a, b, text, gone, _ in [row for rows in parts for row in rows]:
+            order = (a or 0, b or 0)
+            if key not in newest or order >= newest[key][0]:
+                newest[key] = order, text, gone is not None
+        for key, row in newest.items():
+            if key not in found or row[0] >= found[key][0]:
+                found[key] = row
+                if hard and row[2]:
+                    del found[key]
+        loads.load(wanted, *parts)
+        query = "select id, coalesce(a, 0), coalesce(b, 0), x, _sdc_deleted_at is not null from t"
+        told = {"t": True, "1": True, "f": False, "0": False}
+        seen = {int(k): ((int(a), int(b)), x, told[gone]) for k, a, b, x, gone in db.table(query)}
+        assert seen == found
 
 
 def test_overwrite_keeps_the_old_rows_until_the_end(db: Db, new_loads: NewLoads):

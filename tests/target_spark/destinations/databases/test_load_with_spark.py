@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +37,20 @@ SCHEMA = StreamSchema(
 )
 
 
-def loader(pg: PG, spark: SparkSession, **more: Any) -> Loader:
-    jdbc = {"url": pg.database.url, "user": "postgres", "password": PASSWORD}
-    settings = {"format": "jdbc", "jdbc": jdbc, "load_method": "upsert", **more}
-    return Loader(target_config(settings), lambda: spark)
+Loaders = Callable[..., Loader]
+
+
+@pytest.fixture
+def loader(pg: PG, spark: SparkSession) -> Iterator[Loaders]:
+    """Loaders of the test, which are closed after it: the database is one for all tests."""
+    with ExitStack() as stack:
+
+        def made(**more: Any) -> Loader:
+            jdbc = {"url": pg.database.url, "user": "postgres", "password": PASSWORD}
+            settings = {"format": "jdbc", "jdbc": jdbc, "load_method": "upsert", **more}
+            return stack.enter_context(closing(Loader(target_config(settings), lambda: spark)))
+
+        yield made
 
 
 def batch(folder: Path, token: str, *files: list[dict[str, Any]]) -> Batch:
@@ -50,12 +62,12 @@ def batch(folder: Path, token: str, *files: list[dict[str, Any]]) -> Batch:
     return Batch(SCHEMA, tuple(inputs), token)
 
 
-def test_mapped_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path):
+def test_mapped_batches_are_upserted(pg: PG, loader: Loaders, tmp_path: Path):
     maps = {
         "items": {"name": "name.upper()", "count": {"sql": "size(tags)"}, "tags": None},
         "tags": {"__source__": "items", "__else__": None, "all": "tags", "__filter__": "tags"},
     }
-    plain = loader(pg, spark, stream_maps=maps, add_record_metadata=False)
+    plain = loader(stream_maps=maps, add_record_metadata=False)
     loading = MappedLoader(plain._config, plain, SessionStarter(SparkSettings()))
     rows = [{"id": n, "name": "old", "tags": ["a", 'b"'] if n else []} for n in range(3)]
     for token, files in (("m-1", (rows,)), ("m-2", ([{**rows[1], "name": "new"}],))):
@@ -68,8 +80,8 @@ def test_mapped_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path
     assert [row[0] for row in pg.table("select id from tags order by 1")] == ["1", "2"]
 
 
-def test_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path):
-    loading = loader(pg, spark)
+def test_batches_are_upserted(pg: PG, loader: Loaders, tmp_path: Path):
+    loading = loader()
     old = [{"id": n, "name": "old", "tags": ["a", 'b"']} for n in range(100)]
     new = [{"id": n, "name": "new"} for n in range(50)]
     for token, files in (("r-1", (old, new)), ("r-2", (new[:10],))):
@@ -85,18 +97,18 @@ def test_batches_are_upserted(pg: PG, spark: SparkSession, tmp_path: Path):
     assert tables_of(pg) == ["items"]
 
 
-def test_what_an_executor_meets_is_told_in_one_line(pg: PG, spark: SparkSession, tmp_path: Path):
+def test_what_an_executor_meets_is_told_in_one_line(loader: Loaders, tmp_path: Path):
     flush = batch(tmp_path, "r-1", [{"id": 1, "name": "a\0b"}])
     with pytest.raises(DestinationError, match="column 'name' contains a NUL character") as caught:
-        loader(pg, spark).convert(flush)
+        loader().convert(flush)
     assert not may_pass(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_goes_away_while_executors_write_may_come_back(
-    pg: PG, spark: SparkSession, tmp_path: Path
+    loader: Loaders, tmp_path: Path
 ):
-    loading = loader(pg, spark)
+    loading = loader()
     flush = batch(tmp_path, "r-1", [{"id": 1, "name": "a"}])
     write = loading._tables.prepare(flush)
     sink = write.sink
