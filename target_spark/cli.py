@@ -5,49 +5,126 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shared.cli import common_options, print_about, raise_on_sigterm, read_settings, run_main
+from shared.cli import check_form, common_options, print_about, read_settings, run_main
 from shared.encodings.encoding_registry import check_encodings
-from shared.errors import SourceError, Where
-from target_spark.config import PROGRAM, TargetConfig, target_config
+from shared.errors import SettingsError, SourceError, Where
+from shared.run_summary import RunSummary, summarized
+from shared.sigterm import raise_on_sigterm
+from target_spark.config import PROGRAM, REGISTRY, TargetConfig, target_config
+from target_spark.core.backfill import Backfill
+
+if TYPE_CHECKING:
+    from target_spark.rewind.lake_tables import LakeTables
 
 _logger = logging.getLogger(__name__)
 
 _STDIN = 0
 
 
-@click.command(help=PROGRAM.description)
+@click.command(
+    help=PROGRAM.description,
+    epilog="`target-spark history --help`, `target-spark rewind --help`: what tables were, with "
+    "their STATE. `target-spark verify --help`: whether tables equal their source. "
+    "`target-spark maintain --help`: small files, and files that nothing needs.",
+)
 @common_options(PROGRAM)
 @click.option("--input", "input_file", metavar="FILE", help="Read messages from a file, not stdin.")
+@click.option("--dry-run", is_flag=True, help="Log what a run would do to tables; load nothing.")
+@click.option(
+    "--backfill",
+    "stream",
+    metavar="STREAM",
+    help="Replace a range of this stream's table by the records of the run, in one step.",
+)
+@click.option("--column", help="Column of the range, for --backfill.")
+@click.option("--from", "since", metavar="VALUE", help="Least value of the range.")
+@click.option("--to", "until", metavar="VALUE", help="Value after the range.")
 def command(
     *,
     sources: tuple[str, ...],
     validate_config: bool,
     about: bool,
-    about_format: str,
+    form: str | None,
+    place: str | None,
+    summary: str | None,
+    report: str | None,
+    warn_drift: bool,
     input_file: str | None,
+    dry_run: bool,
+    **backfill: str | None,
 ) -> None:
     """Run the command that the options select."""
     if about:
         check_encodings()
-        print_about(PROGRAM, about_format)
+        print_about(PROGRAM, form)
         return
-    config = target_config(read_settings(PROGRAM, sources))
-    if validate_config:
-        _logger.info("the settings are valid: %s into %s", config.format, config.path)
-        return
-    raise_on_sigterm()
-    if input_file is None:
-        _run(config, _STDIN)
-        return
-    input_fd = open_input(input_file)
-    try:
-        _run(config, input_fd)
-    finally:
-        os.close(input_fd)
+    check_form(place, form)
+    with summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected:
+        named = None if place is None else place_settings(place, form)
+        config = target_config(read_settings(PROGRAM, sources, named))
+        config = replace(config, backfill=backfill_of(config.format, **backfill))
+        if validate_config:
+            _logger.info("the settings are valid: %s into %s", config.format, config.path)
+            return
+        raise_on_sigterm()
+        if input_file is None:
+            _run(config, _STDIN, collected, dry=dry_run)
+            return
+        input_fd = open_input(input_file)
+        try:
+            _run(config, input_fd, collected, dry=dry_run)
+        finally:
+            os.close(input_fd)
+
+
+def place_settings(place: str, form: str | None) -> dict[str, Any]:
+    """Return the settings that load into a path or URL: `target-spark loaded/`.
+
+    Args:
+        place: A folder, or the JDBC URL of a database.
+        form: The setting `format`; None for its default.
+
+    Raises:
+        SettingsError: It is a file.
+    """
+    if place.startswith("jdbc:"):
+        return {"format": form or "jdbc", "jdbc": {"url": place}}
+    if os.path.isfile(place):  # noqa: PTH113
+        raise SettingsError(
+            f"'{place}' is a file", hint=f"give a folder; for settings, --config {place}"
+        )
+    return {"path": place, **({} if form is None else {"format": form})}
+
+
+def backfill_of(
+    form: str, stream: str | None, column: str | None, since: str | None, until: str | None
+) -> Backfill | None:
+    """Return the range that the options name; None for none.
+
+    Raises:
+        SettingsError: The options are not complete, or the format cannot replace a range.
+    """
+    if stream is None and (column, since, until) == (None, None, None):
+        return None
+    if stream is None or column is None or since is None or until is None:
+        raise SettingsError(
+            "a backfill needs four options", hint="give --backfill, --column, --from and --to"
+        )
+    if not REGISTRY.get(form).supports.backfill:
+        able = ", ".join(name for name in REGISTRY.known if REGISTRY.get(name).supports.backfill)
+        raise SettingsError(
+            f"the format '{form}' cannot replace a range of a table",
+            where=Where(setting="format"),
+            hint=f"--backfill is for {able}",
+        )
+    return Backfill(stream, column, since, until)
 
 
 def open_input(path: str) -> int:
@@ -66,13 +143,145 @@ def open_input(path: str) -> int:
     return fd
 
 
-def _run(config: TargetConfig, input_fd: int) -> None:
+def _run(config: TargetConfig, input_fd: int, summary: RunSummary, *, dry: bool) -> None:
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     output = claim_stdout()
+    if dry:
+        from target_spark.runtime.dry_run import dry_run  # noqa: PLC0415
+
+        dry_run(config, input_fd, summary)
+        return
     from target_spark.runtime.run import run  # noqa: PLC0415
 
-    run(config, input_fd, output)
+    run(config, input_fd, output, summary)
+
+
+_config = click.option(
+    "--config",
+    "sources",
+    multiple=True,
+    metavar="FILE|ENV",
+    help="Settings of the loads; see `target-spark --help`.",
+)
+
+
+@click.command("history")
+@_config
+@click.option("--table", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
+              help="Most commits to list.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def history_command(
+    *, sources: tuple[str, ...], names: tuple[str, ...], limit: int, as_json: bool
+) -> None:
+    """List the commits of all runs with their STATE, newest first."""
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
+
+    output = claim_stdout()
+    with _tables(sources) as tables:
+        from target_spark.rewind.commands import history_lines  # noqa: PLC0415
+
+        for line in history_lines(tables, names, limit, as_json=as_json):
+            output.write(f"{line}\n".encode())
+
+
+@click.command("rewind")
+@_config
+@click.option("--to", required=True, metavar="RUN|TIME",
+              help="A run, for its end, or a time in ISO 8601 (UTC without offset).")  # fmt: skip
+@click.option("--table", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only check and report.")
+@click.option("--force", is_flag=True, help="Consent to the losses that a rewind reports.")
+def rewind_command(
+    *, sources: tuple[str, ...], to: str, names: tuple[str, ...], **how: bool
+) -> None:
+    """Return tables to a moment, and write the STATE from which the tap goes on."""
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
+
+    output = claim_stdout()
+    with _tables(sources) as tables:
+        from target_spark.rewind.commands import rewind  # noqa: PLC0415
+
+        state = rewind(tables, to, names, **how)
+        if state is not None:
+            output.write(f"{state}\n".encode())
+
+
+@click.command("maintain")
+@_config
+@click.option("--table", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only report what could be restored afterwards.")
+def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_run: bool) -> None:
+    """Compact tables and remove what nothing needs; write one line of JSON for each table.
+
+    What is kept, and for how long, is in the setting `maintenance`.
+    """
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
+
+    output = claim_stdout()
+    from target_spark.rewind.lake_tables import check_maintained  # noqa: PLC0415
+
+    with _tables(sources, check_maintained) as tables:
+        from target_spark.rewind.commands import maintain  # noqa: PLC0415
+
+        for line in maintain(tables, names, dry_run=dry_run):
+            output.write(f"{line}\n".encode())
+
+
+@click.command("verify")
+@_config
+@click.option("--input", "input_file", metavar="FILE", help="Read messages from a file, not stdin.")
+@click.option("--ranges", type=click.IntRange(1, 65536), default=256, show_default=True,
+              metavar="N", help="Ranges of hashed keys that are compared.")  # fmt: skip
+@click.option("--repair", is_flag=True, help="Change the rows that differ, in one commit.")
+@click.option("--force", is_flag=True, help="Consent to the deletion of many rows by --repair.")
+def verify_command(
+    *, sources: tuple[str, ...], input_file: str | None, ranges: int, **how: bool
+) -> None:
+    """Compare tables with what a tap sends, and write one line of JSON for each table.
+
+    The tap must send all rows: run it without a state. Nothing is loaded, and no STATE is written.
+    """
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
+
+    output = claim_stdout()
+    config = target_config(read_settings(PROGRAM, sources))
+    from target_spark.runtime.verify import verify  # noqa: PLC0415
+
+    raise_on_sigterm()
+    fd = _STDIN if input_file is None else open_input(input_file)
+    try:
+        verify(config, fd, output, ranges=ranges, **how)
+    finally:
+        if input_file is not None:
+            os.close(fd)
+
+
+@contextmanager
+def _tables(
+    sources: tuple[str, ...], check: Callable[[TargetConfig], None] | None = None
+) -> Iterator[LakeTables]:
+    """Yield the tables of the settings, with Spark as long as they are used."""
+    config = target_config(read_settings(PROGRAM, sources))
+    from target_spark.rewind.lake_tables import LakeTables, check_format  # noqa: PLC0415
+
+    (check or check_format)(config)
+    raise_on_sigterm()
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
+
+    starter = SessionStarter(config.spark)
+    starter.start()
+    try:
+        yield LakeTables(config, starter.get())
+    finally:
+        starter.stop()
+
+
+COMMANDS = {
+    command.name: command
+    for command in (history_command, rewind_command, verify_command, maintain_command)
+}
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -84,7 +293,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see docs/errors.md).
     """
-    return run_main(PROGRAM, command, args)
+    return run_main(PROGRAM, command, args, list(COMMANDS.values()))
 
 
 if __name__ == "__main__":

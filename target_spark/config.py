@@ -39,13 +39,18 @@ from shared.settings.kinds import (
     TEXT,
     at_least,
     group,
+    one_of,
     schema_of,
     setting,
     typed,
 )
 from shared.spark.packages import with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
+from target_spark.core.backfill import Backfill
+from target_spark.core.dry_run import DryRun
+from target_spark.core.verification import Verification
 from target_spark.destinations.destination_registry import Registry, read_registry
+from target_spark.destinations.leases.lease import FAIL, POLICIES
 from target_spark.table_settings import TableSettings, table_rules
 
 __all__ = ["PROGRAM", "REGISTRY", "SETTINGS_SCHEMA", "TargetConfig", "target_config"]
@@ -87,6 +92,27 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True)
+class OverlapSettings:
+    """What a run does while another one loads the same stream into the same table."""
+
+    policy: str = setting(
+        one_of(POLICIES),
+        "`fail`: end with exit code 13 before anything of the stream is loaded. `wait`: wait until "
+        "the other run ends. `allow`: load at the same time; only commits wait for each other.",
+        default=FAIL,
+    )
+    wait_limit_seconds: float = setting(
+        POSITIVE, "Longest wait for a table, with `wait`; then as with `fail`.", default=3600
+    )
+    expiry_seconds: int = setting(
+        at_least(1),
+        "Seconds without a sign of life after which a run on another machine counts as ended: S3, "
+        "and databases that lost their client.",
+        default=60,
+    )
+
+
+@dataclass(frozen=True)
 class TargetConfig(TableSettings):
     """All settings of a run.
 
@@ -113,13 +139,35 @@ class TargetConfig(TableSettings):
         "has its own time limit.",
         default=60,
     )
+    on_stream_failure: str = setting(
+        one_of(("stop", "continue")),
+        "What happens if a stream cannot be loaded: `stop` ends the run; `continue` loads the "
+        "other streams, and the run then ends with exit code 9.",
+        default="stop",
+    )
+    stall_limit_seconds: float | None = setting(
+        POSITIVE,
+        "Longest time without any input, finished conversion or commit. After half of it the run "
+        "logs a warning, after all of it the run ends with exit code 12. Unbounded if not set.",
+        examples=[1800],
+    )
+    load_without_spark: bool = setting(
+        SWITCH,
+        "Convert small batches by threads of this program until Spark is up, which starts only if "
+        "something needs it: see docs/target-spark.md. Otherwise Spark does everything.",
+        default=True,
+    )
     staging: StagingSettings = group(
         StagingSettings, "Disk space for received lines until Spark reads them."
     )
     replays: ReplaySettings = group(
         ReplaySettings,
-        "Detection of records of `append-only` streams that are replayed after a killed run; see "
-        "docs/guarantees.md.",
+        "Detection of records of `append-only` and `history` streams that are replayed after a "
+        "killed run; see docs/guarantees.md.",
+    )
+    overlapping_runs: OverlapSettings = group(
+        OverlapSettings,
+        "Runs that load the same stream into the same table at once; see docs/overlapping-runs.md.",
     )
     activate_version: bool = setting(
         SWITCH, "Apply ACTIVATE_VERSION messages; otherwise ignore them.", default=True
@@ -147,6 +195,9 @@ class TargetConfig(TableSettings):
     strategy: Strategy | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     transforms: TransformSettings = field(default_factory=TransformSettings)
+    backfill: Backfill | None = None
+    verification: Verification | None = None
+    dry_run: DryRun | None = None
 
 
 def settings_schema(registry: Registry) -> dict[str, Any]:
@@ -256,6 +307,7 @@ def program(registry: Registry) -> Program:
             "hard-delete",
             "soft-delete",
         ),
+        setting_groups=(("path",), ("format", "catalog"), ("format", "jdbc.url")),
     )
 
 

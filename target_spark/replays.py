@@ -32,13 +32,10 @@ from shared.storage.files import StorageOptions, local_path, version_of
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 
 _BLOCK = 1 << 20
-# Both patterns match in the envelope only: in front of `record`, or with nothing but the closing
-# brace of the message (and perhaps its version) behind.
-_EXTRACTED = re.compile(
-    rb'^(\{[^{}\[\]\n]*?)"time_extracted"\s*:\s*"[^"\\\n]*"\s*,'
-    rb'|,\s*"time_extracted"\s*:\s*"[^"\\\n]*"(?=(?:\s*,\s*"version"\s*:\s*\d+)?\s*\}\s*$)',
-    re.MULTILINE,
-)
+# It begins with plain text: such a pattern is found five times as fast as one with a choice.
+_EXTRACTED = re.compile(rb'"time_extracted"\s*:\s*"[^"\\\n]*"')
+_END_OF_MESSAGE = re.compile(rb'(?:\s*,\s*"version"\s*:\s*\d+)?\s*\}\s*$', re.MULTILINE)
+_NESTED = re.compile(rb"[{}\[\]]")
 
 
 @dataclass(frozen=True)
@@ -356,8 +353,20 @@ def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> S
 
 
 def _normal(block: bytes) -> bytes:
-    """Return the lines without `time_extracted` of their envelope, which differs between runs."""
-    return _EXTRACTED.sub(rb"\1", block) if b'"time_extracted"' in block else block
+    """Return the lines without `time_extracted` of their envelope, which differs between runs.
+
+    In the envelope it is in front of `record`, or has nothing but the closing brace of the message
+    (and perhaps its version) behind it.
+    """
+
+    def without(found: re.Match[bytes]) -> bytes:
+        first = block.rfind(b"\n", 0, found.start()) + 1
+        in_front = block.startswith(b"{", first) and not _NESTED.search(
+            block, first + 1, found.start()
+        )
+        return b"" if in_front or _END_OF_MESSAGE.match(block, found.end()) else found[0]
+
+    return _EXTRACTED.sub(without, block)
 
 
 def _content(segment: Segment) -> tuple[int, str]:

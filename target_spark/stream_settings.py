@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from shared.errors import MessageError, Where
+from shared.errors import MessageError, SettingsError, Where
+from target_spark.core.backfill import Backfill
+from target_spark.core.error_budget import ErrorBudget
+from target_spark.core.expectations import Expectations
 from target_spark.core.load_plans import Layout, StreamSchema, TableName, TableRequest
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.table_settings import LoadSettings, StreamSettings
 
 if TYPE_CHECKING:
@@ -16,7 +20,12 @@ if TYPE_CHECKING:
 
     from target_spark.config import TargetConfig
 
+BY_KEY = ("upsert", "history")
+"""Load methods that match rows by key."""
+
 _PLACE = re.compile(r"\{(stream|schema|table)\}")
+_UNORDERED = ("struct", "array", "map", "variant", "interval")
+"""Beginnings of the names of types that do not have an order in every destination."""
 
 
 def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
@@ -24,13 +33,22 @@ def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
     values = {field.name: getattr(config, field.name) for field in fields(LoadSettings)}
     for pattern, given in config.streams.items():
         if fnmatchcase(stream, pattern):
-            values |= given
+            contract = replace(values["schema_contract"], **given.get("schema_contract", {}))
+            values |= {**given, "schema_contract": contract}
     return StreamSettings(**values)
 
 
 def load_method(config: TargetConfig, stream: str) -> str:
-    """Return the load method of a stream: `append-only`, `upsert` or `overwrite`."""
+    """Return the load method of a stream: `append-only`, `upsert`, `history` or `overwrite`."""
+    if config.verification is not None or _backfill(config, stream) is not None:
+        return "overwrite"
     return stream_settings(config, stream).load_method
+
+
+def _backfill(config: TargetConfig, stream: str) -> Backfill | None:
+    """Return the range of the stream's table that the run replaces, if it does."""
+    backfill = config.backfill
+    return backfill if backfill is not None and backfill.stream == stream else None
 
 
 def table_name(config: TargetConfig, stream: str) -> TableName:
@@ -40,6 +58,20 @@ def table_name(config: TargetConfig, stream: str) -> TableName:
         table=config.table_prefix + _filled(own.table, stream),
         schema=config.default_target_schema if own.schema is None else _filled(own.schema, stream),
     )
+
+
+def expectations(config: TargetConfig, stream: str) -> Expectations | None:
+    """Return what is expected of a stream; None for nothing."""
+    if config.verification is not None:
+        return None
+    given = stream_settings(config, stream).expect
+    return Expectations(**given) if given else None
+
+
+def error_budget(config: TargetConfig, stream: str) -> ErrorBudget:
+    """Return how many records of a stream may be rejected."""
+    own = stream_settings(config, stream)
+    return ErrorBudget(own.max_errors, own.max_error_share)
 
 
 def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
@@ -57,37 +89,95 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         struct: Its columns as stored.
 
     Raises:
-        MessageError: The load method is `upsert`, and the key is missing or is not a property.
+        MessageError: The load method needs a key, which is missing or is not a property.
+        SettingsError: A column of `upsert_order_by` is missing, or its values have no order.
     """
     stream = schema.stream
-    own = stream_settings(config, stream)
+    own, method = stream_settings(config, stream), load_method(config, stream)
     keys = key_properties(config, schema)
-    _check_keys(stream, keys, struct, own.load_method)
-    layout = Layout(
+    _check_keys(stream, keys, struct, method)
+    if config.verification is not None:
+        _check_verified(stream, own.load_method, keys, struct)
+    backfill = _backfill(config, stream)
+    if backfill is not None and own.load_method == "history":
+        raise SettingsError(
+            "a backfill would remove versions of rows",
+            where=Where(stream=stream, setting="load_method"),
+            hint="load the range without --backfill in the target: `history` adds what has changed",
+        )
+    if backfill is not None and backfill.column not in struct.names:
+        raise MessageError(
+            f"the column '{backfill.column}' of the backfill is not a property of the SCHEMA",
+            where=Where(stream=stream),
+            hint="see --column",
+        )
+    return TableRequest(
+        stream=stream,
+        struct=struct,
+        name=table_name(config, stream),
+        keys=tuple(key for key in keys if key in struct.names),
+        method=method,
+        schema=schema.schema,
+        layout=table_layout(config, stream),
+        hard_delete=own.hard_delete,
+        backfill=backfill,
+        verification=config.verification,
+        order_by=_order_by(own, stream, struct),
+        contract=own.schema_contract if method != "overwrite" else SchemaContract(),
+    )
+
+
+def table_layout(config: TargetConfig, stream: str) -> Layout:
+    """Return the physical layout of a stream's table."""
+    own = stream_settings(config, stream)
+    return Layout(
         partition_by=own.partition_by,
         cluster_by=own.cluster_by,
         target_file_bytes=own.target_file_bytes,
         properties=own.table_properties,
         compact=own.compact,
     )
-    return TableRequest(
-        stream=stream,
-        struct=struct,
-        name=table_name(config, stream),
-        keys=tuple(key for key in keys if key in struct.names),
-        method=own.load_method,
-        schema=schema.schema,
-        layout=layout,
-        hard_delete=own.hard_delete,
-    )
+
+
+def _order_by(own: StreamSettings, stream: str, struct: StructType) -> tuple[str, ...]:
+    """Return the columns that tell which row of a key is newer.
+
+    Raises:
+        SettingsError: One is not a column of the stream, or its values have no order.
+    """
+    given = own.upsert_order_by
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if own.load_method not in BY_KEY:
+        return ()
+    for name in names:
+        kind = struct[name].dataType.simpleString() if name in struct.names else None
+        if kind is None or kind.startswith(_UNORDERED):
+            why = "a column of the stream" if kind is None else f"a column with an order ({kind})"
+            raise SettingsError(
+                f"'{name}' is not {why}",
+                where=Where(stream=stream, setting="upsert_order_by"),
+                hint="name another column for this stream under `streams`",
+            )
+    return names
+
+
+def _check_verified(stream: str, method: str, keys: tuple[str, ...], struct: StructType) -> None:
+    """Raise an error if the table of a stream does not hold one row for each key."""
+    if method not in {"upsert", "overwrite"}:
+        raise SettingsError(
+            f"the table of '{method}' holds other rows than the source",
+            where=Where(stream=stream, setting="load_method"),
+            hint="verify streams with `upsert` or `overwrite`; leave others out (tap: --streams)",
+        )
+    _check_keys(stream, keys, struct, "upsert")
 
 
 def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: str) -> None:
-    if method != "upsert":
+    if method not in BY_KEY:
         return
     if not keys:
         raise MessageError(
-            "'upsert' needs key properties, but the SCHEMA does not have any",
+            f"'{method}' needs key properties, but the SCHEMA does not have any",
             where=Where(stream=stream),
             hint="set `streams.<pattern>.key_properties`, or another `load_method` for the stream",
         )

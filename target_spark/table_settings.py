@@ -10,6 +10,7 @@ from typing import Any
 from shared.settings.checking import Problem, Rule
 from shared.settings.kinds import (
     ANY_TEXT,
+    POSITIVE,
     SWITCH,
     TEXT,
     TEXTS,
@@ -17,10 +18,12 @@ from shared.settings.kinds import (
     Schema,
     at_least,
     fields_of,
+    group,
     one_of,
     schema_of,
     setting,
 )
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration
 from target_spark.destinations.destination_registry import Registry
 
@@ -39,11 +42,20 @@ class LoadSettings:
     """Settings of tables that `streams` can override for some streams."""
 
     load_method: str = setting(
-        one_of(("append-only", "upsert", "overwrite")),
+        one_of(("append-only", "upsert", "history", "overwrite")),
         "`append-only` adds rows; `upsert` replaces rows of the same key properties (Delta, "
-        "Iceberg and databases); `overwrite` replaces the tables of the received streams at the "
+        "Iceberg and databases); `history` adds a version for each change of a row (Delta and "
+        "Iceberg); `overwrite` replaces the tables of the received streams at the "
         "end of the run.",
         default="append-only",
+    )
+    upsert_order_by: str | tuple[str, ...] = setting(
+        {"type": ["string", "array"], "minLength": 1, "items": TEXT},
+        "Column, or list of columns, by which `upsert` and `history` tell the newer of two rows of "
+        "a key, also that of the table; equal ones by arrival. A missing value is the oldest. By "
+        "default the row that arrives last is the newest.",
+        default=[],
+        examples=["updated_at", ["version", "updated_at"]],
     )
     hard_delete: bool = setting(
         SWITCH,
@@ -75,6 +87,55 @@ class LoadSettings:
     table_properties: Mapping[str, str] = setting(
         VALUES, "Properties of new Delta and Iceberg tables.", default={}
     )
+    max_errors: int | None = setting(
+        at_least(0),
+        "How many records of a stream a failure policy may reject in one run; with more, the "
+        "stream fails. Unbounded if not set.",
+        examples=[100],
+    )
+    max_error_share: float | None = setting(
+        {"type": "number", "minimum": 0, "maximum": 1},
+        "Greatest share of rejected records of a stream, from 0 to 1. It is checked from 1,000 "
+        "records on, and at the end of the input.",
+        examples=[0.01],
+    )
+    schema_contract: SchemaContract = group(
+        SchemaContract,
+        "What of the schema of tables may change: see docs/schema-evolution.md.",
+    )
+
+
+@dataclass(frozen=True)
+class ExpectSettings:
+    """What a run must bring for a stream; checked at the end of the run."""
+
+    min_rows: int | None = setting(at_least(1), "Least number of rows that the run commits.")
+    max_null_share: Mapping[str, float] = setting(
+        {"type": "object", "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1}},
+        "Greatest share of nulls in columns, from 0 to 1. For formats whose parts are Parquet "
+        "(Parquet, Delta, Iceberg).",
+        default={},
+        examples=[{"email": 0.1}],
+    )
+    fresh_within: Mapping[str, float] = setting(
+        {"type": "object", "additionalProperties": POSITIVE},
+        "Columns of times, and how old the newest of the run may be, in seconds; for the same "
+        "formats.",
+        default={},
+        examples=[{"updated_at": 86400}],
+    )
+    no_rows_where: tuple[str, ...] = setting(
+        TEXTS,
+        "Conditions in Spark SQL over the columns of the table that no row may meet; checked "
+        "before the run is published, with `write_audit_publish`.",
+        default=[],
+        examples=[["amount < 0", "currency IS NULL AND amount <> 0"]],
+    )
+    withhold_state: bool = setting(
+        SWITCH,
+        "Write STATE only at the end of the run, and not if an expectation does not hold.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -93,6 +154,11 @@ class _TableNames:
     )
     key_properties: tuple[str, ...] | None = setting(
         TEXTS, "Key properties instead of those of the SCHEMA."
+    )
+    expect: Mapping[str, Any] = setting(
+        schema_of(ExpectSettings),
+        "What the run must bring; if it does not, the run ends with exit code 11.",
+        default={},
     )
 
 
@@ -138,6 +204,44 @@ class _Places:
 
 
 @dataclass(frozen=True)
+class MaintenanceSettings:
+    """Upkeep of Delta and Iceberg tables."""
+
+    after_run: bool = setting(
+        SWITCH,
+        "Maintain the tables of a run at its end; otherwise only `target-spark maintain` does.",
+        default=False,
+    )
+    compact: bool = setting(SWITCH, "Rewrite small files.", default=True)
+    expire: bool = setting(
+        SWITCH,
+        "Remove what nothing needs any more: snapshots of Iceberg and their files, files that no "
+        "kept version of a Delta table has (VACUUM).",
+        default=True,
+    )
+    remove_orphans: bool = setting(
+        SWITCH,
+        "Remove files that no snapshot of an Iceberg table has and that are older than "
+        "`keep_days`, at least a day. VACUUM always does so for Delta.",
+        default=False,
+    )
+    keep_days: float = setting(
+        POSITIVE,
+        "To each moment of these last days `target-spark rewind` can return. Longer than any query "
+        "and run takes; for Delta shorter than `delta.deletedFileRetentionDuration`, a week by "
+        "default.",
+        default=5,
+    )
+    keep_for_readers: tuple[str, ...] = setting(
+        TEXTS,
+        "State files of taps that read these tables by LOG_BASED, as paths or URLs: what their "
+        "bookmarks go on from stays.",
+        default=[],
+        examples=[["/var/lib/singer/lake-to-crm.state.json"]],
+    )
+
+
+@dataclass(frozen=True)
 class TableSettings(LoadSettings, _Places):
     """Settings that concern tables; dataclasses have the fields of the last base first."""
 
@@ -173,6 +277,15 @@ class TableSettings(LoadSettings, _Places):
         "see docs/zero-copy.md.",
         default=True,
     )
+    write_audit_publish: bool = setting(
+        SWITCH,
+        "Write all commits of a run to a branch, check what `expect` asks for, and publish them in "
+        "one step for each table; only then STATE goes out: see docs/audit.md.",
+        default=False,
+    )
+    maintenance: MaintenanceSettings = group(
+        MaintenanceSettings, "Upkeep of Delta and Iceberg tables: see docs/maintenance.md."
+    )
 
 
 _PER_STREAM = frozenset(field.key for field in fields_of(LoadSettings))
@@ -189,6 +302,7 @@ def table_rules(registry: Registry) -> tuple[Rule, ...]:
         partial(place_problems, registry),
         partial(method_problems, registry),
         view_problems,
+        audit_problems,
     )
 
 
@@ -221,7 +335,7 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
     declared = _declared(registry, settings)
     if declared is None:
         return
-    able = {method: _able(registry, method) for method in ("upsert", "overwrite")}
+    able = {method: _able(registry, method) for method in _WHY}
     refused = [key for key in TABLE_SETTINGS if key not in declared.uses | declared.ignores]
     streams = settings.get("streams")
     blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
@@ -239,14 +353,18 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
                 yield Problem((*path, key), _useless(registry, declared, key))
     for key in refused:
         default = getattr(TableSettings, key, None)
-        if key not in _PER_STREAM and settings.get(key, default) != default:
+        if key not in _PER_STREAM and settings.get(key, default) not in (default, {}):
             yield Problem((key,), _useless(registry, declared, key))
     is_viewed = settings.get("generate_view") is True and "denormalized" not in refused
     if is_viewed and not declared.supports.views:
         yield Problem(("generate_view",), f"{declared.title} do not support views")
 
 
-_WHY = {"upsert": "{} cannot replace rows", "overwrite": "{} cannot be replaced"}
+_WHY = {
+    "upsert": "{} cannot replace rows",
+    "history": "{} cannot keep versions of rows",
+    "overwrite": "{} cannot be replaced",
+}
 
 
 def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
@@ -276,3 +394,15 @@ def view_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Check that `generate_view` is set only with one column for the record."""
     if settings.get("generate_view") is True and settings.get("denormalized", True) is True:
         yield Problem(("generate_view",), "needs 'denormalized': false")
+
+
+def audit_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check that conditions for rows are set only if the rows can be checked."""
+    streams = settings.get("streams")
+    if settings.get("write_audit_publish") is True or not isinstance(streams, Mapping):
+        return
+    for pattern, block in streams.items():
+        expect = block.get("expect") if isinstance(block, Mapping) else None
+        if isinstance(expect, Mapping) and expect.get("no_rows_where"):
+            path = ("streams", pattern, "expect", "no_rows_where")
+            yield Problem(path, "needs 'write_audit_publish': true")

@@ -11,17 +11,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pyspark.sql import SparkSession
 
-from shared.errors import MessageError
+from shared.errors import BalanceError, MessageError, RecordError, SettingsError
 from shared.formats.file_formats import Encoding
+from shared.run_summary import RunSummary
 from shared.spark.session import SessionStarter
 from target_spark.config import REGISTRY, TargetConfig, target_config
+from target_spark.core.backfill import Backfill
+from target_spark.core.dry_run import DryRun
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.core.verification import TableDifference, Verification
 from target_spark.destinations.destination_declaration import Supports
 from target_spark.load.loader import Loader
 from target_spark.runtime.run import run_with
@@ -41,7 +46,7 @@ def schema(**more: Any) -> Message:
     return {"type": "SCHEMA", "stream": TABLE, "schema": declared, "key_properties": keys}
 
 
-def record(number: int, name: str | None = "x", version: int | None = None, **more: Any) -> Message:
+def record(number: int, name: Any = "x", version: int | None = None, **more: Any) -> Message:
     """Return a RECORD; `more` are further properties."""
     own = {"type": "RECORD", "stream": TABLE, "record": {"id": number, "name": name, **more}}
     return own if version is None else {**own, "version": version}
@@ -116,6 +121,10 @@ class DestinationSuite:
         folder: Path,
         *messages: Message | str,
         check: Callable[[int], None] = lambda _: None,
+        summary: RunSummary | None = None,
+        backfill: Backfill | None = None,
+        verification: Verification | None = None,
+        dry_run: DryRun | None = None,
         **more: Any,
     ) -> list[int]:
         """Run the target over messages.
@@ -124,6 +133,10 @@ class DestinationSuite:
             folder: See `settings`.
             messages: Objects, or lines as text.
             check: Called before each STATE is written.
+            summary: Collects the counts of the run.
+            backfill: The range that the run replaces.
+            verification: Compare instead of loading.
+            dry_run: Look instead of loading.
             more: Further settings.
 
         Returns:
@@ -132,11 +145,13 @@ class DestinationSuite:
         texts = (text if isinstance(text, str) else json.dumps(text) for text in messages)
         path = folder / "input.jsonl"
         path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        config, states = self.config(folder, **more), _States(check)
+        own = self.config(folder, **more)
+        config = replace(own, backfill=backfill, verification=verification, dry_run=dry_run)
+        states = _States(check)
         loader = Loader(config, lambda: self.session(config))
         fd = os.open(path, os.O_RDONLY)
         try:
-            run_with(config, fd, states, loader, _RunningSpark())  # type: ignore[arg-type]
+            run_with(config, fd, states, loader, _RunningSpark(), summary)  # type: ignore[arg-type]
         finally:
             os.close(fd)
         return states.numbers
@@ -196,6 +211,27 @@ class DestinationSuite:
         self.load(tmp_path, wider, record(2, size=5), record(3))
         assert self.rows(tmp_path, "size") == [(1, "x", None), (2, "x", 5), (3, "x", None)]
 
+    def test_dry_run(self, tmp_path: Path) -> None:
+        """A dry run finds what a load changes, as the load tells it, and changes nothing."""
+        found, empty = DryRun(), DryRun()
+        self.load(tmp_path, schema(), record(1), dry_run=empty)
+        assert self.read(tmp_path, TABLE) == []
+        self.load(tmp_path, schema(), record(1))
+        wider = schema(size={"type": ["null", "integer"]})
+        summary = RunSummary("target-spark")
+        self.load(tmp_path, wider, record(2, size=5), dry_run=found, summary=summary)
+        assert [row.get("size") for row in self.read(tmp_path, TABLE)] == [None]
+        assert summary.of_table(TABLE)["committed"] == 1
+        new, changed = empty.tables[TABLE].changes, found.tables[TABLE].changes
+        if new is None or changed is None:
+            return
+        assert "create the table with the columns id " in new[0]
+        if self.supports.new_columns:
+            assert [line.split(" (")[0] for line in changed] == ["add the column 'size'"]
+            done = RunSummary("target-spark")
+            self.load(tmp_path, wider, record(2, size=5), summary=done)
+            assert tuple(done.of_table(TABLE)["changes"]) == changed
+
     def test_upsert(self, tmp_path: Path) -> None:
         """A record replaces the row of its key; the last one of a run wins."""
         self.needs("upsert")
@@ -203,6 +239,46 @@ class DestinationSuite:
         later = [record(2, "c"), record(3, "d"), record(3, "e")]
         self.load(tmp_path, schema(), *later, load_method="upsert")
         assert self.rows(tmp_path) == [(1, "a"), (2, "c"), (3, "e")]
+
+    def test_upsert_order(self, tmp_path: Path) -> None:
+        """With `upsert_order_by`, a record that is older than its row is merged into nothing."""
+        self.needs("upsert")
+        if "upsert_order_by" not in REGISTRY.get(self.format).uses:
+            pytest.skip(f"not offered: {self.format} does not use 'upsert_order_by'")
+        more: dict[str, Any] = {"load_method": "upsert", "upsert_order_by": "at"}
+        wider = schema(at={"type": ["null", "integer"]})
+        first = [record(1, "new", at=5), record(1, "old", at=4), record(2, "a", at=1)]
+        self.load(tmp_path, wider, *first, record(2, "b", at=1), record(3, at=None), **more)
+        assert self.rows(tmp_path, "at") == [(1, "new", 5), (2, "b", 1), (3, "x", None)]
+        summary = RunSummary("target-spark")
+        later = [record(1, "older", at=4), record(1, "none", at=None), record(2, "c", at=1)]
+        self.load(tmp_path, wider, *later, record(3, at=0), summary=summary, **more)
+        assert self.rows(tmp_path, "at") == [(1, "new", 5), (2, "c", 1), (3, "x", 0)]
+        counts = summary.as_dict(None)["streams"][TABLE]["tables"][TABLE]
+        if not counts["unconfirmed"]:
+            assert (counts["committed"], counts["merged"]) == (2, 2)
+
+    def test_history(self, tmp_path: Path) -> None:
+        """Each change of a row adds a version, a deletion ends one; other records are merged."""
+        self.needs("history")
+        gone: dict[str, Any] = {"_sdc_deleted_at": "2999-01-01T00:00:00Z"}
+        first = [record(1, "a"), record(2, "a"), record(2, "b"), record(3, "a"), record(4, "a")]
+        later = [record(1, "a"), record(2, "c"), record(3, "a", **gone), record(5, "a", **gone)]
+        columns = ("_sdc_is_current", "_sdc_valid_from", "_sdc_valid_to")
+        for lines, merged in ((first, 0), (later, 3)):
+            summary, method = RunSummary("target-spark"), "history"
+            self.load(tmp_path, schema(), *lines, summary=summary, load_method=method)
+            counts = summary.as_dict(None)["streams"][TABLE]["tables"][TABLE]
+            assert counts["unconfirmed"] or counts["merged"] == merged
+        rows = sorted(self.rows(tmp_path, *columns), key=lambda row: (row[0], row[1]))
+        current = [row[:2] for row in rows if row[2]]
+        assert current == [(1, "a"), (2, "c"), (4, "a")]
+        ended = [row for row in rows if not row[2]]
+        assert [row[:2] for row in ended] == [(2, "a"), (2, "b"), (3, "a")]
+        assert all(start < end for *_, start, end in ended)
+        assert all(end is None for *_, is_current, _, end in rows if is_current)
+        [since] = [row[3] for row in rows if row[:2] == (2, "c")]
+        assert since == ended[1][4]
 
     def test_overwrite(self, tmp_path: Path) -> None:
         """The rows of a run take the place of all others; a run that fails changes nothing."""
@@ -215,6 +291,60 @@ class DestinationSuite:
         settings: dict[str, Any] = {"load_method": "overwrite", "batch_size_rows": 1}
         assert self.load(tmp_path, *later, **settings) == [1]
         assert self.rows(tmp_path) == [(4, "x"), (5, "x")]
+
+    def test_backfill(self, tmp_path: Path) -> None:
+        """A range of a column is replaced in one step; everything else stays."""
+        self.needs("backfill")
+        self.load(tmp_path, schema(), *(record(n) for n in range(1, 7)))
+        of_two = Backfill(TABLE, "id", "2", "5")
+        later = [record(2, "new"), record(4, "old"), record(4, "new"), state(1)]
+        settings: dict[str, Any] = {"backfill": of_two, "batch_size_rows": 2}
+        assert self.load(tmp_path, schema(), *later, **settings) == [1]
+        rows = [(1, "x"), (2, "new"), (4, "new"), (5, "x"), (6, "x")]
+        assert self.rows(tmp_path) == rows
+        with pytest.raises(RecordError, match="outside of its range"):
+            self.load(tmp_path, schema(), record(2, "bad"), record(5, "bad"), **settings)
+        assert self.rows(tmp_path) == rows
+        empty = Backfill(TABLE, "id", "4", "6")
+        assert self.load(tmp_path, schema(), state(2), backfill=empty) == [2]
+        assert self.rows(tmp_path) == [rows[0], rows[1], rows[4]]
+
+    def test_verify(self, tmp_path: Path) -> None:
+        """Rows that differ from the source are reported, and repaired if that is wanted."""
+        self.needs("verify")
+        by_key: dict[str, Any] = {"load_method": "upsert", "hard_delete": True}
+        self.load(tmp_path, schema(), *(record(n) for n in range(1, 13)), **by_key)
+        source = [schema(), record(2, "old"), record(2, "new"), *(record(n) for n in range(3, 14))]
+        rows, found = self.rows(tmp_path), list[TableDifference]()
+        for repair in (False, True, False):
+            wanted = Verification(found.append, ranges=4, repair=repair)
+            self.load(tmp_path, *source, verification=wanted, batch_size_rows=2, **by_key)
+            if len(found) == 1:
+                assert self.rows(tmp_path) == rows
+        assert [one.left for one in found] == ["1 missing, 1 changed, 1 vanished", "", ""]
+        assert [one.count("vanished") for one in found] == [1, 1, 0]
+        assert self.rows(tmp_path) == [(2, "new"), *((n, "x") for n in range(3, 14))]
+
+    def test_contract(self, tmp_path: Path) -> None:
+        """`schema_contract` refuses or leaves out what a table lacks; keys are never left out."""
+        if "schema_contract" not in REGISTRY.get(self.format).uses:
+            pytest.skip(f"not offered: {self.format} does not use 'schema_contract'")
+
+        def load(declared: Message, *lines: Message, **contract: str) -> list[int]:
+            return self.load(tmp_path, declared, *lines, state(1), schema_contract=contract)
+
+        with pytest.raises(SettingsError, match="must not be created"):
+            load(schema(), record(1), tables="freeze")
+        assert load(schema(), record(1), tables="discard") == [1]
+        assert self.rows(tmp_path) == []
+        assert load(schema(), record(1)) == [1]
+        wider = schema(size={"type": ["null", "integer"]})
+        for part, declared in (("columns", wider), ("types", schema(name={"type": "integer"}))):
+            with pytest.raises(SettingsError, match=f"schema_contract.{part}"):
+                load(declared, record(2, 5 if part == "types" else "y"), **{part: "freeze"})
+        assert load(wider, record(2, "y", size=5), tables="freeze", columns="discard") == [1]
+        assert self.rows(tmp_path) == [(1, "x"), (2, "y")]
+        assert all("size" not in row for row in self.read(tmp_path, TABLE))
 
     def test_versions(self, tmp_path: Path) -> None:
         """ACTIVATE_VERSION removes the rows of older versions."""
@@ -257,6 +387,34 @@ class DestinationSuite:
             loader.commit(batch, results)
             loader.commit(batch, results)
             assert self.rows(tmp_path) == [(1, "x"), (2, "x")]
+
+    def test_the_commit_tells_its_rows(self, tmp_path: Path) -> None:
+        """Counts balance, and a commit with another number of rows ends the run."""
+        for loader, batch in self._batches(tmp_path, "counted"):
+            result = loader.convert(batch)
+            [loaded] = loader.commit(batch, [result]).values()
+            counts = loaded.counts
+            assert (counts.received, counts.committed, counts.missing) == (2, 2, 0)
+            if counts.unconfirmed:
+                pytest.skip("not offered: commits do not tell their rows")
+        for loader, batch in self._batches(tmp_path, "lost"):
+            more = replace(loader.convert(batch), rows=3, received=3)
+            with pytest.raises(BalanceError, match="3 rows were written"):
+                loader.commit(batch, [more])
+
+    def test_merged_rows_are_counted(self, tmp_path: Path) -> None:
+        """The balance of an upsert tells how many records another one of the flush replaced."""
+        self.needs("upsert")
+        lines = [record(1, "a"), record(2, "b"), record(2, "c"), state(1)]
+        for again in (0, 1):
+            summary = RunSummary("target-spark")
+            messages = (schema(), *lines)
+            assert self.load(tmp_path, *messages, load_method="upsert", summary=summary) == [1]
+            counts = summary.as_dict(None)["streams"][TABLE]["tables"][TABLE]
+            assert counts["received"] == 3, again
+            if counts["unconfirmed"]:
+                pytest.skip("not offered: upserts do not tell their rows")
+            assert (counts["committed"], counts["merged"]) == (2, 1), again
 
     def test_abort_leaves_nothing(self, tmp_path: Path) -> None:
         """Parts that are not committed never show, and are removed."""

@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from shared.errors import Where
 from target_spark.core import events as ev
 from target_spark.core.commit_cost import CommitCost
-from target_spark.core.flushes import FilesPiece, PendingFlush, StagedPiece, Stream
+from target_spark.core.flushes import (
+    Activation,
+    FilesPiece,
+    PendingFlush,
+    StagedPiece,
+    Step,
+    Stream,
+    Swap,
+)
 from target_spark.core.line_cuts import Lines
-from target_spark.core.load_plans import Batch, InputFile
+from target_spark.core.load_plans import Batch, InputFile, Reached
 from target_spark.core.policies import BatchSize, FlushRule
 from target_spark.core.schedule import Conversion, Schedule
 from target_spark.core.state import StateTracker
@@ -77,6 +86,7 @@ class Batches:
         self._run_id = run_id
         self._streams: dict[int, Stream] = {}  # of open flushes, by position in the tracker
         self._flushes: dict[int, PendingFlush] = {}
+        self._discarded: list[PendingFlush] = []
         self._staged_bytes = 0
         self._last_flush = 0
         self._last_file = 0
@@ -94,7 +104,8 @@ class Batches:
 
     def left(self) -> tuple[tuple[int, Batch], ...]:
         """Return numbers and headers of the flushes that are not durable."""
-        return tuple((flush.number, flush.header) for flush in self._flushes.values())
+        every = sorted((*self._flushes.values(), *self._discarded), key=_number)
+        return tuple((flush.number, flush.header) for flush in every)
 
     def stage(
         self, stream: Stream, lines: Lines, first_line: int, version: int | None, now: float
@@ -121,6 +132,9 @@ class Batches:
         self._act(ev.Stage(piece.file, data, taken, first_line))
         self._count_staged(flush, len(data))
         piece.grow(taken, len(data), first_line, self._tracker.position)
+        if flush.lines_staged is not None:
+            flush.lines_staged += taken
+        flush.last = self._tracker.position
         flush.size.rows += taken
         flush.size.size += len(data)
         flush.size.idle = False
@@ -159,8 +173,8 @@ class Batches:
                 trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
             )
             taken += 1
-        flush.size, flush.last_file = trial, self._tracker.position
         at = self._tracker.position
+        flush.size, flush.last_file, flush.last = trial, at, at
         own = tuple(replace(file, since=at, until=at) for file in files[:taken])
         piece = flush.add_files(own, rows * taken, size * taken, line)
         piece.replay = self._file_expected(stream)
@@ -243,18 +257,35 @@ class Batches:
             job.stream.is_probing = False
 
     def discard_from(self, line: int, streams: Iterable[Stream]) -> None:
-        """Discard the input from a line of stdin on, converted or not.
+        """Discard the input of streams from a line of stdin on, converted or not.
 
-        Running commits go on. The rest of a flush is committed as usual.
+        Running commits go on. The rest of a flush is committed as usual, with the newest STATE
+        that the tracker has not discarded.
         """
         for stream in streams:
-            for flush in self._schedule.flushes_before(stream, line):
-                if flush.discard_from(line):
+            stream.until = min(line, stream.until)
+            for step in self._schedule.drop_steps(stream):
+                self.dropped(step)
+            for flush in islice(stream.steps, int(stream.running), None):
+                if isinstance(flush, PendingFlush) and flush.discard_from(line):
                     self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
-        for job in self._schedule.discard_from(line):
+        for job in self._schedule.drop_conversions():
             self.discarded(job)
         for stream in streams:
             self._schedule.offer(stream)
+
+    def dropped(self, step: Step) -> None:
+        """Record that a step will not be taken: it does not hold back STATE any more."""
+        if isinstance(step, PendingFlush):
+            self._discarded.append(self._flushes.pop(step.number))
+        if isinstance(step, PendingFlush | Activation | Swap):
+            self._tracker.durable(step.position)
+
+    def states_changed(self, line: int, streams: Iterable[Stream]) -> None:
+        """Name the newest STATE in waiting flushes, if theirs is of this line or a later one."""
+        for step in (step for stream in streams for step in stream.steps):
+            if isinstance(step, PendingFlush) and step.reached and step.reached.line >= line:
+                step.reached = self._reached(step)
 
     def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
         """Convert a failed piece again without its bad part.
@@ -266,14 +297,14 @@ class Batches:
         Returns:
             The line of stdin with the bad part; None if it is still unknown.
         """
-        piece, until = job.piece, self._schedule.until
+        piece, until = job.piece, job.stream.until
         if isinstance(piece, FilesPiece) and piece.messages:
             single = [message for message in piece.messages if message.line < until]
             self._schedule.convert_again(job, single)
             return None
         line = piece.line
         if isinstance(piece, StagedPiece) and where.line is not None and piece.has_line(where.line):
-            line = where.line
+            line, job.flush.lines_staged = where.line, None
             piece.discard_from(min(line, until))
         self._schedule.convert_again(job, [piece])
         return line
@@ -332,9 +363,15 @@ class Batches:
     def _close_one(self, flush: PendingFlush, now: float) -> None:
         stream = self._streams.pop(flush.position)
         self._complete_file(stream, flush)
-        flush.closed_at = now
+        flush.closed_at, flush.reached = now, self._reached(flush)
         stream.open = None
         self._schedule.add_step(stream, flush)
+
+    def _reached(self, flush: PendingFlush) -> Reached | None:
+        newest = self._tracker.newest
+        if newest is None:
+            return None
+        return Reached(newest.value, newest.line, newest.position > flush.last)
 
     def _complete_file(self, stream: Stream, flush: PendingFlush) -> None:
         piece, flush.staging = flush.staging, None
@@ -401,3 +438,7 @@ def _is_within_segment(stream: Stream, flush: PendingFlush) -> bool:
 
 def _bytes_staged(flush: PendingFlush) -> int:
     return flush.bytes_staged
+
+
+def _number(flush: PendingFlush) -> int:
+    return flush.number

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.errors import SingerSparkError
 from shared.formats.file_formats import Encoding
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 
@@ -175,7 +176,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recall:
-    """Find the records of a stream that an earlier run has loaded and that may be replayed."""
+    """Take a stream's lease; find its records that an earlier run has loaded, for replays."""
 
     work: int
     stream: StreamSchema
@@ -221,11 +222,26 @@ class CloseFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """Make a flush durable: all its pieces have been converted."""
+    """Make a flush durable: all its pieces have been converted.
+
+    Attributes:
+        work: Number of the work.
+        flush: Number of the flush.
+        header: The batch without its files.
+        lines: RECORD lines in it; None if some were discarded.
+    """
 
     work: int
     flush: int
     header: Batch
+    lines: int | None = None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Check the expectations of the run, before the STATE that waits for that."""
+
+    work: int
 
 
 @dataclass(frozen=True)
@@ -266,6 +282,14 @@ class Warn:
     """Log a warning."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class ReportFailure:
+    """Log and count that a stream has failed; the others go on."""
+
+    stream: str
+    error: SingerSparkError
 
 
 @dataclass(frozen=True)
@@ -319,10 +343,12 @@ class EmitState:
     Attributes:
         value: Its text.
         position: Its position in the input.
+        held: Streams that have failed, and positions of the STATEs that their bookmarks are from.
     """
 
     value: bytes
     position: int = 0
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -345,7 +371,7 @@ class CleanUp:
     flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
 
 
-Work = Recall | Convert | Commit | Activate | Finish | WriteDeadLetters
-Report = ReportLine | RetryLater | Warn
+Work = Recall | Convert | Commit | Audit | Activate | Finish | WriteDeadLetters
+Report = ReportLine | ReportFailure | RetryLater | Warn
 Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

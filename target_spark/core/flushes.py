@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
 
 from target_spark.core.events import LineRejected
-from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.core.load_plans import Batch, InputFile, Reached, StreamSchema
 from target_spark.core.policies import BatchSize
 
 MOST_FILES = 64
@@ -128,10 +129,13 @@ class PendingFlush:
         size: Its size for the flush rule.
         lines: Line of stdin at which each piece begins.
         pieces: Number of pieces that are not discarded.
+        lines_staged: Number of RECORD lines; None once some are discarded.
         staging: The piece whose staging file is being written.
         bytes_staged: Bytes in its staging files that are not converted.
         unconverted: Pieces not converted yet (including a file being written).
         last_file: The tracker's position when the last file of a BATCH message arrived, or None.
+        last: The tracker's position when its last record or file arrived.
+        reached: The STATE that its commit will make true; known once it is closed.
         closed_at: When it was closed, or None while it is open.
         by_rule: Whether the flush rule closed it, not a new schema or version, another stream or
             the end of the input.
@@ -145,10 +149,13 @@ class PendingFlush:
     size: BatchSize
     lines: list[int] = field(default_factory=list)
     pieces: int = 0
+    lines_staged: int | None = 0
     staging: StagedPiece | None = None
     bytes_staged: int = 0
     unconverted: int = 0
     last_file: int | None = None
+    last: int = 0
+    reached: Reached | None = None
     closed_at: float | None = None
     by_rule: bool = False
     convert_seconds: float = 0.0
@@ -182,6 +189,7 @@ class PendingFlush:
 
     def discard_from(self, line: int) -> bool:
         """Discard the pieces from a line of stdin on; return whether there are any."""
+        self.lines_staged = None
         count, self.pieces = self.pieces, bisect_left(self.lines, line)
         return self.pieces < count
 
@@ -194,7 +202,7 @@ class PendingFlush:
 
 @dataclass
 class Recollection:
-    """The lookup of an earlier run's note for a stream."""
+    """The lease of a table for a stream, and the lookup of an earlier run's note."""
 
     schema: StreamSchema
 
@@ -218,6 +226,13 @@ class Swap:
 
 
 @dataclass
+class AuditStep:
+    """The check of expectations, before any STATE may go out."""
+
+    position: int
+
+
+@dataclass
 class Ending:
     """The end of a stream all of whose rows are durable, and whose STATE has gone out."""
 
@@ -232,7 +247,7 @@ class DeadLetterStep:
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Recollection | PendingFlush | Activation | Swap | Ending | DeadLetterStep
+Step = Recollection | PendingFlush | Activation | Swap | AuditStep | Ending | DeadLetterStep
 
 
 @dataclass
@@ -277,6 +292,11 @@ class Stream:
         expected: The segments that may be replayed, or None.
         comparing: Whether a piece that may be a replay is being compared.
         is_loaded: Whether the stream is loaded; else its records are ignored.
+        first_line: Line of stdin of its first SCHEMA.
+        until: Line of stdin from which on its input is discarded.
+        has_failed: Whether the stream has failed, and the others go on.
+        records: Its converted records and those that were rejected.
+        rejected: How many of them were rejected.
     """
 
     schema: StreamSchema
@@ -292,3 +312,14 @@ class Stream:
     expected: Expected | None = None
     comparing: bool = False
     is_loaded: bool = True
+    first_line: int = 0
+    until: int = sys.maxsize
+    has_failed: bool = False
+    records: int = 0
+    rejected: int = 0
+
+    @property
+    def is_converted(self) -> bool:
+        """Return whether no piece that has arrived waits for its conversion."""
+        flushes = (step for step in self.steps if isinstance(step, PendingFlush))
+        return self.open is None and not any(flush.unconverted for flush in flushes)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared.formats.file_formats import Encoding
+from target_spark.core.backfill import Backfill
+from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.verification import Verification
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -102,11 +105,16 @@ class TableRequest:
         struct: The columns to store: the stream's own, then those of the record metadata.
         name: Name of the table.
         keys: Key columns, by their names in `struct`; may be empty.
-        method: `append-only`, `upsert` or `overwrite`.
+        method: `append-only`, `upsert`, `history` or `overwrite`.
         schema: The stream's JSON Schema.
         layout: The physical layout of a new table.
         hard_delete: Remove rows that are marked as deleted, instead of keeping them.
         view: Columns of a view over a table with the record in one column, or None.
+        backfill: The range to replace, if `overwrite` does not replace all rows.
+        verification: Compare the rows with the table instead of loading them; None to load.
+        order_by: Columns of `struct` that tell which of two rows of a key is newer; empty if the
+            later arrival is.
+        contract: What of the table may change.
     """
 
     stream: str
@@ -118,6 +126,10 @@ class TableRequest:
     layout: Layout = field(default_factory=Layout)
     hard_delete: bool = False
     view: StructType | None = None
+    backfill: Backfill | None = None
+    verification: Verification | None = None
+    order_by: tuple[str, ...] = ()
+    contract: SchemaContract = field(default_factory=SchemaContract)
 
 
 @dataclass(frozen=True)
@@ -158,6 +170,21 @@ class Making:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """The STATE that a flush makes true for its stream, together with the flushes before it.
+
+    Attributes:
+        value: Its text.
+        line: Its line of the input.
+        is_exact: The flush has no records of the stream that came after it.
+    """
+
+    value: bytes
+    line: int
+    is_exact: bool
+
+
+@dataclass(frozen=True)
 class Batch:
     """Files of one stream and one schema that become durable together (one flush).
 
@@ -169,6 +196,7 @@ class Batch:
         received_at: When the first message arrived, seconds since the epoch.
         replay: Index of the segment of an earlier run's note that the files may replay, or None.
         making: The mapping from the rows of the files; None if they are the same.
+        reached: The STATE that its commit makes true; None if there is none, or before the commit.
     """
 
     stream: StreamSchema
@@ -178,6 +206,7 @@ class Batch:
     received_at: float = 0.0
     replay: int | None = None
     making: Making | None = None
+    reached: Reached | None = None
 
     @property
     def source(self) -> str:
@@ -228,6 +257,9 @@ class LoadResult:
             `target_spark.load.rejects`, if they are kept. They stay until commit or abort.
         segments: Segments to detect replays of the records later; empty if replays are not
             detected, or if the records are replays.
+        received: Records of the files, as counted by the tasks that read them.
+        replayed: Those that an earlier run has committed.
+        columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
     """
 
     parts: tuple[Part, ...] = ()
@@ -236,3 +268,6 @@ class LoadResult:
     rejected: int = 0
     reject_files: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
+    received: int = 0
+    replayed: int = 0
+    columns: Mapping[str, list[Any]] = field(default_factory=dict)

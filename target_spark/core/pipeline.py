@@ -20,6 +20,9 @@ It alone decides which rows belong to which flush, the order of work, and when t
 - A record or file that is found to be bad only in its conversion ends the input in the same way,
   before its line: later input of all streams is discarded unless its commit runs, and its STATE is
   not emitted. The flush is cut there. Of several bad places the first one is reported.
+- With `goes_on`, what fails in a stream ends that stream alone: its input from the bad line or from
+  the failed flush on is discarded (with `overwrite`, all of it), and later STATEs have its bookmark
+  as it was before. The run ends with one error about all streams that failed.
 - After other failed work only the commits of other streams whose flushes are ready are begun (none
   if a stream has `overwrite`). After `Stopped` nothing new is begun. In both cases running work may
   end, and its STATE is emitted.
@@ -33,12 +36,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shared.errors import MessageError, RecordError, SettingsError, Where
+from shared.errors import (
+    BalanceError,
+    DestinationError,
+    MessageError,
+    PartialRunError,
+    RecordError,
+    SettingsError,
+    SingerSparkError,
+    Where,
+)
 from target_spark.core import events as ev
 from target_spark.core.batches import Batches, Limits
 from target_spark.core.commit_cost import CommitCost
+from target_spark.core.error_budget import ErrorBudget
 from target_spark.core.flushes import (
     Activation,
+    AuditStep,
     DeadLetterStep,
     Ending,
     Expected,
@@ -56,6 +70,8 @@ from target_spark.core.state import StateTracker
 __all__ = ["Limits", "Pipeline"]
 
 MOST_DEAD_BYTES = 16 * 1024 * 1024
+OF_STREAM = (MessageError, RecordError, SettingsError, DestinationError, BalanceError)
+"""Failures of one stream; all others concern the whole run."""
 _ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
 
 
@@ -84,6 +100,9 @@ class Pipeline:
         retries: Decides which failed work is retried; nothing is by default.
         keep_dead_letters: Keep lines that are not messages as durable dead letters.
         cost: Warns if commits take most of the run.
+        audited: Emit STATE only after an `Audit` at the end of the run.
+        goes_on: Whether the other streams go on after a stream has failed.
+        budget: Returns how many records of a stream may be rejected.
     """
 
     def __init__(
@@ -98,7 +117,13 @@ class Pipeline:
         retries: RetryRule | None = None,
         keep_dead_letters: bool = False,
         cost: CommitCost | None = None,
+        audited: bool = False,
+        goes_on: bool = False,
+        budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget(),
     ) -> None:
+        self._goes_on = goes_on
+        self._budget = budget
+        self._failures: dict[str, SingerSparkError] = {}
         self._keep_dead_letters = keep_dead_letters
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
@@ -107,6 +132,7 @@ class Pipeline:
         self._plan = plan
         self._actions: list[ev.Action] = []
         self._tracker = StateTracker()
+        self._audit = AuditStep(self._tracker.begin()) if audited else None
         self._schedule = Schedule(limits.parallel, limits.converts, retries)
         self._batches = Batches(
             rule,
@@ -119,7 +145,8 @@ class Pipeline:
         )
         self._streams: dict[str, Stream] = {}
         self._rest: _Rest | None = None
-        self._consumed: list[tuple[int, int]] = []  # last file and number of durable flushes
+        # Last file and number of durable flushes, by stream.
+        self._consumed: list[tuple[int, int, str]] = []
         self._now = 0.0
         self._ended = False
         self._is_ending = False
@@ -207,36 +234,48 @@ class Pipeline:
         self._take_rest()
         stream = self._streams.get(event.stream)
         if stream is None:
-            schema = StreamSchema(event.stream, event.schema, event.key_properties)
-            is_loaded = self._planned(schema, event.line)
-            if not self._streams:
-                self._act(ev.StartSpark())
-            swap = self._tracker.begin() if self._overwrite(event.stream) else None
-            stream = Stream(schema, swap=swap, is_loaded=is_loaded)
-            self._streams[event.stream] = stream
-            if is_loaded and self._recalls(event.stream):
-                stream.is_recalling = True
-                self._schedule.add_step(stream, Recollection(schema))
+            self._first_schema(event)
             return
         old = stream.schema
-        if (old.schema, old.key_properties) == (event.schema, event.key_properties):
+        if stream.has_failed or (old.schema, old.key_properties) == (
+            event.schema,
+            event.key_properties,
+        ):
             return
         schema = StreamSchema(event.stream, event.schema, event.key_properties, old.serial + 1)
-        self._planned(schema, event.line)
-        self._batches.close(stream, self._now)
-        stream.schema = schema
+        self._planned(stream, schema, event.line)
+        if not stream.has_failed:
+            self._batches.close(stream, self._now)
+            stream.schema = schema
 
-    def _planned(self, schema: StreamSchema, line: int) -> bool:
+    def _first_schema(self, event: ev.SchemaSeen) -> None:
+        schema = StreamSchema(event.stream, event.schema, event.key_properties)
+        stream = Stream(schema, first_line=event.line)
+        stream.is_loaded = self._planned(stream, schema, event.line)
+        if not self._streams:
+            self._act(ev.StartSpark())
+        self._streams[event.stream] = stream
+        if not stream.has_failed and self._overwrite(event.stream):
+            stream.swap = self._tracker.begin()
+        if stream.is_loaded and self._recalls(event.stream):
+            stream.is_recalling = True
+            self._schedule.add_step(stream, Recollection(schema))
+
+    def _planned(self, stream: Stream, schema: StreamSchema, line: int) -> bool:
         try:
             return self._plan(schema)
-        except MessageError as error:
-            error.where = replace(error.where, line=line)
-            raise
+        except (MessageError, SettingsError) as error:
+            if isinstance(error, MessageError):
+                error.where = replace(error.where, line=line)
+            if not self._goes_on:
+                raise
+            self._fail_stream(stream, line, error)
+            return False
 
     def _records(self, event: ev.RecordsSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.first_line, "RECORD")
-        if not stream.is_loaded:
+        if stream.has_failed or not stream.is_loaded:
             return
         lines = Lines(event.data, event.lines)
         self._rest = _Rest(stream, event.version, event.first_line, lines)
@@ -245,7 +284,7 @@ class Pipeline:
     def _batch(self, event: ev.BatchSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.line, "BATCH")
-        if event.manifest:
+        if event.manifest and not stream.has_failed:
             files = [InputFile(url, event.encoding) for url in event.manifest]
             self._rest = _Rest(stream, event.version, event.line, files=files)
             self._take_rest(bounded=True)
@@ -285,6 +324,8 @@ class Pipeline:
     def _version(self, event: ev.VersionSeen) -> None:
         self._take_rest()
         stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
+        if stream.has_failed:
+            return
         self._batches.close(stream, self._now)
         step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
         self._schedule.add_step(stream, step)
@@ -335,6 +376,7 @@ class Pipeline:
         job = self._schedule.done(event.work)
         if isinstance(job, Conversion):
             self._batches.converted(job, event, self._now)
+            self._check_budget(job, event)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
         elif isinstance(job.step, Recollection):
@@ -342,6 +384,23 @@ class Pipeline:
         else:
             self._step_done(job)
         self._schedule.offer(job.stream)
+
+    def _check_budget(self, job: Conversion, event: ev.WorkDone) -> None:
+        """Discard a stream from a piece on that exceeds the budget for rejected records."""
+        stream = job.stream
+        if self._stopping or job.piece.line >= stream.until:
+            return
+        stream.records += event.rows + event.rejected
+        stream.rejected += event.rejected
+        name = stream.schema.stream
+        error = self._budget(name).error(
+            name,
+            stream.records,
+            stream.rejected,
+            at_end=self._ended and stream.is_converted,
+        )
+        if error is not None:
+            self._discard_bad(stream, job.piece.line, error)
 
     def _recalled(self, stream: Stream, expected: tuple[int, ...]) -> None:
         if expected and stream.is_recalling and not stream.has_flushes:
@@ -355,8 +414,8 @@ class Pipeline:
         self._tracker.durable(step.position)
         if isinstance(step, PendingFlush):
             self._batches.committed(step, job.began_at, self._now)
-            if step.last_file is not None:
-                self._consumed.append((step.last_file, step.number))
+            if step.last_file is not None and not job.stream.has_failed:
+                self._consumed.append((step.last_file, step.number, step.stream))
         elif isinstance(step, DeadLetterStep):
             self._dead_bytes -= sum(len(line.data) for line in step.lines)
             self._actions.extend(ev.ReportLine(line) for line in step.lines)
@@ -366,7 +425,7 @@ class Pipeline:
         if isinstance(job, ev.RetryLater):
             self._act(job)
             return
-        if isinstance(job, Conversion) and not self._stopping and self._is_past(job, event.error):
+        if not self._stopping and (self._is_past(job, event.error) or self._is_apart(job, event)):
             self._schedule.offer(job.stream)
             return
         self._end_early(event.error)
@@ -375,19 +434,83 @@ class Pipeline:
         else:
             self._schedule.fail()
 
-    def _is_past(self, job: Conversion, error: BaseException) -> bool:
+    def _is_past(self, job: Conversion | Turn, error: BaseException) -> bool:
         """Return whether a failed piece is already discarded, or is discarded now as bad."""
-        if job.piece.line >= self._schedule.until:
+        if not isinstance(job, Conversion):
+            return False
+        stream = job.stream
+        if job.piece.line >= stream.until:
             self._batches.discarded(job)
-        elif isinstance(error, MessageError | RecordError) and not self._has_swaps:
+        elif isinstance(error, MessageError | RecordError) and (
+            self._goes_on or not self._has_swaps
+        ):
             line = self._batches.retry_without_bad_input(job, error.where)
-            if line is not None and line < self._schedule.until:
-                self._discard_from(line, error)
+            if line is not None and line < stream.until:
+                self._discard_bad(stream, line, error)
         else:
             return False
         return True
 
+    def _is_apart(self, job: Conversion | Turn, event: ev.WorkFailed) -> bool:
+        """Return whether work has failed that ends its stream alone."""
+        error, stream = event.error, job.stream
+        if not self._goes_on or not isinstance(error, OF_STREAM) or stream is self._dead:
+            return False
+        if isinstance(job, Conversion):
+            self._batches.discarded(job)
+            self._fail_stream(stream, job.piece.line, error)
+            return True
+        self._schedule.drop(job)
+        self._batches.dropped(job.step)
+        step = job.step
+        line = step.line if isinstance(step, PendingFlush | Activation) else stream.first_line
+        if isinstance(step, Swap):
+            stream.swap = None
+        if isinstance(step, Ending):
+            self._report_failure(stream, error)
+        else:
+            self._fail_stream(stream, line, error)
+        return True
+
     # The end
+
+    def _discard_bad(self, stream: Stream, line: int, error: SingerSparkError) -> None:
+        """Discard the input from a bad line on: that of its stream, or all."""
+        if self._goes_on:
+            self._fail_stream(stream, line, error)
+        elif self._has_swaps:
+            self._end_early(error)
+            self._schedule.stop()
+        else:
+            self._discard_from(line, error)
+
+    def _fail_stream(self, stream: Stream, line: int, error: SingerSparkError) -> None:
+        """Discard a stream from a line of the input on; the others go on."""
+        self._report_failure(stream, error)
+        name = stream.schema.stream
+        if self._rest is not None and self._rest.stream is stream:
+            self._rest = None
+        stream.expected, stream.is_recalling = None, False
+        self._batches.close(stream, self._now)
+        if stream.swap is not None:
+            # Half a table must not replace a whole one.
+            line = stream.first_line
+            if not any(isinstance(step, Swap) for step in stream.steps):
+                self._batches.dropped(Swap(name, stream.swap))
+            stream.swap = None
+        self._batches.discard_from(line, [stream])
+        self._consumed = [item for item in self._consumed if item[2] != name]
+        self._tracker.hold(name, line)
+        self._batches.states_changed(line, self._streams.values())
+
+    def _report_failure(self, stream: Stream, error: SingerSparkError) -> None:
+        name = stream.schema.stream
+        if not stream.has_failed:
+            stream.has_failed = True
+            self._failures[name] = error
+            if error.where.stream is None:
+                error.where = replace(error.where, stream=name)
+            self._act(ev.ReportFailure(name, error))
 
     def _discard_from(self, line: int, error: BaseException) -> None:
         """Discard the input from a bad line on."""
@@ -395,7 +518,8 @@ class Pipeline:
         if not self._ended:
             self._end(ev.EndOfInput())
         self._tracker.discard_from(line)
-        self._batches.discard_from(line, list(self._streams.values()))
+        self._batches.discard_from(line, self._streams.values())
+        self._batches.states_changed(line, self._streams.values())
 
     def _bad_input(self, event: ev.BadInput) -> None:
         if self._has_swaps:
@@ -416,12 +540,12 @@ class Pipeline:
     def _release_state(self) -> None:
         value = self._tracker.release()
         if value is not None:
-            self._act(ev.EmitState(value, self._tracker.released))
+            self._act(ev.EmitState(value, self._tracker.released, self._tracker.held))
             self._delete_consumed(self._tracker.released)
 
     def _delete_consumed(self, before: float) -> None:
         """Delete the BATCH files that an emitted STATE covers."""
-        covered = tuple(number for position, number in self._consumed if position < before)
+        covered = tuple(number for position, number, _ in self._consumed if position < before)
         if covered:
             self._consumed = [item for item in self._consumed if item[0] >= before]
             self._act(ev.DeleteConsumed(covered))
@@ -429,7 +553,8 @@ class Pipeline:
     def _add_endings(self) -> bool:
         """Add steps to end the loaded streams, after the last STATE."""
         for name, stream in self._streams.items():
-            if (stream.has_flushes or stream.was_recalled) and stream.swap is None:
+            was_read = stream.has_flushes or stream.was_recalled
+            if was_read and stream.swap is None and not stream.has_failed:
                 self._schedule.add_step(stream, Ending(name))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle
@@ -439,11 +564,23 @@ class Pipeline:
             over = not self.commits_running
         else:
             over = self._ended and self._schedule.is_idle
+        if over and not self._stopping and self._audit is not None and self._error is None:
+            self._schedule.add_step(self._dead, self._audit)
+            self._actions.extend(self._schedule.begin(self._now))
+            self._audit, over = None, False
         if over and not self._stopping and not self._is_ending and self._error is None:
             self._is_ending = True
-            over = not self._add_endings()
+            over = self._tracker.withholds or not self._add_endings()
         if over and not self.done:
             self.done = True
-            if self._error is None:
+            if self._error is None and not self._tracker.withholds:
                 self._delete_consumed(math.inf)
-            self._act(ev.CleanUp(self._error, self._batches.left()))
+            self._act(ev.CleanUp(self._error or self._partial_error(), self._batches.left()))
+
+    def _partial_error(self) -> PartialRunError | None:
+        """Return the error about all streams that have failed, if any has."""
+        if not self._failures:
+            return None
+        reasons = "; ".join(map(str, self._failures.values()))
+        count = f"{len(self._failures)} of {len(self._streams)} streams failed"
+        return PartialRunError(f"{count}: {reasons}")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Protocol
 
 from target_spark.core import events as ev
 from target_spark.core.flushes import (
     Activation,
+    AuditStep,
     DeadLetterStep,
     FilesPiece,
     PendingFlush,
@@ -22,6 +21,7 @@ from target_spark.core.flushes import (
     StagedPiece,
     Step,
     Stream,
+    Swap,
 )
 
 
@@ -107,14 +107,8 @@ class Schedule:
         self._later: list[Conversion | Turn] = []
         self._work = 0
         self._steps = 0
-        self._until = sys.maxsize
         self._is_failing = False
         self._is_stopped = False
-
-    @property
-    def until(self) -> int:
-        """Return the line of stdin from which on the input is discarded."""
-        return self._until
 
     @property
     def is_idle(self) -> bool:
@@ -155,7 +149,11 @@ class Schedule:
         step = stream.steps[0]
         if not isinstance(step, PendingFlush) or step.ready:
             stream.running = True
-            self._turns.append(Turn(stream=stream, step=step))
+            turn = Turn(stream=stream, step=step)
+            if _is_light(turn):
+                self._turns.appendleft(turn)
+            else:
+                self._turns.append(turn)
 
     def begin(self, now: float) -> Iterator[ev.Work]:
         """Start all work that may start.
@@ -206,31 +204,26 @@ class Schedule:
         job.flush.unconverted += len(jobs) - 1
         self._converts.extendleft(reversed(jobs))
 
-    def flushes_before(self, stream: Stream, line: int) -> Iterator[PendingFlush]:
-        """Discard the steps of a stream from a line of stdin on.
+    def drop(self, job: Turn) -> None:
+        """Drop a step that has failed: the rest of its stream is discarded."""
+        job.stream.steps.popleft()
+        job.stream.running = False
+        self._steps -= 1
 
-        Yields:
-            The remaining flushes that have not begun.
-        """
-        first = int(stream.running)
-        while len(stream.steps) > first and _began(stream.steps[-1], line):
-            stream.steps.pop()
-            self._steps -= 1
-        yield from (
-            step for step in islice(stream.steps, first, None) if isinstance(step, PendingFlush)
-        )
+    def drop_steps(self, stream: Stream) -> list[Step]:
+        """Drop the steps of a stream that are discarded and do not run; return them."""
+        dropped: list[Step] = []
+        while len(stream.steps) > stream.running and _began(stream.steps[-1], stream.until):
+            dropped.append(stream.steps.pop())
+        self._steps -= len(dropped)
+        return dropped
 
-    def discard_from(self, line: int) -> list[Conversion]:
-        """Drop the conversions from a line of stdin on that are not running.
-
-        Returns:
-            The conversions that will not begin.
-        """
-        self._until = line
+    def drop_conversions(self) -> list[Conversion]:
+        """Drop the conversions of discarded input that are not running; return them."""
         waiting = [job for job in (*self._converts, *self._later) if isinstance(job, Conversion)]
         for job in waiting:
             if isinstance(job.piece, StagedPiece):
-                job.piece.discard_from(line)
+                job.piece.discard_from(job.stream.until)
         self._converts = deque(job for job in self._converts if not self._is_over(job))
         self._later = [job for job in self._later if not self._is_over(job)]
         return [job for job in waiting if self._is_over(job)]
@@ -248,14 +241,17 @@ class Schedule:
         self._turns.clear()
         self._later.clear()
 
-    def _is_over(self, job: Conversion | Turn) -> bool:
-        return isinstance(job, Conversion) and job.piece.line >= self._until
+    @staticmethod
+    def _is_over(job: Conversion | Turn) -> bool:
+        return isinstance(job, Conversion) and job.piece.line >= job.stream.until
 
     def _next(self) -> Conversion | Turn | None:
-        if self._turns and (self._is_failing or len(self._running) < self._parallel):
+        busy = sum(not _is_light(job) for job in self._running.values())
+        has_room = busy < self._parallel
+        if self._turns and (self._is_failing or has_room or _is_light(self._turns[0])):
             return self._turns.popleft()
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
-        if len(self._running) >= self._parallel or converting >= self._most_converts:
+        if not has_room or converting >= self._most_converts:
             return None
         job = next((job for job in self._converts if _may_begin(job)), None)
         if job is None:
@@ -293,12 +289,19 @@ class Schedule:
 
 
 def _began(step: Step, line: int) -> bool:
+    if isinstance(step, Swap):
+        return True
     return isinstance(step, PendingFlush | Activation) and step.line >= line
 
 
 def _may_begin(job: Conversion) -> bool:
     """Return whether the piece may begin: others of its stream are not being compared."""
     return job.piece.replay is None or not job.stream.comparing or job.failures > 0
+
+
+def _is_light(job: Conversion | Turn) -> bool:
+    """Return whether work takes no place of others: the input waits for it."""
+    return isinstance(job, Turn) and isinstance(job.step, Recollection)
 
 
 def _kind_of_work(job: Conversion | Turn) -> str:
@@ -332,7 +335,10 @@ def _step(number: int, step: Step) -> ev.Work:
     if isinstance(step, Recollection):
         return ev.Recall(number, step.schema)
     if isinstance(step, PendingFlush):
-        return ev.Commit(number, step.number, step.header)
+        header = replace(step.header, reached=step.reached)
+        return ev.Commit(number, step.number, header, step.lines_staged)
+    if isinstance(step, AuditStep):
+        return ev.Audit(number)
     if isinstance(step, Activation):
         return ev.Activate(number, step.stream, step.version)
     if isinstance(step, DeadLetterStep):

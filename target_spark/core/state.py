@@ -1,11 +1,18 @@
-"""The STATE to emit: the newest one with everything before it durable. Pure."""
+"""The STATE to emit: the newest one with everything before it durable. Pure.
+
+If a stream fails and the others go on, its bookmark stays in all later STATEs as the last one
+before the failure has it. That takes a value with `bookmarks` by stream, as the SDK writes it.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 MOST_BYTES = 16 * 1024 * 1024
 """Bytes of STATE values to keep; above that, some that wait for the same acts are dropped."""
@@ -15,8 +22,8 @@ _FEW = 32
 
 
 @dataclass(frozen=True)
-class _State:
-    """A STATE that waits: its position, its line of the input and its text."""
+class SeenState:
+    """A STATE that was received: its position, its line of the input and its text."""
 
     position: int
     line: int
@@ -25,6 +32,21 @@ class _State:
     @property
     def size(self) -> int:
         return len(self.value) + _OVERHEAD
+
+
+@dataclass(frozen=True)
+class HeldBookmark:
+    """The bookmark that a failed stream keeps.
+
+    Attributes:
+        line: Line of the input from which on STATEs get it.
+        position: Position of the STATE that it comes from.
+        bookmark: The bookmark; empty if that STATE does not have one of the stream.
+    """
+
+    line: int
+    position: int
+    bookmark: tuple[Any, ...]
 
 
 class StateTracker:
@@ -43,11 +65,14 @@ class StateTracker:
         self.position = 0
         """Position of the newest act or STATE."""
         self._open: dict[int, None] = {}
+        self._emitted: SeenState | None = None
         self._most_bytes = most_bytes
-        self._states: list[_State] = []
+        self._states: list[SeenState] = []
         self._bytes = 0
         self._begun = 0
         self._newest: list[int] = []
+        self._held: dict[str, HeldBookmark] = {}
+        self._withheld_from: float = math.inf
 
     def begin(self) -> int:
         """Record that an act has begun.
@@ -67,7 +92,9 @@ class StateTracker:
     def seen(self, value: bytes, line: int) -> None:
         """Record a STATE in a line of the input; it covers everything begun so far."""
         self.position += 1
-        state = _State(self.position, line, value)
+        state = self._with_held(SeenState(self.position, line, value))
+        if state is None:
+            return
         self._states.append(state)
         self._bytes += state.size
         if self._bytes > self._most_bytes:
@@ -78,6 +105,31 @@ class StateTracker:
         if len(self._newest) > 2 * (len(self._open) + _FEW):
             acts = list(self._open)
             self._newest = list({bisect_left(acts, at): at for at in self._newest}.values())
+
+    def hold(self, stream: str, line: int) -> None:
+        """Keep a stream's bookmark as it was before a line of the input, where it has failed.
+
+        Without a STATE before that line the bookmark is unknown: no STATE after it is emitted.
+        """
+        before = [state for state in self._states if state.line < line]
+        base = before[-1] if before else self._emitted
+        bookmarks = None if base is None else _bookmarks(base.value)
+        if base is None or bookmarks is None:
+            self._withheld_from = min(line, self._withheld_from)
+        else:
+            own = (bookmarks[stream],) if stream in bookmarks else ()
+            self._held[stream] = HeldBookmark(line, base.position, own)
+        self._keep([kept for state in self._states if (kept := self._with_held(state))])
+
+    @property
+    def withholds(self) -> bool:
+        """Return whether STATEs are not emitted, as the bookmark of a failed stream is unknown."""
+        return self._withheld_from < math.inf
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Return the streams that have failed, and the position that their bookmarks stay at."""
+        return {stream: held.position for stream, held in self._held.items()}
 
     def discard_from(self, line: int) -> None:
         """Discard the STATEs from this line on: their records will not be durable."""
@@ -93,9 +145,14 @@ class StateTracker:
             return None
         newest = self._states[count - 1]
         self._keep(self._states[count:])
-        self.released = newest.position
+        self._emitted, self.released = newest, newest.position
         self._newest = [position for position in self._newest if position > self.released]
         return newest.value
+
+    @property
+    def newest(self) -> SeenState | None:
+        """Return the newest STATE that was not discarded; None if there was none."""
+        return self._states[-1] if self._states else self._emitted
 
     @property
     def waiting(self) -> frozenset[int]:
@@ -107,7 +164,25 @@ class StateTracker:
         newest = self._states[-1].position if self._states else 0
         return tuple(position for position in self._open if position < newest)
 
-    def _keep(self, states: list[_State]) -> None:
+    def _with_held(self, state: SeenState) -> SeenState | None:
+        """Return a STATE with the bookmarks of failed streams; None if it must not be emitted."""
+        if state.line >= self._withheld_from:
+            return None
+        held = {name: own for name, own in self._held.items() if own.line <= state.line}
+        if not held:
+            return state
+        bookmarks = _bookmarks(state.value)
+        if bookmarks is None:
+            self._withheld_from = state.line
+            return None
+        for name, own in held.items():
+            bookmarks.pop(name, None)
+            if own.bookmark:
+                bookmarks[name] = own.bookmark[0]
+        value = json.loads(state.value) | {"bookmarks": bookmarks}
+        return replace(state, value=json.dumps(value, separators=(",", ":")).encode())
+
+    def _keep(self, states: list[SeenState]) -> None:
         self._states = states
         self._bytes = sum(state.size for state in states)
 
@@ -118,5 +193,15 @@ class StateTracker:
         self._keep([state for _, group in alike for state in list(group)[::-2][::-1]])
 
 
-def _position(state: _State) -> int:
+def _position(state: SeenState) -> int:
     return state.position
+
+
+def _bookmarks(value: bytes) -> dict[str, Any] | None:
+    """Return the bookmarks of a STATE by stream; None if it does not have any."""
+    try:
+        state = json.loads(value)
+    except ValueError:
+        return None
+    found = state.get("bookmarks") if isinstance(state, dict) else None
+    return found if isinstance(found, dict) else None

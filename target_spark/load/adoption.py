@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared.formats.parquet_profile import parquet_profile
 from shared.storage.files import StorageOptions, join, local_path, make_durable, open_random
 from shared.storage.roots import Roots
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, TableRequest
 from target_spark.destinations.destination import TableWrite
+from target_spark.load.load_results import columns_of
 from target_spark.load.manifests import batch_options, roots_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
 
@@ -27,6 +30,7 @@ _SAYS_NOTHING = frozenset(
      "$comment", "$defs"}
 )  # fmt: skip
 _TYPES_ONLY = frozenset({"type", "properties", "items", "format"})
+_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _PLAIN = ("string", "integer", "number", "boolean", "object", "array", "null")
 _FORMATS = ("date", "date-time")
 _CROSS_DEVICE = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
@@ -70,7 +74,9 @@ class Adoption:
             for path, rows in zip(paths, counts, strict=True)
             if path is not None and rows
         ]
-        return LoadResult(tuple(parts), sum(part.rows for part in parts))
+        rows = sum(part.rows for part in parts)
+        facts = [parquet_profile(part.url)[1] for part in parts]
+        return LoadResult(tuple(parts), rows, received=rows, columns=columns_of(facts))
 
     def _rows(self, file: InputFile, path: str | None, columns: pa.Schema) -> int | None:
         """Return the number of rows of a file that fits; None for any other."""
@@ -115,7 +121,9 @@ def adoption(
     """
     is_wanted = config.adopt_files and request.method == "append-only" and config.denormalized
     is_plain = write.encoding.format == "parquet" and write.sink is None and not write.row_number
-    checks = config.validate_records and not _only_types(request.schema)
+    checks = config.validate_records and not _only_types(
+        _without_bounds(request.schema, write.struct)
+    )
     is_here = local_path(write.pending) is not None and all(
         file.encoding.format == "parquet" for file in files
     )
@@ -170,6 +178,24 @@ def _is_common(name: str) -> bool:
         "string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double",
         "decimal", "date", "timestamp", "timestamp_ntz",
     }  # fmt: skip
+
+
+def _without_bounds(schema: Mapping[str, Any], table: StructType) -> dict[str, Any]:
+    """Return a schema without the bounds that every number of the table's column keeps."""
+    kinds = {field.name: field.dataType.typeName() for field in table}
+
+    def plain(name: str, node: Any) -> Any:
+        limit = 2 ** (_BITS[kinds[name]] - 1) if kinds.get(name) in _BITS else None
+        if limit is None or not isinstance(node, Mapping):
+            return node
+        implied = {
+            "minimum": node.get("minimum", 0) <= -limit,
+            "maximum": node.get("maximum", 0) >= limit - 1,
+        }
+        return {key: value for key, value in node.items() if not implied.get(key)}
+
+    properties = schema.get("properties", {})
+    return {**schema, "properties": {n: plain(n, node) for n, node in properties.items()}}
 
 
 def _only_types(node: Any) -> bool:

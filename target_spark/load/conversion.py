@@ -17,6 +17,7 @@ from shared.errors import DestinationError, Where
 from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
+from shared.storage.files import size_of
 from target_spark.core.load_plans import Batch, LoadResult
 from target_spark.destinations.destination import TableWrite
 from target_spark.destinations.files.stored_columns import arrow_schema
@@ -24,6 +25,7 @@ from target_spark.destinations.folders.folder_failures import writing
 from target_spark.load import load_frames, load_tasks, mapped_frames
 from target_spark.load.adoption import adoption
 from target_spark.load.batch_files import BatchFiles
+from target_spark.load.driver_tasks import DriverTasks, Task, work_of
 from target_spark.load.load_results import raise_failure, result_of
 from target_spark.load.read_rows import Piece, ReadPlan
 from target_spark.load.rewrite_tasks import RewritePlan, rewrite
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from target_spark.config import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
+MOST_LOOKED_AT = 64
+"""Files of a table whose footers the driver reads before Spark is asked to rewrite them."""
+
 
 class Converter:
     """Converts batches by Spark jobs; methods may be called from any thread.
@@ -48,6 +53,7 @@ class Converter:
         spark: Returns the session, waits for it if it still starts.
         files: Opens the files.
         tables: Tables of the run.
+        driver: Converts small batches without Spark; None to leave all to Spark.
     """
 
     def __init__(
@@ -56,7 +62,9 @@ class Converter:
         spark: Callable[[], SparkSession],
         files: BatchFiles,
         tables: StreamTables,
+        driver: DriverTasks | None = None,
     ) -> None:
+        self._driver = driver
         self._config = config
         self._spark = spark
         self._files = files
@@ -78,8 +86,25 @@ class Converter:
         tasks = self.tasks(batch)
         if not tasks:
             return LoadResult()
-        rows = collected(self.job(batch, write, tasks), Where(stream=batch.source))
+        where, read = Where(stream=batch.source), self._read_plan(batch, write, tasks)
+        driver = self._driver_for(batch, write)
+        if driver is None:
+            rows = collected(self._job(batch, write, read), where)
+        else:
+            rows = driver.run(_load_task(write, read), len(tasks), write.pending, where)
         return result_of(rows, batch)
+
+    def _driver_for(self, batch: Batch, write: TableWrite) -> DriverTasks | None:
+        """Return the driver if it converts a batch: no row needs Spark, and there are few."""
+        driver = self._driver
+        if driver is None or not driver.is_needed:
+            return None
+        if batch.making is not None or load_frames.needs_frame(write):
+            return None
+        with self._files.readable(batch) as size:
+            sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
+            work = map(work_of, (file.encoding for file in batch.files), sizes)
+            return driver if driver.take(sum(work)) else None
 
     def tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
         """Return what each task of a batch's job reads."""
@@ -87,10 +112,9 @@ class Converter:
             cores = os.cpu_count() or 1
             return plan_tasks(batch.files, size, options=self._files.options, cores=cores)
 
-    def job(
+    def _read_plan(
         self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
-    ) -> DataFrame:
-        """Return the frame with the reports of the tasks."""
+    ) -> ReadPlan:
         add, making = self._config.add_record_metadata, batch.making
         metadata = RecordMetadata(
             received_at=batch.received_at,
@@ -113,13 +137,16 @@ class Converter:
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
-        numbers = _numbers(self._spark(), len(tasks))
-        if making is not None:
-            return mapped_frames.job(numbers, read, write, making)
+        return read
+
+    def _job(self, batch: Batch, write: TableWrite, read: ReadPlan) -> DataFrame:
+        """Return the frame with the reports of the tasks."""
+        numbers = _numbers(self._spark(), len(read.tasks))
+        if batch.making is not None:
+            return mapped_frames.job(numbers, read, write, batch.making)
         if load_frames.needs_frame(write):
             return load_frames.job(numbers, read, write)
-        plan = load_tasks.write_plan(write, read.columns)
-        return numbers.mapInArrow(partial(load_tasks.load, read, plan), load_tasks.RESULTS_DDL)
+        return numbers.mapInArrow(_load_task(write, read), load_tasks.RESULTS_DDL)
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
@@ -139,10 +166,14 @@ class Rewriter:
 
     Args:
         spark: Returns the session, waits for it if it still starts.
+        driver: Rewrites small files without Spark; None to leave all to Spark.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self, spark: Callable[[], SparkSession], driver: DriverTasks | None = None
+    ) -> None:
         self._spark = spark
+        self._driver = driver
 
     def __call__(
         self,
@@ -153,11 +184,43 @@ class Rewriter:
         """See `Rewrite`; one task for each file."""
         columns = arrow_schema(write.struct, write.encoding.format)
         parts = load_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
-        plan = RewritePlan(tuple(pairs), parts, edit)
-        numbers = _numbers(self._spark(), len(pairs))
-        frame = numbers.mapInArrow(partial(rewrite, plan), load_tasks.RESULTS_DDL)
-        rows = collected(frame, Where())
+        driver = self._driver
+        if driver is None or not driver.is_needed or len(pairs) > MOST_LOOKED_AT:
+            driver = None
+        else:
+            pairs = _without_kept(pairs, write, edit)
+            driver = driver if driver.take(_work_of(pairs, write)) else None
+        if not pairs:
+            return {}
+        task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
+        if driver is not None:
+            rows = driver.run(task, len(pairs), write.pending, Where())
+        else:
+            numbers = _numbers(self._spark(), len(pairs))
+            rows = collected(numbers.mapInArrow(task, load_tasks.RESULTS_DDL), Where())
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
+
+
+def _load_task(write: TableWrite, read: ReadPlan) -> Task:
+    """Return what loads the tasks of a plan, by number."""
+    return partial(load_tasks.load, read, load_tasks.write_plan(write, read.columns))
+
+
+def _work_of(pairs: Sequence[tuple[str, str]], write: TableWrite) -> float:
+    with writing(write.pending, write.options):
+        sizes = [size_of(source, write.options) for source, _ in pairs]
+    return sum(work_of(write.encoding, size) for size in sizes)
+
+
+def _without_kept(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None
+) -> Sequence[tuple[str, str]]:
+    """Return the files that an edit may change, as their footers tell."""
+    if edit is None:
+        return pairs
+    form, options = write.encoding.format, write.options
+    with writing(write.pending, options):
+        return [pair for pair in pairs if not edit.keeps_file(pair[0], form, options)]
 
 
 def collected(frame: DataFrame, where: Where) -> list[dict[str, Any]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from shared.errors import MessageError, RecordError, Where
+from shared.formats.parquet_profile import merged
 from shared.storage.files import shown
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject
 from target_spark.destinations.folders.folder_failures import read_error, write_error
@@ -17,6 +20,7 @@ Row = Mapping[str, Any]
 def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
     """Return the result of a job, rejected records in the order of their lines."""
     parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in _of("part", rows))
+    facts = [json.loads(row["text"]) for row in _of("part", rows) if row["text"]]
     order = {file.url: position for position, file in enumerate(batch.files)}
     rejects = [Reject(row["url"], row["rows"], row["text"]) for row in _of("reject", rows)]
     rejects.sort(key=lambda reject: (order.get(reject.file, 0), reject.line))
@@ -25,8 +29,16 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
         rows=sum(part.rows for part in parts),
         rejects=tuple(rejects[:MAX_REJECTS]),
         rejected=sum(row["rows"] for row in _of("rejected", rows)),
+        received=sum(row["rows"] for row in _of("read", rows)),
+        columns=columns_of(facts) if len(facts) == len(parts) else {},
         reject_files=tuple(row["url"] for row in _of("reject file", rows)),
     )
+
+
+def columns_of(facts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Return the facts of columns that all of some files know."""
+    names = set(facts[0]).intersection(*facts[1:]) if facts else set()
+    return {name: reduce(merged, (one[name] for one in facts)) for name in sorted(names)}
 
 
 def raise_failure(rows: Iterable[Row], where: Where) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.row_groups import told_by_footer
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, make_durable, size_of
 from shared.types.arrow_conform import conform
 from target_spark.load.read_rows import (
@@ -38,8 +39,9 @@ RESULTS = pa.schema(
     [("kind", pa.string()), ("url", pa.string()), ("rows", pa.int64()), ("size", pa.int64()),
      ("text", pa.string())]
 )  # fmt: skip
-"""What tasks report to the driver: `part`, `reject` (line in rows, reason in text), `rejected` (how
-many in all), `reject file`, and failures: `error`, `unreadable`, `unreachable` (number in rows)."""
+"""What tasks report to the driver: `part` (facts of its columns in text), `read` (how many
+records), `reject` (line in rows, reason in text), `rejected` (how many in all), `reject file`, and
+failures: `error`, `unreadable`, `unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 
@@ -175,7 +177,11 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
 
     form.write(url, columns, counted(), write.encoding.compression, write.options)
     make_durable(url)
-    return [{"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}]
+    # What a reader will find, not what the writer was given.
+    stored, facts = told_by_footer(write.encoding.format, url, write.options)
+    rows = rows if stored is None else stored
+    part = {"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}
+    return [{**part, "text": json.dumps(facts)}]
 
 
 def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:

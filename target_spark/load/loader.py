@@ -9,21 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shared.errors import AuditError
 from shared.storage.files import StorageOptions, delete
 from target_spark.config import REGISTRY
+from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.destinations.destination import Destination, Tools
+from target_spark.destinations.dry_destination import DryDestination
 from target_spark.load.batch_files import BatchFiles
 from target_spark.load.conversion import Converter, Rewriter
-from target_spark.load.load_results import record_error
+from target_spark.load.driver_tasks import DriverTasks
+from target_spark.load.load_results import columns_of, record_error
 from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
+from target_spark.load.run_leases import RunLeases
 from target_spark.load.stream_tables import StreamTables
-from target_spark.stream_settings import load_method
+from target_spark.stream_settings import expectations, load_method, table_name
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
@@ -40,33 +45,49 @@ class Loader:
     Args:
         config: The settings.
         spark: Returns the session, waits for it if it still starts.
+        driver: Converts small batches without Spark; None to leave all to Spark.
     """
 
-    def __init__(self, config: TargetConfig, spark: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self,
+        config: TargetConfig,
+        spark: Callable[[], SparkSession],
+        driver: DriverTasks | None = None,
+    ) -> None:
         self._config = config
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
         self._has_warned_of_versions = False
+        self._unswapped: dict[str, int] = {}
         declared = REGISTRY.get(config.format)
         self._supports = declared.supports
-        self._destination: Destination = declared.open(config, Tools(spark, Rewriter(spark)))
+        self._destination: Destination = declared.open(
+            config, Tools(spark, Rewriter(spark, driver))
+        )
+        if config.dry_run is not None:
+            self._destination = DryDestination(self._destination, config.dry_run)
+        self._destination.changed = self._note_changes
+        self._changes: dict[str, list[str]] = {}
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)
-        self._converter = Converter(config, spark, self._files, self._tables)
+        self._converter = Converter(config, spark, self._files, self._tables, driver)
+        self._leases = RunLeases(config.overlapping_runs)
         self._replays = ReplayDetector(config, self._destination, self._tables, self._files)
 
     def plan(self, stream: StreamSchema) -> bool:
         """Plan the load of a new SCHEMA.
 
         Returns:
-            True: the whole stream is loaded.
+            Whether the stream is loaded; else its records are ignored.
 
         Raises:
-            SettingsError: The stream would share its table with another one and lose rows.
+            SettingsError: The stream would share its table with another one and lose rows, or its
+                table must not be created.
+            DestinationError: It cannot be found out whether the table exists.
         """
         self._tables.claim(stream.stream)
-        return True
+        return self._tables.is_loaded(stream)
 
     def overwrites(self, stream: str) -> bool:
         """Return whether rows of a stream become visible only at the end of the input."""
@@ -82,34 +103,51 @@ class Loader:
                 listed twice or outside of the allowed roots; names it.
             DestinationError: The parts cannot be written, or the storage of the files fails or
                 does not answer.
+            BalanceError: Records are missing among those read and written.
+            AlreadyRunningError: Another run loads the stream into the same table.
         """
+        self._take_lease(batch.stream)
         batch = self._files.resolved(batch)
         write = self._tables.prepare(batch)
         segments = self._replays.segments(batch)
         if batch.replay is not None and self._replays.is_replay(batch, segments):
-            return LoadResult()
+            lines = sum(segment.lines for segment in segments)
+            return LoadResult(received=lines, replayed=lines)
         result = replace(self._converter.convert(batch, write), segments=segments)
         if result.rejected and not self._leaves_out:
             self._destination.abort(self._tables.flush(batch, [result]))
             raise record_error(batch, result)
-        return result
+        return check_conversion(batch, result)
 
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
         """Make all parts of a batch durable, visible in one step.
 
         A batch without rows creates the table. With `overwrite`, rows are kept aside until
         `finish`: a STATE that covers them must wait for that.
 
+        Returns:
+            The balance of the batch and the facts of its columns, by the name of the stream.
+
         Raises:
             DestinationError: It failed; nothing of the batch is visible. May be repeated.
             MessageError: Two messages of the batch list the same file.
+            BalanceError: The commit has another number of rows than the batch.
+            AlreadyRunningError: Another run has taken over the table.
         """
+        self._check_lease(batch.stream.stream)
         reject_duplicates(batch.files, batch.stream.stream)
         flush = self._tables.flush(batch, results)
         with self._replays.committing(batch, results):
-            self._destination.commit(flush)
+            committed = self._destination.commit(flush)
+        if flush.request.method == "overwrite":
+            rows = sum(result.rows for result in results)
+            with self._lock:
+                self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
         self._tables.release(batch)
         self.delete_rejects(results)
+        counts = check_commit(batch, results, committed)
+        facts = columns_of([result.columns for result in results if result.rows])
+        return {batch.stream.stream: Loaded(counts, facts, self._taken_changes(flush.stream))}
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Remove the parts of a batch that will not be committed."""
@@ -129,20 +167,26 @@ class Loader:
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """Delete batch files whose rows are durable, if `batch_config.cleanup` says so.
 
-        Called when STATE that covers them may be emitted. Never raises: a file that cannot be
-        deleted, or is outside of the roots in the settings, is only logged: its rows are loaded.
+        Called when STATE that covers them may be emitted, and without effect in a run that loads
+        nothing: the files may be all that there is of their rows. Never raises: a file that cannot
+        be deleted, or is outside of the roots in the settings, is only logged.
 
         Args:
             files: Files of BATCH messages; staged ones are ignored.
         """
-        self._files.delete_consumed(files)
+        if self._config.dry_run is None and self._config.verification is None:
+            self._files.delete_consumed(files)
 
     def can_detect_replays(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
         return self._replays.can_detect(stream)
 
+    def recalls(self, stream: str) -> bool:
+        """Return whether `recall` must be called before the first record of a stream."""
+        return self._leases.are_taken or self.can_detect_replays(stream)
+
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
-        """Adopt an earlier run's note for a stream; called before its first batch.
+        """Take the lease of a stream, and adopt an earlier run's note.
 
         Args:
             stream: Its schema.
@@ -153,30 +197,75 @@ class Loader:
 
         Raises:
             DestinationError: The table cannot be read.
+            AlreadyRunningError: Another run loads the stream into the same table.
         """
+        self._take_lease(stream)
         return self._replays.recall(stream, source or stream.stream)
 
-    def cover(self, position: int, state: bytes) -> None:
+    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """Discard the segments that a STATE covers; called before it is emitted.
 
         Args:
             position: Position of the STATE in the input; see `StateTracker`.
             state: Its value.
+            held: Streams that have failed, by the tap's name, and the position of the STATE that
+                their bookmarks are from.
 
         Raises:
             DestinationError: The note of a table cannot be changed: the STATE must not be emitted.
         """
-        self._replays.cover(position, state)
+        self._replays.cover(position, state, held)
 
     def close(self) -> None:
-        """End the run: later ones may adopt its notes."""
+        """End the run: later ones may adopt its notes and take its leases."""
         self._destination.close()
+        self._leases.close()
 
-    def finish(self, stream: str) -> None:
-        """End a stream whose input has ended well: `overwrite` makes its rows visible."""
+    def finish(self, stream: str) -> Mapping[str, Loaded]:
+        """End a stream whose input has ended well: `overwrite` makes its rows visible.
+
+        Returns:
+            What that changes in the balance of the stream.
+
+        Raises:
+            BalanceError: The table has another number of rows than the stream.
+        """
+        self._check_lease(stream)
         request = self._tables.latest_written(stream)
-        if request is not None:
-            self._destination.finish(request)
+        committed = None if request is None else self._destination.finish(request)
+        with self._lock:
+            written = self._unswapped.pop(stream, 0)
+        changes = self._taken_changes(stream)
+        if committed is None or committed.rows is None:
+            return {stream: Loaded(Counts(), changes=changes)} if changes else {}
+        merged = merged_rows(stream, written, committed)
+        counts = Counts(committed=-merged, merged=merged, unconfirmed=-written)
+        return {stream: Loaded(counts, changes=changes)}
+
+    def publish(self, problems: Sequence[str]) -> None:
+        """Audit and publish all rows of the run (`write_audit_publish`).
+
+        Args:
+            problems: What is already known to be wrong.
+
+        Raises:
+            AuditError: Something is wrong; nothing was published.
+            DestinationError: It failed; some tables may be published. May be repeated.
+            AlreadyRunningError: Another run has taken over a table.
+        """
+        self._leases.check_all()
+
+        def checks(stream: str) -> Sequence[str]:
+            expected = expectations(self._config, stream)
+            return () if expected is None else expected.no_rows_where
+
+        found = [*problems, *self._destination.audit(checks)]
+        if found:
+            raise AuditError(
+                f"nothing was published: {'; '.join(found)}",
+                hint=f"the rows are in {', '.join(self._destination.staged()) or 'no table'}",
+            )
+        self._destination.publish()
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Remove rows of versions before an ACTIVATE_VERSION (`hard_delete`), or mark them.
@@ -188,16 +277,49 @@ class Loader:
         config = self._config
         if not config.activate_version:
             return
-        if not config.add_record_metadata or not self._supports.versions:
+        why = self._why_not_activated(stream.stream)
+        if why is not None:
             with self._lock:
                 has_warned, self._has_warned_of_versions = self._has_warned_of_versions, True
             if not has_warned:
-                why = f"not supported by format '{config.format}'"
-                if not config.add_record_metadata:
-                    why = "'add_record_metadata' is false"
                 _log.warning("ignoring ACTIVATE_VERSION: %s", why)
             return
         self._tables.claim_versions(stream.stream)
+        self._check_lease(stream.stream)
         request = self._tables.request(stream)
         edit = VersionEdit(version, request.hard_delete, time.time())
         self._destination.activate(request, edit)
+
+    def _note_changes(self, stream: str, lines: Sequence[str]) -> None:
+        """Log and keep what a commit has done to the columns of a table; see `Destination`."""
+        with self._lock:
+            known = self._changes.setdefault(stream, [])
+            new = [line for line in lines if line not in known]
+            known += new
+        for line in new:
+            _log.info("stream '%s', %s: %s", stream, self._shown(stream), line)
+
+    def _taken_changes(self, stream: str) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._changes.pop(stream, ()))
+
+    def _shown(self, stream: str) -> str:
+        return self._destination.table(table_name(self._config, stream)).shown
+
+    def _take_lease(self, stream: StreamSchema) -> None:
+        request = self._tables.request(stream)
+        shown = self._destination.table(request.name).shown
+        self._leases.take(stream.stream, shown, lambda: self._destination.lease(request))
+
+    def _check_lease(self, stream: str) -> None:
+        self._leases.check(stream, self._shown(stream))
+
+    def _why_not_activated(self, stream: str) -> str | None:
+        """Return why table versions of a stream are ignored; None if they are not."""
+        if not self._config.add_record_metadata:
+            return "'add_record_metadata' is false"
+        if load_method(self._config, stream) == "history":
+            return "'history' leaves unchanged rows at the version of the table that they came with"
+        if not self._supports.versions:
+            return f"not supported by format '{self._config.format}'"
+        return None

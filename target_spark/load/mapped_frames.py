@@ -140,7 +140,9 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     read = replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
     metadata = [name for name in work.source.names if name in COLUMNS]
     kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
-    frame = work.transform.apply(_source(numbers, read, work), keep=kept, bypass=REJECT_COLUMN)
+    source = _source(numbers, read, work)
+    # The writer ignores what else a row with a reject holds.
+    frame = work.transform.apply(source, keep=kept, bypass=REJECT_COLUMN, clear=False)
     fields = _fields(work)
     frame = _in_table_columns(frame, fields, work, read.document)
     if load_frames.needs_frame(work.write):

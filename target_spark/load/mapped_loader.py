@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SettingsError, Where
 from shared.maps.record_metadata import COLUMNS, record_schema
+from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
 from target_spark.stream_settings import load_method
 
@@ -82,7 +83,7 @@ class MappedLoader:
         self._spark = spark
         self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
         self._found: dict[str, Sequence[StreamOutput]] = {}
-        self._committed: dict[str, set[str]] = {}
+        self._committed: dict[str, dict[str, Loaded]] = {}
         self._logged: set[str] = set()
         self._lock = threading.RLock()
 
@@ -99,18 +100,18 @@ class MappedLoader:
         """Return whether rows of a stream become visible only at the end of the input."""
         return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
 
-    def can_detect_replays(self, stream: str) -> bool:
-        """See `Loader.can_detect_replays`: of any output."""
-        return any(self._loader.can_detect_replays(name) for name in self._names(stream))
+    def recalls(self, stream: str) -> bool:
+        """See `Loader.recalls`: of any output."""
+        return any(self._loader.recalls(name) for name in self._names(stream))
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         """See `Loader.recall`: what any output has, as a killed run may have committed some."""
         found = [self._loader.recall(o.schema, stream.stream) for o in self._of(stream)]
         return max(found, key=len, default=())
 
-    def cover(self, position: int, state: bytes) -> None:
+    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """See `Loader.cover`."""
-        self._loader.cover(position, state)
+        self._loader.cover(position, state, held)
 
     def convert(self, batch: Batch) -> LoadResult:
         """Convert the batch's files to hidden parts of each output; see `Loader.convert`."""
@@ -126,22 +127,22 @@ class MappedLoader:
             raise
         return _together([result for _, result in done])
 
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
         """Make the parts of all outputs durable, each output in one step; see `Loader.commit`.
 
         Repeated after a failure, it skips the outputs that are durable.
         """
-        done = self._committed.setdefault(batch.token, set())
+        done = self._committed.setdefault(batch.token, {})
         for own, parts in self._split(batch, results):
             if own.stream.stream not in done:
-                self._loader.commit(own, parts)
-                done.add(own.stream.stream)
+                done |= self._loader.commit(own, parts)
         self._committed.pop(batch.token, None)
         self._loader.delete_rejects(results)
+        return done
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Remove the parts that will not be committed."""
-        done = self._committed.get(batch.token, set())
+        done = self._committed.get(batch.token, {})
         for own, parts in self._split(batch, results):
             if own.stream.stream not in done:
                 self._loader.abort(own, parts)
@@ -155,10 +156,16 @@ class MappedLoader:
         """See `Loader.close`."""
         self._loader.close()
 
-    def finish(self, stream: str) -> None:
+    def finish(self, stream: str) -> Mapping[str, Loaded]:
         """End all outputs of a stream; see `Loader.finish`."""
+        found: dict[str, Loaded] = {}
         for name in self._names(stream):
-            self._loader.finish(name)
+            found |= self._loader.finish(name)
+        return found
+
+    def publish(self, problems: Sequence[str]) -> None:
+        """See `Loader.publish`."""
+        self._loader.publish(problems)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Activate a table version in the tables of all outputs."""
@@ -209,9 +216,11 @@ class MappedLoader:
             StreamSchema(output.stream, output.schema, tuple(output.key_properties), stream.serial)
             for output in found
         ]
+        loaded = []
         for output, planned in zip(found, schemas, strict=True):
             self._check(stream.stream, output)
-            self._loader.plan(planned)
+            if self._loader.plan(planned):
+                loaded.append((output, planned))
         self._found[stream.stream] = found
         self._log_notes(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
@@ -225,7 +234,7 @@ class MappedLoader:
                     stream.stream, read, names, output.transform, reports_rejects=not number
                 ),
             )
-            for number, (output, planned) in enumerate(zip(found, schemas, strict=True))
+            for number, (output, planned) in enumerate(loaded)
         )
 
     def _session(self) -> SparkSession:
@@ -294,5 +303,7 @@ def _together(outputs: Sequence[LoadResult]) -> MappedResult:
         rejects=tuple(reject for result in outputs for reject in result.rejects),
         rejected=sum(result.rejected for result in outputs),
         reject_files=tuple(url for result in outputs for url in result.reject_files),
+        received=max((result.received for result in outputs), default=0),
+        replayed=max((result.replayed for result in outputs), default=0),
         outputs=tuple(replace(result, reject_files=()) for result in outputs),
     )

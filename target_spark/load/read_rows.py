@@ -164,6 +164,7 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
     url, options = piece.file.url, None if staged else read.options
     for block, before in blocks_of(piece, options):
         found = reader.read(block)
+        rejects.read += found.rows_read
         fitting = found if checker is None else checker.check(found, block)
         found = keys.check(fitting, block)
         reported = _reported_rejects(read, fitting.rejects, found.rejects)
@@ -232,6 +233,7 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ContentError(f"two of its columns are named '{twice}'")
+        rejects.read += table.num_rows + len(refused)
         found = reader.read(table)
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)

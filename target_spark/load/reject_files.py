@@ -1,4 +1,4 @@
-"""Rejected records on executors: the first ones are reported, all are written to a file."""
+"""Records that a task has read and rejected: the first are reported, all are written to a file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ class Rejects:
     Attributes:
         folder: Folder for all of them with their text, or None.
         options: Options of the storage of the folder.
+        read: Records that the task has read.
     """
 
     folder: str | None = None
     options: StorageOptions = NO_OPTIONS
+    read: int = 0
     found: list[Reject] = field(default_factory=list)
     count: int = 0
     _url: str = ""
@@ -44,10 +46,11 @@ class Rejects:
             self._file.write(reject_line(reject, original))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the result rows: the first records, the total, and the file, which is durable."""
+        """Return the result rows: the first records, the totals, and the file, which is durable."""
+        rows: list[dict[str, Any]] = [{"kind": "read", "rows": self.read}] if self.read else []
         if not self.count:
-            return []
-        rows: list[dict[str, Any]] = [
+            return rows
+        rows += [
             {"kind": "reject", "url": reject.file, "rows": reject.line, "text": reject.reason}
             for reject in self.found
         ]

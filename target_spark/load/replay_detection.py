@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -50,8 +50,8 @@ class ReplayDetector:
 
     def can_detect(self, stream: str) -> bool:
         """See `Loader.can_detect_replays`."""
-        append_only = load_method(self._config, stream) == "append-only"
-        return self._config.replays.detect and self._destination.keeps_notes and append_only
+        adds = load_method(self._config, stream) in {"append-only", "history"}
+        return self._config.replays.detect and self._destination.keeps_notes and adds
 
     def recall(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
         """See `Loader.recall`."""
@@ -117,12 +117,13 @@ class ReplayDetector:
         yield
         journal.committed()
 
-    def cover(self, position: int, state: bytes) -> None:
+    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """See `Loader.cover`."""
         self._bookmarks = Bookmarks(state)
         for name, journal in tuple(self._journals.items()):
+            at = held.get(self._sources[name], position)
             with journal.lock:
-                if journal.is_open and journal.cover(position, self._bookmark(name, journal)):
+                if journal.is_open and journal.cover(at, self._bookmark(name, journal)):
                     self._keep(name, journal)
 
     def _keep(self, stream: str, journal: Journal) -> None:

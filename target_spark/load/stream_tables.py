@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shared.errors import SettingsError, Where
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from target_spark.core.load_plans import Batch, LoadResult, StreamSchema, TableRequest
+from target_spark.core.schema_contract import EVOLVE, FREEZE
+from target_spark.core.stored_states import stored_state
 from target_spark.destinations.destination import Destination, Flush, TableWrite
 from target_spark.load.table_owners import TableOwners
-from target_spark.stream_settings import key_properties, load_method, table_name, table_request
+from target_spark.stream_settings import (
+    key_properties,
+    load_method,
+    stream_settings,
+    table_name,
+    table_request,
+)
 from target_spark.tables.documents import as_document
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig
+
+_log = logging.getLogger(__name__)
 
 
 class StreamTables:
@@ -31,6 +43,7 @@ class StreamTables:
         self._owners = TableOwners()
         self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
         self._latest: dict[str, TableRequest] = {}
+        self._existing: dict[str, bool] = {}
         self._writes: dict[tuple[str, str], TableWrite] = {}
         self._lock = threading.Lock()
 
@@ -42,6 +55,31 @@ class StreamTables:
         """
         table = self._destination.table(table_name(self._config, stream))
         self._owners.claim(stream, table, load_method(self._config, stream))
+
+    def is_loaded(self, stream: StreamSchema) -> bool:
+        """Return whether a stream is loaded: its table exists, or may be created.
+
+        Raises:
+            SettingsError: The table must not be created.
+        """
+        name = stream.stream
+        rule = stream_settings(self._config, name).schema_contract.tables
+        if rule == EVOLVE:
+            return True
+        with self._lock:
+            if name not in self._existing:
+                self._existing[name] = self._destination.exists(self.request(stream))
+            if self._existing[name]:
+                return True
+        shown = self._destination.table(table_name(self._config, name)).shown
+        if rule == FREEZE:
+            raise SettingsError(
+                f"the table {shown} does not exist, and must not be created",
+                where=Where(stream=name, setting="schema_contract.tables"),
+                hint="create it, or set the contract to `evolve`",
+            )
+        _log.warning("stream '%s' is ignored: the table %s does not exist", name, shown)
+        return False
 
     def claim_versions(self, stream: str) -> None:
         """Reserve the right to remove or mark older versions in the table of a stream.
@@ -87,8 +125,18 @@ class StreamTables:
     def flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
         """Return the flush for the destination to commit or abort."""
         parts = tuple(part for result in results for part in result.parts)
-        write = self.prepare(batch)
-        return Flush(batch.stream.stream, batch.token, write, self.request(batch.stream), parts)
+        write, request = self.prepare(batch), self.request(batch.stream)
+        name, source = batch.stream.stream, batch.source
+        by_key = request.method != "append-only"
+        return Flush(
+            name,
+            batch.token,
+            write,
+            request,
+            parts,
+            source=source if source != name else None,
+            state=stored_state(batch.reached, source, by_key=by_key),
+        )
 
     def release(self, batch: Batch) -> None:
         """Forget how the parts of a flush were written: it has been committed or aborted."""

@@ -6,11 +6,12 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SingerSparkError
+from shared.run_summary import RunSummary
 from shared.singer.metrics import (
     BATCH_COUNT,
     BATCH_PROCESSING_TIME,
@@ -20,8 +21,10 @@ from shared.singer.metrics import (
     emit,
 )
 from target_spark.core import events as ev
+from target_spark.core.balance import Loaded, check_flush
 from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
 from target_spark.runtime.dead_letters import DeadLetters
+from target_spark.runtime.expected_rows import ExpectedRows
 from target_spark.runtime.rejections import Rejections
 from target_spark.runtime.staging import Staging
 from target_spark.runtime.workers import Workers
@@ -55,8 +58,8 @@ class Loads(Protocol):
         """Convert files by one Spark job; the rows are not visible yet."""
         ...
 
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
-        """Make a converted batch durable and visible."""
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
+        """Make a converted batch durable and visible; return what each table has got."""
         ...
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
@@ -67,15 +70,19 @@ class Loads(Protocol):
         """Delete loaded BATCH files, if the settings say so."""
         ...
 
-    def can_detect_replays(self, stream: str) -> bool:
-        """Return whether replayed records of a stream can be distinguished from new ones."""
+    def recalls(self, stream: str) -> bool:
+        """Return whether `recall` must be called before the first record of a stream."""
         ...
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
-        """Adopt an earlier run's note; return the lines of each segment that may be replayed."""
+        """Take the stream's lease and adopt an earlier run's note.
+
+        Returns:
+            The lines of each segment that may be replayed.
+        """
         ...
 
-    def cover(self, position: int, state: bytes) -> None:
+    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """Discard the segments that a STATE covers, before it is emitted."""
         ...
 
@@ -83,8 +90,12 @@ class Loads(Protocol):
         """End the run, successfully or not."""
         ...
 
-    def finish(self, stream: str) -> None:
-        """End a stream: make `overwrite` rows visible and clean up."""
+    def finish(self, stream: str) -> Mapping[str, Loaded]:
+        """End a stream: make `overwrite` rows visible and clean up; return what that changes."""
+        ...
+
+    def publish(self, problems: Sequence[str]) -> None:
+        """Audit and publish all rows of the run; raise AuditError if there are problems."""
         ...
 
     def activate(self, stream: StreamSchema, version: int) -> None:
@@ -116,6 +127,10 @@ class ActionExecutor:
         progress: Counts lines on a terminal, or None.
         dead_letters: Keeps rejected records, or None.
         rejections: Reports rejected records.
+        summary: Collects what the run moved.
+        expected: Collects what is expected of the rows.
+        early_bytes: Bytes of records after which Spark starts before a batch needs it.
+        publishes: Nothing is visible before it is audited.
     """
 
     def __init__(
@@ -129,7 +144,16 @@ class ActionExecutor:
         progress: Progress | None = None,
         dead_letters: DeadLetters | None = None,
         rejections: Rejections | None = None,
+        summary: RunSummary | None = None,
+        expected: ExpectedRows | None = None,
+        early_bytes: int = 0,
+        publishes: bool = False,
     ) -> None:
+        self._early_bytes = early_bytes
+        self._staged_bytes = 0
+        self._publishes = publishes
+        self._expected = expected or ExpectedRows()
+        self._summary = summary or RunSummary("target-spark")
         self._dead_letters = dead_letters
         self._rejections = rejections or Rejections()
         self._loader = loader
@@ -153,11 +177,13 @@ class ActionExecutor:
             ev.CloseFile: self._close_file,
             ev.Convert: self._convert,
             ev.Commit: self._commit,
+            ev.Audit: self._audit,
             ev.Activate: self._activate,
             ev.Finish: self._finish,
             ev.WriteDeadLetters: self._write_dead_letters,
-            ev.ReportLine: lambda action: self._rejections.report_line(action.line),
-            ev.RetryLater: _log_retry,
+            ev.ReportLine: self._report_line,
+            ev.ReportFailure: self._report_failure,
+            ev.RetryLater: self._log_retry,
             ev.Warn: lambda action: _logger.warning("%s", action.text),
             ev.RemoveFile: self._remove_file,
             ev.DiscardPieces: self._discard_pieces,
@@ -187,7 +213,7 @@ class ActionExecutor:
 
     def start_spark(self) -> None:
         """Start Spark, which takes seconds, before work needs it; not before a SCHEMA."""
-        if self._is_spark_wanted:
+        if self._is_spark_wanted and self._staged_bytes >= self._early_bytes:
             self._is_spark_wanted = False
             self._spark.start()
 
@@ -195,6 +221,7 @@ class ActionExecutor:
         self._is_spark_wanted = True
 
     def _stage(self, action: ev.Stage) -> None:
+        self._staged_bytes += len(action.data)
         self.start_spark()
         self._staging.append(action.file, action.data, action.lines, action.first_line)
         if self._progress is not None:
@@ -238,10 +265,11 @@ class ActionExecutor:
         batch, results = self._whole(action.flush, action.header)
 
         def commit() -> None:
+            check_flush(batch, action.lines)
             # Dead letters first: they must be durable before the STATE after them is written.
             if self._dead_letters is not None:
                 self._dead_letters.write(batch, results)
-            self._loader.commit(batch, results)
+            self._loaded(batch.stream.stream, self._loader.commit(batch, results))
 
         self._start(action.work, commit)
 
@@ -254,7 +282,24 @@ class ActionExecutor:
         self._start(action.work, lambda: self._loader.activate(action.stream, action.version))
 
     def _finish(self, action: ev.Finish) -> None:
-        self._start(action.work, lambda: self._loader.finish(action.stream))
+        def finish() -> None:
+            self._loaded(action.stream, self._loader.finish(action.stream))
+
+        self._start(action.work, finish)
+
+    def _audit(self, action: ev.Audit) -> None:
+        def audit() -> None:
+            if self._publishes:
+                self._loader.publish(self._expected.broken())
+            else:
+                self._expected.check()
+
+        self._start(action.work, audit)
+
+    def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
+        for table, loaded in tables.items():
+            self._expected.add(table, loaded)
+            self._summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
 
     def _start(self, work: int, call: Callable[[], None]) -> None:
         def task() -> ev.WorkDone:
@@ -272,6 +317,8 @@ class ActionExecutor:
     def _forget(self, action: ev.Forget) -> None:
         batch, results = self._whole(action.flush, action.header)
         self._converted.pop(action.flush, None)
+        if self._progress is not None:
+            self._progress.committed()
         stream = batch.stream.stream
         self._rejections.report_batch(batch, results)
         consumed = [file for file in batch.files if file.encoding.format != STAGED]
@@ -279,8 +326,22 @@ class ActionExecutor:
             self._consumed[action.flush] = consumed
         self._count(RECORD_COUNT, stream, sum(result.rows for result in results))
         self._count(BATCH_COUNT, stream, 1)
+        self._summarize(stream, results, action.seconds)
         tags = {"stream": stream, "pid": os.getpid(), "context": {}, "status": "succeeded"}
         emit(Point("timer", BATCH_PROCESSING_TIME, round(action.seconds, 6), tags))
+
+    def _summarize(self, stream: str, results: Sequence[LoadResult], seconds: float) -> None:
+        rows = sum(result.rows for result in results)
+        self._summary.moved(rows)
+        self._summary.add(
+            stream,
+            received=sum(result.received for result in results),
+            rejected=sum(result.rejected for result in results),
+            replayed=sum(result.replayed for result in results),
+            bytes=sum(part.size for result in results for part in result.parts),
+            flushes=1,
+            flush_seconds=round(seconds, 3),
+        )
 
     def _count(self, metric: str, stream: str, count: int) -> None:
         key = (metric, stream)
@@ -293,8 +354,9 @@ class ActionExecutor:
             return
         try:
             # First of all: what a STATE on standard output covers must never count as a replay.
-            self._loader.cover(action.position, action.value)
+            self._loader.cover(action.position, action.value, action.held)
             self._output.write(action.value + b"\n")
+            self._summary.count(state_messages=1)
         except (SingerSparkError, OSError):
             self._output_open = False
             raise
@@ -317,19 +379,27 @@ class ActionExecutor:
             with contextlib.suppress(Exception):
                 self._loader.abort(batch, results)
 
+    def _report_line(self, action: ev.ReportLine) -> None:
+        self._summary.count(rejected_lines=1)
+        self._rejections.report_line(action.line)
+
+    def _report_failure(self, action: ev.ReportFailure) -> None:
+        self._summary.note(action.stream, error=" ".join(str(action.error).split()))
+        _logger.error("%s; going on with the other streams", action.error)
+
+    def _log_retry(self, action: ev.RetryLater) -> None:
+        self._summary.add(action.stream, retries=1)
+        _logger.warning(
+            "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
+            action.stream,
+            action.what,
+            action.seconds,
+            action.failures,
+            " ".join(str(action.error).split()),
+        )
+
     def _whole(self, flush: int, header: Batch) -> tuple[Batch, list[LoadResult]]:
         """Return a flush with all its files and results, in order of arrival."""
         pieces = sorted(self._converted.get(flush, {}).items())
         files = tuple(file for _, (files, _) in pieces for file in files)
         return replace(header, files=files), [result for _, (_, result) in pieces]
-
-
-def _log_retry(action: ev.RetryLater) -> None:
-    _logger.warning(
-        "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
-        action.stream,
-        action.what,
-        action.seconds,
-        action.failures,
-        " ".join(str(action.error).split()),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import math
 import os
 import stat
@@ -20,7 +21,9 @@ from shared.settings.batch.types import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.checking import Location
 from shared.singer.logs import Progress
 from shared.singer.metrics import JOB_DURATION, Timer
+from shared.stall_watch import StallWatch
 from shared.storage.files import StorageOptions
+from target_spark.config import REGISTRY
 from target_spark.core import events as ev
 from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline
@@ -29,19 +32,26 @@ from target_spark.core.reader import Reader
 from target_spark.core.retries import Backoff
 from target_spark.runtime.action_executor import ActionExecutor, Loads, Spark
 from target_spark.runtime.dead_letters import DeadLetters
+from target_spark.runtime.expected_rows import ExpectedRows, plain_names
 from target_spark.runtime.rejections import Rejections
 from target_spark.runtime.staging import Staging
 from target_spark.runtime.workers import StopSignals, Wakeup, Workers
+from target_spark.stream_settings import error_budget, expectations
 from target_spark.validation.schema_check import checked
 
 if TYPE_CHECKING:
+    from shared.run_summary import RunSummary
     from shared.singer.stdout import MessageOutput
     from target_spark.config import TargetConfig
+
+_logger = logging.getLogger(__name__)
 
 BLOCK_BYTES = 1024 * 1024
 MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
+EARLY_BYTES = 4 * 1024 * 1024
+"""Bytes of records after which Spark starts, if small batches do not need it."""
 SILENCE_SECONDS = 0.5
 """Silence after a SCHEMA after which Spark starts: the tap seems to be looking for records."""
 _LENIENT = ("LogAndContinue", "SendToDLQ")
@@ -54,13 +64,16 @@ _NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
-def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
+def run(
+    config: TargetConfig, input_fd: int, output: MessageOutput, summary: RunSummary | None = None
+) -> None:
     """Load a Singer message stream.
 
     Args:
         config: The settings.
         input_fd: Descriptor of the messages.
         output: Output for STATE.
+        summary: Collects what the run moved.
 
     Raises:
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
@@ -68,6 +81,7 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
     """
     from shared.spark.conf import executors_share_disk  # noqa: PLC0415
     from shared.spark.session import SessionStarter  # noqa: PLC0415
+    from target_spark.load.driver_tasks import DriverTasks  # noqa: PLC0415
     from target_spark.load.loader import Loader  # noqa: PLC0415
     from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
 
@@ -80,18 +94,42 @@ def run(config: TargetConfig, input_fd: int, output: MessageOutput) -> None:
     starter = SessionStarter(config.spark)
     try:
         with Timer(JOB_DURATION):
-            plain = Loader(config, starter.get)
-            is_mapped = config.transforms.active
-            loader: Loads = MappedLoader(config, plain, starter) if is_mapped else plain
-            run_with(config, input_fd, output, loader, starter)
+            if config.transforms.active:
+                mapped = MappedLoader(config, Loader(config, starter.get), starter)
+                run_with(config, input_fd, output, mapped, starter, summary)
+            elif not config.load_without_spark:
+                run_with(config, input_fd, output, Loader(config, starter.get), starter, summary)
+            else:
+                driver = DriverTasks(starter.running, starter.start)
+                plain = Loader(config, starter.get, driver)
+                needs_spark = REGISTRY.get(config.format).needs_spark(config)
+                early = 0 if needs_spark else EARLY_BYTES
+                run_with(config, input_fd, output, plain, starter, summary, early)
     finally:
         starter.stop()
 
 
 def run_with(
-    config: TargetConfig, input_fd: int, output: MessageOutput, loader: Loads, spark: Spark
+    config: TargetConfig,
+    input_fd: int,
+    output: MessageOutput,
+    loader: Loads,
+    spark: Spark,
+    summary: RunSummary | None = None,
+    early_bytes: int = 0,
 ) -> None:
-    """Run with a loader and Spark of the caller."""
+    """Run with a loader and Spark of the caller.
+
+    Args:
+        config: The settings.
+        input_fd: Descriptor of the messages.
+        output: Output for STATE.
+        loader: Loads batches.
+        spark: Starts Spark.
+        summary: Collects what the run moved.
+        early_bytes: Bytes of records after which Spark starts before a batch needs it; 0 to start
+            it at the first record, or if the tap is silent after a SCHEMA.
+    """
     _widen(input_fd)
     wakeup = Wakeup()
     label = "target-spark"
@@ -102,6 +140,7 @@ def run_with(
             Progress(label) as progress,
         ):
             run_id, failure = uuid.uuid4().hex, config.failure
+            expected = ExpectedRows(partial(expectations, config), plain_names(config.streams))
             letters = failure.dead_letter_path
             executor = ActionExecutor(
                 loader=loader,
@@ -113,6 +152,10 @@ def run_with(
                 progress=progress if stat.S_ISREG(os.fstat(input_fd).st_mode) else None,
                 dead_letters=_dead_letters(config, run_id),
                 rejections=Rejections(letters),
+                summary=summary,
+                expected=expected,
+                early_bytes=early_bytes,
+                publishes=config.write_audit_publish,
             )
             loop = _Loop(
                 _pipeline(config, run_id, loader),
@@ -122,10 +165,13 @@ def run_with(
                 workers,
                 signals,
                 wakeup,
+                config.stall_limit_seconds,
             )
             try:
                 loop.run()
+                expected.check()
             finally:
+                expected.describe(summary)
                 executor.close()
     finally:
         wakeup.close()
@@ -157,12 +203,16 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         rule,
         limits,
         run_id=run_id,
-        recalls=loader.can_detect_replays,
+        recalls=loader.recalls,
         overwrite=loader.overwrites,
         plan=checked(loader.plan) if config.validate_records else loader.plan,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         keep_dead_letters=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),
+        audited=config.write_audit_publish
+        or any(own.get("expect", {}).get("withhold_state") for own in config.streams.values()),
+        goes_on=config.on_stream_failure == "continue",
+        budget=partial(error_budget, config),
     )
 
 
@@ -208,6 +258,7 @@ class _Loop:
     workers: Workers
     signals: StopSignals
     wakeup: Wakeup
+    stall_limit: float | None = None
     clock: Callable[[], float] = field(default_factory=_Clock)
 
     def __post_init__(self) -> None:
@@ -217,6 +268,7 @@ class _Loop:
         self._ended = False
         self._stop_by: float | None = None
         self._error: BaseException | None = None
+        self._stall = StallWatch(self.stall_limit or math.inf, self.clock())
 
     def run(self) -> None:
         """Run to the end.
@@ -225,8 +277,10 @@ class _Loop:
             SingerSparkError: Why the run ended early.
         """
         while not self.pipeline.done:
+            self._look_for_stall()
             self._handle_signals()
             for answer in self.workers.answers():
+                self._stall.progress(self.clock())
                 self._handle(answer)
             if self.pipeline.deadline() <= self.clock():
                 self._handle(ev.Tick())
@@ -237,6 +291,14 @@ class _Loop:
                 self._take_input()
         if self._error is not None:
             raise self._error
+
+    def _look_for_stall(self) -> None:
+        """End a run that makes no progress like one that is stopped by a signal."""
+        now = self.clock()
+        warning = self._stall.warning(now)
+        if warning is not None:
+            _logger.warning("%s", warning)
+        self.signals.error = self.signals.error or self._stall.error(now)
 
     def _handle_signals(self) -> None:
         error = self.signals.error
@@ -266,7 +328,9 @@ class _Loop:
                 self._handle(ev.Idle())
 
     def _timeout(self) -> float:
-        next_at = self.pipeline.deadline() if self._stop_by is None else self._stop_by
+        next_at = self._stop_by
+        if next_at is None:
+            next_at = min(self.pipeline.deadline(), self._stall.deadline)
         return min(next_at, self._silent_at) - self.clock()
 
     def _take_messages(self) -> bool:
@@ -290,6 +354,7 @@ class _Loop:
             problem = MessageError(f"the input cannot be read ({error.strerror})")
             self._handle(ev.BadInput(problem))
             return
+        self._stall.progress(self.clock())
         self._ended = not data
         self._messages = self.reader.feed(data) if data else self.reader.end()
 

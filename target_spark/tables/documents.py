@@ -27,18 +27,20 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
         view: Ask for a view with a column for each property.
 
     Raises:
-        MessageError: A key property has the name of that column.
+        MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.
     """
     from pyspark.sql.types import StructField, StructType, VariantType  # noqa: PLC0415
 
-    if DOCUMENT in request.keys:
+    kept = (*request.keys, *request.order_by)
+    if DOCUMENT in kept:
         raise MessageError(
-            f"a key property named '{DOCUMENT}' cannot be combined with `denormalized: false`",
+            f"an order column or key property named '{DOCUMENT}' cannot be combined with "
+            "`denormalized: false`",
             where=Where(stream=request.stream),
             hint="the record itself is stored under this name; set `denormalized: true`",
         )
     own = [field for field in request.struct if field.name not in COLUMNS]
-    keys = [field for field in own if field.name in request.keys]
+    keys = [field for field in own if field.name in kept]
     metadata = [field for field in request.struct if field.name in COLUMNS]
     return replace(
         request,

@@ -11,9 +11,17 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, Where
+from shared.errors import DestinationError, SettingsError, Where
+from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.types.arrow_types import as_nullable
 from target_spark.core.load_plans import TableRequest
+from target_spark.core.schema_contract import (
+    DISCARD,
+    EVOLVE,
+    FREEZE,
+    SchemaContract,
+    contract_error,
+)
 from target_spark.tables.legal_names import NameRules, assign_names, matched_names
 from target_spark.tables.nested_types import (
     Capabilities,
@@ -21,6 +29,7 @@ from target_spark.tables.nested_types import (
     LegalType,
     NestedNames,
     growth,
+    without_new_fields,
 )
 from target_spark.tables.partition_fields import partition_fields
 from target_spark.tables.table_changes import (
@@ -74,21 +83,29 @@ class _Planner:
     def fixed(self) -> Mapping[str, str]:
         """Return the columns whose type must not change, with their roles."""
         partitions = {part.column: "partition column" for part in partition_fields(self.request)}
-        return {**partitions, **dict.fromkeys(self.request.keys, "key")}
+        order = dict.fromkeys(self.request.order_by, "order column")
+        return {**partitions, **order, **dict.fromkeys(self.request.keys, "key")}
 
     def places(self) -> tuple[_Placed, ...]:
-        return tuple(self._place(column) for column in self.request.struct.fields)
+        found = (self._place(column) for column in self.request.struct.fields)
+        return tuple(place for place in found if place is not None)
 
-    def _place(self, column: T.StructField) -> _Placed:
+    def _place(self, column: T.StructField) -> _Placed | None:
+        """Return the place of a column; None if the contract leaves it out."""
         name = self.names[column.name]
         legal, grown = self._fit(column, name)
         if name not in self.columns:
-            return _placed(column, name, legal, None, {column.name: name})
+            return self._added(_placed(column, name, legal, None, {column.name: name}))
         old = self.columns[name].dataType
         if grown is not None and not (column.name in self.fixed and _changes_family(grown)):
+            self._check_fields(grown)
+            if grown.widen and self.contract.types != EVOLVE:
+                return self._unchanged(column, name, legal)
             return _placed(column, name, legal, grown, {column.name: name})
         if column.name in self.fixed:
             raise self._fixed_error(column, old)
+        if self.contract.types != EVOLVE:
+            return self._unchanged(column, name, legal)
         if self.conflicts == "suffix":
             return self._suffixed(column, name)
         if self.conflicts == "cast":
@@ -100,12 +117,54 @@ class _Planner:
             "into another table",
         )
 
+    @property
+    def contract(self) -> SchemaContract:
+        return SchemaContract() if self.table is None else self.request.contract
+
+    def _added(self, place: _Placed) -> _Placed | None:
+        """Return the place of a new column; None if the contract leaves it out."""
+        name = place.field.name
+        if self.contract.columns == EVOLVE:
+            return place
+        if self.contract.columns == DISCARD and name not in {*self.fixed, *VERSION_COLUMNS}:
+            return None
+        raise self._contract_error("columns", f"the table has no column '{place.item.target}'")
+
+    def _check_fields(self, grown: Growth) -> None:
+        if grown.add and self.contract.columns != EVOLVE:
+            what = f"the table has no field '{'.'.join(grown.add[0][0])}'"
+            raise self._contract_error("columns", what)
+
+    def _unchanged(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
+        """Return the place of values that a column holds exactly; others become null."""
+        old = self.columns[name].dataType
+        if self.contract.types == FREEZE or column.name in self.fixed:
+            raise self._contract_error(
+                "types",
+                f"column '{column.name}' is {_shown(old)} in the table and "
+                f"{_shown(column.dataType)} in the stream",
+            )
+        made = _placed(column, name, legal, Growth(old), {column.name: name})
+        field = T.StructField(column.name, column.dataType, True)
+        return replace(made, item=replace(made.item, how="exact"), field=field)
+
+    def _contract_error(self, part: str, text: str) -> SettingsError:
+        return contract_error(self.request.stream, part, text)
+
     def _fit(self, column: T.StructField, name: str) -> tuple[LegalType, Growth | None]:
         old = self.columns[name].dataType if name in self.columns else None
         nested = NestedNames(self.rules, self.known)
         legal = nested.legal(column.dataType, old, (column.name,), (name,))
+        if old is not None and self.contract.columns == DISCARD:
+            legal = replace(legal, dtype=without_new_fields(legal.dtype, old))
         grown = None if old is None else growth(old, legal.dtype, self.can, (name,))
         return legal, grown
+
+    def _left_empty(self, column: T.StructField, name: str) -> _Placed:
+        """Return the place of values that the contract leaves out: null in their column."""
+        item = Projected(name, None, self.columns[name].dataType, "null")
+        field = T.StructField(column.name, column.dataType, True)
+        return _Placed(item, field, None, {column.name: name})
 
     def _suffixed(self, column: T.StructField, base: str) -> _Placed:
         """Return the column for values of this type, named by kind, or else by exact type."""
@@ -117,7 +176,9 @@ class _Planner:
             legal, grown = self._fit(column, found)
             if found not in self.columns or grown is not None:
                 mapping = {column.name: base, key: found}
-                return _placed(column, found, legal, grown, mapping)
+                placed = _placed(column, found, legal, grown, mapping)
+                is_there = found in self.columns or self._added(placed) is not None
+                return placed if is_there else self._left_empty(column, base)
         raise self._error(
             f"the table has no column for '{column.name}' as {_shown(column.dataType)}",
             f"rename or drop the column '{name}' of the table",
@@ -222,6 +283,7 @@ def plan_change(
         DestinationError: Types conflict and `conflicts` says `fail`; a key, or a column the table
             is partitioned by, changes its type; the stream lacks a partition column, or all
             columns; a NOT NULL column would become null.
+        SettingsError: The contract of the request forbids the change.
     """
     if not request.struct.names:
         raise DestinationError(

@@ -77,6 +77,26 @@ def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> G
     return Growth(wider, widen=((path, old, wider),))
 
 
+def without_new_fields(new: T.DataType, old: T.DataType) -> T.DataType:
+    """Return a type without the fields of its structs that the older type lacks."""
+    if isinstance(old, T.StructType) and isinstance(new, T.StructType):
+        known = {field.name: field.dataType for field in old}
+        return T.StructType(
+            [
+                T.StructField(f.name, without_new_fields(f.dataType, known[f.name]), f.nullable)
+                for f in new
+                if f.name in known
+            ]
+        )
+    if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
+        inner = without_new_fields(new.elementType, old.elementType)
+        return T.ArrayType(inner, new.containsNull)
+    if isinstance(old, T.MapType) and isinstance(new, T.MapType):
+        value = without_new_fields(new.valueType, old.valueType)
+        return T.MapType(new.keyType, value, new.valueContainsNull)
+    return new
+
+
 def _struct(old: T.StructType, new: T.StructType, can: Capabilities, path: Path) -> Growth | None:
     later = {part.name: part for part in new.fields}
     fields: list[T.StructField] = []

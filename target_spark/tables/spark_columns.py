@@ -14,6 +14,13 @@ from target_spark.tables.evolution import Projected
 from target_spark.tables.type_changes import is_text
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+_COMPARABLE = (
+    (T.NumericType, T.StringType),
+    (T.DateType, T.StringType),
+    (T.BooleanType, T.StringType),
+    (T.DateType, T.TimestampType, T.TimestampNTZType),
+)
+"""Types among which a value may be the same."""
 _QUOTED = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
 """Scalars that are JSON strings without characters to escape."""
 
@@ -48,7 +55,20 @@ def _column(item: Projected, have: T.DataType | None) -> Column:
     if item.source is None or have is None:
         return F.lit(None).cast(item.dtype)
     value = F.col(quoted(item.source))
-    return Fitting(dict(item.names), _cast).value(value, have, item.dtype, (item.target,))
+    leaf = _exact if item.how == "exact" else _cast
+    return Fitting(dict(item.names), leaf).value(value, have, item.dtype, (item.target,))
+
+
+def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
+    """Return the value as the wanted type if that holds it exactly; else null."""
+    if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
+        return F.lit(None).cast(want)
+    made = value.try_cast(want)
+    return F.when(made.try_cast(have) == value, made)
+
+
+def _is_one_of(dtype: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
+    return isinstance(dtype, kinds)
 
 
 def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:

@@ -53,7 +53,8 @@ class Projected:
         target: Name of the column.
         source: The stream's column; None for null.
         dtype: Type of the column after the change.
-        how: `as is`, `cast`, `text` (see `spark_columns.value_text`) or `null`.
+        how: `as is`, `cast`, `text` (see `spark_columns.value_text`), `exact` (null for values that
+            the type does not hold exactly) or `null`.
         names: Path in the table and the stream's name, of fields whose names differ.
     """
 

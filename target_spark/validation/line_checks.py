@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from heapq import merge
 from typing import Any
 
@@ -18,6 +20,14 @@ from target_spark.validation.validator import RecordValidator
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WORDS = (b'NaN"', b'Infinity"')
+_SCHEMAS = 16
+"""Schemas whose checks a process keeps: a worker gets many tasks of few streams."""
+
+
+@lru_cache(maxsize=_SCHEMAS)
+def _checks_of(schema: str) -> tuple[RecordValidator, Asked]:
+    """Return the checks of a schema, and what earlier blocks of any task of this process asked."""
+    return RecordValidator(json.loads(schema)), {}
 
 
 class LineChecker:
@@ -29,9 +39,8 @@ class LineChecker:
     """
 
     def __init__(self, schema: Mapping[str, Any], *, envelope: bool) -> None:
-        self._validator = RecordValidator(schema)
+        self._validator, self._asked = _checks_of(json.dumps(schema))
         self._envelope = envelope
-        self._asked: Asked = {}
 
     @property
     def closed(self) -> bool:

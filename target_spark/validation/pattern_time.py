@@ -200,7 +200,8 @@ class _Helpers:
         """End the helper."""
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.communicate()
 
 
 _HELPERS = _Helpers()

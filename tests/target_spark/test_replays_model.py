@@ -291,3 +291,15 @@ def test_a_stream_that_stops_within_a_segment_is_flushed_all_the_same() -> None:
     actions = core.handle(ev.Tick(), core.deadline())
     (convert,) = [action for action in actions if isinstance(action, ev.Convert)]
     assert convert.replay is None
+
+
+def test_the_lookup_for_a_stream_does_not_wait_for_work_of_others() -> None:
+    rule = SizeAndAge(rows=1, size=PLENTY, seconds=PLENTY)
+    core = Pipeline(rule, Limits(parallel=1), run_id="r1", recalls="s".__eq__)
+    core.handle(ev.SchemaSeen("busy", {}, (), 1), 0.0)
+    actions = core.handle(ev.RecordsSeen("busy", record("0", "busy"), 1, 2), 0.0)
+    [convert] = [action for action in actions if isinstance(action, ev.Convert)]
+    [recall] = core.handle(ev.SchemaSeen("s", {}, (), 3), 0.0)
+    assert isinstance(recall, ev.Recall)
+    actions = core.handle(ev.WorkDone(convert.work, rows=1), 0.0)
+    assert [type(action) for action in actions if isinstance(action, ev.Commit)] == [ev.Commit]

@@ -20,6 +20,7 @@ from target_spark.config import (
     TargetConfig,
     target_config,
 )
+from target_spark.stream_settings import expectations
 
 
 def problems(**settings: Any) -> list[str]:
@@ -35,7 +36,7 @@ def test_defaults_of_schema_and_dataclass_agree() -> None:
 def test_every_setting_reaches_the_dataclass() -> None:
     declared = {name for name in SETTINGS_SCHEMA["properties"] if name not in DOTTED_KEYS}
     own = declared - {"batch", *REGISTRY.blocks, *TRANSFORMS}
-    own |= {"block", "strategy", "transforms"}
+    own |= {"backfill", "dry_run", "verification", "block", "strategy", "transforms"}
     assert {field.name for field in fields(TargetConfig)} == own
 
 
@@ -91,6 +92,7 @@ def test_path_is_required() -> None:
         ("streams", {"a*": {"load_method": "upsert"}}),
         ("streams", {"a*": {"load_methode": "overwrite"}}),
         ("load_method", "upsert"),
+        ("load_method", "history"),
         ("default_target_schema", "a/b"),
         ("default_target_schema", ".."),
         ("default_target_schema", ""),
@@ -102,6 +104,9 @@ def test_path_is_required() -> None:
         ("staging", {"file_bytes": 0}),
         ("add_record_metadata", "yes"),
         ("partition_by", ["a"]),
+        ("upsert_order_by", "a"),
+        ("maintenance", {"after_run": True}),
+        ("write_audit_publish", True),
         ("batch_config", {"encoding": {"format": "xml"}}),
         ("batch_config", {"batch_size": "many"}),
         ("batch", {"strategy": "fixed"}),
@@ -115,6 +120,21 @@ def test_path_is_required() -> None:
 def test_what_is_refused(field: str, value: object) -> None:
     [line] = problems(**{field: value})
     assert line.startswith(f"config['{field}']")
+
+
+def test_rows_are_audited_in_iceberg_alone() -> None:
+    expect = {"orders": {"expect": {"no_rows_where": ["amount < 0"]}}}
+    audited = {"path": "/lake", "streams": expect, "write_audit_publish": True}
+    config = target_config({"format": "iceberg", **audited})
+    found = expectations(config, "orders")
+    assert found is not None
+    assert list(found.no_rows_where) == ["amount < 0"]
+    assert problems(format="delta", **audited) == [
+        "config['write_audit_publish']: has no effect on Delta; supported by Iceberg"
+    ]
+    assert problems(format="iceberg", streams=expect) == [
+        "config['streams']['orders']['expect']['no_rows_where']: needs 'write_audit_publish': true"
+    ]
 
 
 def test_names_without_slashes_are_asked_for_in_words() -> None:

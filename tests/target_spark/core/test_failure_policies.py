@@ -325,7 +325,8 @@ def rejecting(loader: FakeLoader, mark: bytes, reason: str = "not wanted"):
         path.write_bytes(kept)
         urls = (str(path),) if rejects else ()
         part = Part(file.url, len(rows), 1)
-        return LoadResult((part,), len(rows), tuple(rejects), len(rejects), urls)
+        count = len(rows) + len(rejects)
+        return LoadResult((part,), len(rows), tuple(rejects), len(rejects), urls, received=count)
 
     return convert
 
@@ -387,8 +388,9 @@ class TestRetryWithBackoff:
         def watched(batch, results):
             if batch.stream.stream == "s" and failures:
                 raise failures.pop()
-            commit(batch, results)
+            found = commit(batch, results)
             done.append(batch.stream.stream)
+            return found
 
         result.loader.commit = watched
         try:

@@ -15,11 +15,12 @@ from file_tables import Table, struct
 from test_loader import Bench
 
 from shared.formats.file_formats import FORMATS
-from target_spark.config import REGISTRY
+from target_spark.config import REGISTRY, target_config
 from target_spark.core.load_plans import StreamSchema
 from target_spark.destinations.destination_declaration import Supports
 from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
 from target_spark.destinations.folders import local_folder
+from target_spark.load.loader import Loader
 from target_spark.tables.version_edit import VersionEdit
 
 ALL = tuple(declared.name for declared in DECLARED)
@@ -214,3 +215,20 @@ class TestWithSpark:
                 b.loader.activate(StreamSchema("s", {"properties": {"id": {"type": "integer"}}}), 8)
             assert len(caplog.records) == number
             assert spark.read.parquet(b.table).count() == 1
+
+
+def test_versions_of_a_history_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows that did not change keep an older version, so nothing may remove them."""
+    config = target_config({"path": str(tmp_path), "format": "delta", "load_method": "history"})
+
+    def no_spark() -> Any:
+        raise AssertionError
+
+    loader = Loader(config, no_spark)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            loader.activate(StreamSchema("s", {"properties": {"a": {}}}, ("a",)), 5)
+    assert [
+        r.message for r in caplog.records if "ignoring ACTIVATE_VERSION: 'history'" in r.message
+    ]
+    assert len(caplog.records) == 1

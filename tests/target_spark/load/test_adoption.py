@@ -138,6 +138,8 @@ def test_settings_that_change_rows(tmp_path: Path, settings: dict[str, Any]) -> 
     [
         {"type": "integer"},
         {"type": ["integer", "null"], "minimum": 1},
+        {"type": ["integer", "null"], "minimum": -(2**63), "maximum": 2**63 - 2},
+        {"type": ["integer", "null"], "maximum": 2**63 - 1, "exclusiveMinimum": -(2**63)},
         {"type": ["integer", "null"], "enum": [1]},
         {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         {},
@@ -147,6 +149,24 @@ def test_schemas_that_check_more_than_types(tmp_path: Path, node: dict[str, Any]
     schema = {"properties": {**SCHEMA["properties"], "id": node}}
     b = Bench(tmp_path)
     assert b.needs_spark(b.file([row(1)]), schema=schema)
+
+
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_bounds_that_every_number_of_the_column_keeps(tmp_path: Path, bits: int) -> None:
+    bounds = {"minimum": -(2 ** (bits - 1)), "maximum": 2 ** (bits - 1) - 1}
+    properties = {**SCHEMA["properties"], "id": {"type": ["integer", "null"], **bounds}}
+    columns = COLUMNS.set(0, pa.field("id", pa.type_for_alias(f"int{bits}")))
+    b = Bench(tmp_path)
+    b.load(b.file([row(1)], columns), schema={"properties": properties})
+    assert [r["id"] for r in b.rows()] == [1]
+
+
+def test_bounds_that_numbers_of_a_wider_column_may_break(tmp_path: Path) -> None:
+    b = Bench(tmp_path)
+    b.load(b.file([row(1)]))
+    bounds = {"minimum": -(2**31), "maximum": 2**31 - 1}
+    properties = {**SCHEMA["properties"], "id": {"type": ["integer", "null"], **bounds}}
+    assert b.needs_spark(b.file([row(2**40)]), schema={"properties": properties})
 
 
 def test_rules_do_not_count_where_nothing_is_validated(tmp_path: Path) -> None:

@@ -232,10 +232,12 @@ class TestRejects:
 
 def test_ragged_rows_of_csv(bench: Any, spark: Any, tmp_path: Path) -> None:
     file = given(tmp_path / "ragged.csv", BAD["ragged.csv"], "csv")
+    strict = bench()
     with pytest.raises(
         RecordError, match=r"stream 's', file '.*/ragged.csv', line 2: 1 field where the header"
     ):
-        bench().loader.convert(bench().batch(file, schema=SCHEMA))
+        strict.loader.convert(strict.batch(file, schema=SCHEMA))
+    strict.loader.close()
     b = bench(failure=FailurePolicy("SendToDLQ", dead_letter_path="x"))
     batch = b.batch(file, schema=SCHEMA)
     result = b.loader.convert(batch)
@@ -306,7 +308,8 @@ def test_options_never_reach_plans(bench: Any, spark: Any, tmp_path: Path, capfd
     b = bench(batch_config=BatchConfig(root="memory://x", options={"key": "k", "secret": secret}))
     batch = b.batch(InputFile("memory://x/none.json", Encoding("jsonl"), size=1), schema=SCHEMA)
     write = b.loader._tables.prepare(batch)
-    frame = b.loader._converter.job(batch, write, b.loader._converter.tasks(batch))
+    converter = b.loader._converter
+    frame = converter._job(batch, write, converter._read_plan(batch, write, converter.tasks(batch)))
     frame.explain("extended")
     assert secret not in capfd.readouterr().out
     assert secret not in repr(b.loader._files.options) + str(StreamSchema("s", SCHEMA))

@@ -195,12 +195,14 @@ def test_overwrite(bench: Any, spark: Any, form: str) -> None:
     first = bench(format=form)
     first.load(first.staged([record(n) for n in range(3)]))
     first.loader.finish("s")
+    first.loader.close()
     b = bench(format=form, load_method="overwrite")
     b.load(b.staged([record(7)]))
     b.load(b.staged([record(8)]))
     assert len(rows_of(spark, b.table, form)) == 3
     b.loader.finish("s")
     assert [int(row["id"]) for row in rows_of(spark, b.table, form)] == [7, 8]
+    b.loader.close()
     assert b.names() == [".s.lock", "s"]
 
 
@@ -208,6 +210,7 @@ def test_overwrite_with_several_schemas_keeps_the_rows_of_all(bench: Any, spark:
     old = bench()
     old.load(old.staged([record(1)]))
     old.loader.finish("s")
+    old.loader.close()
     b = bench(load_method="overwrite")
     narrow = {"properties": {"id": {"type": "integer"}}}
     real = {"properties": {"id": {"type": "number"}, "more": {"type": "string"}}}

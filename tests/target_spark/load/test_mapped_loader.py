@@ -10,6 +10,7 @@ import pytest
 
 from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
+from target_spark.core.balance import Counts, Loaded
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject, StreamSchema
 from target_spark.load.mapped_loader import MappedLoader, _pruned
 
@@ -30,6 +31,7 @@ class Below:
         self.fails: dict[tuple[str, str], Exception] = {}
         self.rejects: dict[str, tuple[Reject, ...]] = {}
         self.deleted: list[str] = []
+        self.ignored: set[str] = set()
 
     def _note(self, what: str, stream: str) -> None:
         self.calls.append((what, stream))
@@ -38,7 +40,7 @@ class Below:
             raise error
 
     def plan(self, stream: StreamSchema) -> bool:
-        return True
+        return stream.stream not in self.ignored
 
     def convert(self, batch: Batch) -> LoadResult:
         name = batch.stream.stream
@@ -48,22 +50,24 @@ class Below:
         urls = (f"rejects of {name}",) if rejects else ()
         return LoadResult((Part(f"part of {name}", 3, 10),), 3, rejects, len(rejects), urls)
 
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> dict[str, Loaded]:
         parts = [part.url for result in results for part in result.parts]
         assert parts == [f"part of {batch.stream.stream}"] * len(results)
         assert not any(result.reject_files for result in results)
         self._note("commit", batch.stream.stream)
+        return {batch.stream.stream: Loaded(Counts(committed=3))}
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self._note("abort", batch.stream.stream)
 
-    def finish(self, stream: str) -> None:
+    def finish(self, stream: str) -> dict[str, Loaded]:
         self._note("finish", stream)
+        return {}
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         self._note("activate", stream.stream)
 
-    def can_detect_replays(self, stream: str) -> bool:
+    def recalls(self, stream: str) -> bool:
         return stream == "noted"
 
     def delete_rejects(self, results: Sequence[LoadResult]) -> None:
@@ -113,6 +117,19 @@ def test_only_what_outputs_need_is_parsed_and_only_the_first_tells() -> None:
     assert list(makings[0].schema["properties"]) == ["id", "name"]
     assert makings[0].schema["required"] == ["id"]
     assert makings[0].names == ("id", "name", "price")
+
+
+def test_an_output_without_a_table_may_be_ignored() -> None:
+    mapped, below = loader(SPLIT)
+    below.ignored = {"orders"}
+    assert mapped.plan(batch().stream)
+    mapped.convert(batch())
+    [only] = below.batches
+    assert only.stream.stream == "cheap"
+    assert only.making is not None and only.making.reports_rejects, "the first that is loaded"
+    mapped, below = loader(SPLIT)
+    below.ignored = {"orders", "cheap"}
+    assert not mapped.plan(batch().stream)
 
 
 def test_a_stream_without_a_map_goes_as_it_is() -> None:
@@ -171,7 +188,7 @@ def test_a_removed_stream_is_nothing_to_load(caplog: pytest.LogCaptureFixture) -
     mapped.finish("orders")
     assert (result, below.calls) == (mapped.convert(batch()), [])
     assert not mapped.overwrites("orders")
-    assert not mapped.can_detect_replays("orders")
+    assert not mapped.recalls("orders")
 
 
 def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
@@ -182,7 +199,7 @@ def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
     alone, _ = loader({"orders": {"__alias__": "'noted'"}}, streams=streams)
     alone.plan(batch().stream)
     assert not alone.overwrites("orders")
-    assert alone.can_detect_replays("orders")
+    assert alone.recalls("orders")
 
 
 def test_versions_and_ends_reach_every_output() -> None:

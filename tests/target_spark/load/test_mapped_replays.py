@@ -28,10 +28,10 @@ class OneFails(Loader):
 
     broken = "copy"
 
-    def commit(self, batch: Batch, results: list[LoadResult]) -> None:  # type: ignore[override]
+    def commit(self, batch: Batch, results: list[LoadResult]) -> Any:  # type: ignore[override]
         if batch.stream.stream == self.broken:
             raise DestinationError("killed here")
-        super().commit(batch, results)
+        return super().commit(batch, results)
 
 
 def staged(path: Path, first: int, last: int) -> InputFile:

@@ -17,14 +17,20 @@ import pytest
 from target_fakes import FakeLoader, FakeSpark, config
 
 from shared.errors import (
+    AuditError,
+    BalanceError,
     ClosedPipeError,
     DestinationError,
+    ExpectationError,
     MessageError,
     RecordError,
     SettingsError,
+    StalledRunError,
 )
+from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from shared.spark.spark_settings import SparkSettings
+from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, LoadResult, StreamSchema
 from target_spark.runtime.run import run, run_with
 
@@ -77,18 +83,18 @@ class Result:
         self.loader = FakeLoader(load_method=self.config.load_method)
         self.spark, self.output = FakeSpark(), Output()
 
-    def load(self, data: bytes) -> Result:
+    def load(self, data: bytes, summary: RunSummary | None = None) -> Result:
         path = self.tmp_path / "input.jsonl"
         path.write_bytes(data)
         fd = os.open(path, os.O_RDONLY)
         try:
-            self.load_fd(fd)
+            self.load_fd(fd, summary)
         finally:
             os.close(fd)
         return self
 
-    def load_fd(self, fd: int) -> None:
-        run_with(self.config, fd, self.output, self.loader, self.spark)
+    def load_fd(self, fd: int, summary: RunSummary | None = None) -> None:
+        run_with(self.config, fd, self.output, self.loader, self.spark, summary)
 
     def ids(self, stream: str = "s") -> list[int]:
         return [row["id"] for row in self.loader.tables[stream]]
@@ -217,7 +223,7 @@ def test_input_waits_for_slow_commits(tmp_path):
 
     def slow(batch, results):
         release.wait(10)
-        commit(batch, results)
+        return commit(batch, results)
 
     result.loader.commit = slow
     record_line = lines({"type": "RECORD", "stream": "s", "record": {"id": 1, "t": "x" * 4000}})
@@ -466,7 +472,7 @@ class EachStepFailsOnce(FakeLoader):
         if is_first:
             raise DestinationError("away") from ConnectionResetError(104, "reset")
 
-    def can_detect_replays(self, stream: str) -> bool:
+    def recalls(self, stream: str) -> bool:
         return True
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
@@ -477,16 +483,17 @@ class EachStepFailsOnce(FakeLoader):
         self._fail("convert", batch.files[0].url)
         if batch.replay in {0, 1}:
             self.compared[batch.source].append(batch.replay)
-            return LoadResult()
+            lines = sum(file.rows or 0 for file in batch.files)
+            return LoadResult(received=lines, replayed=lines)
         return super().convert(batch)
 
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> dict[str, Loaded]:
         self._fail("commit", batch.token)
-        super().commit(batch, results)
+        return super().commit(batch, results)
 
-    def finish(self, stream: str) -> None:
+    def finish(self, stream: str) -> dict[str, Loaded]:
         self._fail("finish", stream)
-        super().finish(stream)
+        return super().finish(stream)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
@@ -508,3 +515,92 @@ def test_a_run_in_which_each_step_fails_once_ends_well(tmp_path, rows):
     assert result.loader.compared == {"s": [0, 1], "t": [0, 1]}, "in their order"
     assert result.output.states[-1] == 11
     assert {key[0] for key in result.loader.failed} == {"recall", "convert", "commit", "finish"}
+
+
+def test_the_summary_has_what_became_durable(tmp_path: Path) -> None:
+    summary = RunSummary("target-spark")
+    made = Result(tmp_path, failure={"policy": "LogAndContinue"}, batch_size_rows=2)
+    made.loader.policy = "LogAndContinue"
+    input_ = lines(SCHEMA, record(1), record(2), record(3), state(3))
+    broken = input_.replace(b'{"id":3}', b'{"id":3')
+    made.load(broken, summary)
+    found = summary.as_dict(None)
+    assert found["streams"]["s"]["received"] == 3
+    assert found["streams"]["s"]["rejected"] == 1
+    table = found["streams"]["s"]["tables"]["s"]
+    assert (table["received"], table["committed"], table["rejected"]) == (3, 2, 1)
+    assert (found["state_messages"], sum(found["timeline"]["rows"])) == (1, 2)
+    assert found["columns"]["s"]["id"] == {"null_share": 0.0, "min": 0, "max": 2}
+
+
+def test_a_lost_line_keeps_its_state_back(tmp_path: Path) -> None:
+    """A staging file that has lost a line on its way to the executors."""
+
+    class Loses(FakeLoader):
+        def convert(self, batch: Batch) -> LoadResult:
+            [file] = batch.files
+            whole = Path(file.url).read_bytes().splitlines(keepends=True)
+            if len(whole) > 1:
+                Path(file.url).write_bytes(b"".join(whole[:-1]))
+            return super().convert(batch)
+
+    made = Result(tmp_path)
+    made.loader = Loses()
+    with pytest.raises(BalanceError, match="3 records were staged, 2 were read"):
+        made.load(lines(SCHEMA, record(1), record(2), record(3), state(3)))
+    assert (made.output.states, made.loader.tables) == ([], {})
+
+
+@pytest.mark.parametrize(("least", "states"), [(2, [2]), (3, [])])
+def test_withheld_state(tmp_path: Path, least: int, states: list[int]) -> None:
+    """STATE waits for the end of the run, and goes out only if the expectations hold."""
+    expect = {"min_rows": least, "withhold_state": True}
+    made = Result(tmp_path, streams={"s": {"expect": expect}}, batch_size_rows=1)
+    input_ = lines(SCHEMA, record(1), state(1), record(2), state(2))
+    if states:
+        made.load(input_)
+    else:
+        with pytest.raises(ExpectationError, match="2 rows, at least 3"):
+            made.load(input_)
+    assert made.output.states == states
+    assert [row["id"] for row in made.loader.tables["s"]] == [1, 2]
+
+
+def test_an_expectation_without_withholding(tmp_path: Path) -> None:
+    """STATE goes out as usual; a stream that never came is missing."""
+    made = Result(tmp_path, streams={"other": {"expect": {"min_rows": 1}}})
+    with pytest.raises(ExpectationError, match="stream 'other': 0 rows"):
+        made.load(lines(SCHEMA, record(1), state(1)))
+    assert made.output.states == [1]
+
+
+def test_rows_are_published_at_the_end_and_state_follows(tmp_path: Path) -> None:
+    audited = {"format": "iceberg", "write_audit_publish": True, "batch_size_rows": 1}
+    made = Result(tmp_path, **audited)
+    made.load(lines(SCHEMA, record(1), state(1), record(2), state(2)))
+    assert [act for act, _ in made.loader.acts] == ["commit", "commit", "publish", "finish"]
+    assert made.output.states == [2]
+    expect = {"streams": {"s": {"expect": {"min_rows": 3}}}}
+    failed = Result(tmp_path, **audited, **expect)
+    with pytest.raises(AuditError, match="stream 's': 2 rows, at least 3 are expected"):
+        failed.load(lines(SCHEMA, record(1), state(1), record(2), state(2)))
+    assert [act for act, _ in failed.loader.acts] == ["commit", "commit"]
+    assert failed.output.states == []
+
+
+def test_a_run_that_fails_publishes_nothing(tmp_path: Path) -> None:
+    made = Result(tmp_path, format="iceberg", write_audit_publish=True)
+    with pytest.raises(MessageError):
+        made.load(lines(SCHEMA, record(1), state(1), "not json"))
+    assert [act for act, _ in made.loader.acts] == ["commit"]
+    assert made.output.states == []
+
+
+def test_a_stalled_run_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = Result(tmp_path, stall_limit_seconds=0.4, batch_size_rows=1)
+    with pipe() as (reader, writer):
+        os.write(writer, lines(SCHEMA, record(1), state(1)))
+        with pytest.raises(StalledRunError, match="stall_limit_seconds"):
+            run_with(made.config, reader, made.output, made.loader, made.spark)
+    assert made.output.states == [1]
+    assert "the run ends after" in caplog.text

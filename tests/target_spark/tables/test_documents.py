@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def check(rows: list[dict[str, Any]], rejects: Rejects) -> None:
     assert [json.loads(row[DOCUMENT])["id"] for row in rows] == [1, 2]
     assert [row[DELETED_AT] is None for row in rows] == [True, False]
     assert [row["rows"] for row in rejects.rows() if row["kind"] == "reject"] == [2]
+
+
+def test_order_columns_stay_columns() -> None:
+    name = TableName("s")
+    request = TableRequest("s", STRUCT, name, ("id",), "upsert", order_by=("name",))
+    assert as_document(request, view=False).struct.names == ["id", "name", DOCUMENT, DELETED_AT]
+    with pytest.raises(MessageError, match="order column or key property named 'data'"):
+        struct = StructType().add("id", LongType()).add(DOCUMENT, LongType())
+        as_document(replace(request, struct=struct, order_by=(DOCUMENT,)), view=False)
 
 
 def test_staged_lines(tmp_path: Path) -> None:

@@ -126,3 +126,38 @@ def test_odd_names_and_missing_columns(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 1 AS `a``b.c`")
     items = [Projected("d`e.f", "a`b.c", T.LongType(), "cast"), Projected("g", "no", T.DateType())]
     assert rows(project(frame, items)) == [{"d`e.f": 1, "g": None}]
+
+
+EXACT = {
+    ("INT", "5L"): 5,
+    ("INT", "3000000000L"): None,
+    ("INT", "1.0D"): 1,
+    ("INT", "1.5D"): None,
+    ("INT", "'12'"): 12,
+    ("INT", "'012'"): None,
+    ("INT", "'x'"): None,
+    ("INT", "true"): None,
+    ("FLOAT", "0.5D"): 0.5,
+    ("FLOAT", "0.1D"): None,
+    ("DECIMAL(3,1)", "1.5D"): 1.5,
+    ("DATE", "'2024-02-03'"): "2024-02-03",
+    ("DATE", "TIMESTAMP_NTZ '2024-02-03 00:00:00'"): "2024-02-03",
+    ("DATE", "TIMESTAMP_NTZ '2024-02-03 00:00:01'"): None,
+    ("STRING", "7L"): "7",
+    ("STRING", "array(1)"): None,
+    ("BOOLEAN", "'true'"): True,
+    ("BINARY", "'true'"): None,
+    ("STRUCT<x: INT>", "named_struct('x', 5000000000L, 'y', 1)"): {"x": None},
+    ("ARRAY<INT>", "array(1L, 5000000000L)"): [1, None],
+    ("ARRAY<INT>", "1"): None,
+}
+
+
+def test_values_that_a_type_does_not_hold_exactly_are_null(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT " + ", ".join(f"{sql} AS c{n}" for n, (_, sql) in enumerate(EXACT)))
+    items = [
+        Projected(f"c{n}", f"c{n}", T._parse_datatype_string(kind), "exact")
+        for n, (kind, _) in enumerate(EXACT)
+    ]
+    [found] = rows(project(frame, items))
+    assert dict(zip(EXACT, found.values(), strict=True)) == EXACT

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 from table_plans import NONE, applied, plan, request, sources, struct
 
-from shared.errors import DestinationError
-from target_spark.tables.evolution import Capabilities, Projected
+from shared.errors import DestinationError, SettingsError, Where
+from target_spark.core.load_plans import TableRequest
+from target_spark.core.schema_contract import SchemaContract
+from target_spark.tables.evolution import Capabilities, Projected, TableChange
 from target_spark.tables.legal_names import NameRules
 
 SPACES = NameRules(forbidden=" ", ignore_case=True)
@@ -402,3 +407,70 @@ def test_names_that_differ_by_case_stay_apart_over_runs() -> None:
 
 def test_a_column_somebody_dropped_is_added_again() -> None:
     assert plan("id INT", "id INT, `a b` INT", known={"a b": "a_b"}).add[0].name == "a_b"
+
+
+def contract(
+    table: str | None, asked: str | TableRequest, conflicts: str = "fail", **parts: str
+) -> TableChange:
+    asked = request(asked) if isinstance(asked, str) else asked
+    return plan(table, replace(asked, contract=SchemaContract(**parts)), conflicts)
+
+
+NEW = "a INT, s STRUCT<x: INT, l: ARRAY<STRUCT<y: INT, z: INT>>>, b INT"
+OLD = "a INT, s STRUCT<x: INT, l: ARRAY<STRUCT<y: INT>>>"
+
+
+def test_a_new_table_keeps_its_contract() -> None:
+    assert contract(None, NEW, columns="freeze", types="freeze") == plan(None, NEW)
+    assert contract(NEW, NEW, columns="freeze", types="freeze") == plan(NEW, NEW)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts", "what"),
+    [
+        ("a INT", "a INT, b INT", {"columns": "freeze"}, "has no column 'b', and must not change"),
+        (f"{OLD}, b INT", NEW, {"columns": "freeze"}, "has no field 's.l.element.z'"),
+        ("a INT", "a BIGINT", {"types": "freeze"}, "'a' is int in the table and bigint in the"),
+        ("a INT", "a STRING", {"types": "freeze"}, "'a' is int in the table and string in the"),
+        ("a INT", "a STRING", {"columns": "freeze"}, "has no column 'a__string'"),
+    ],
+)
+def test_frozen_tables(old: str, new: str, parts: dict[str, str], what: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(what)) as caught:
+        contract(old, new, "suffix", **parts)
+    [part] = parts
+    assert caught.value.where == Where(stream="orders", setting=f"schema_contract.{part}")
+
+
+def test_new_columns_and_fields_are_left_out() -> None:
+    change = contract(OLD, NEW, columns="discard")
+    assert not change.alters
+    assert applied(struct(OLD), change) == struct(OLD)
+    assert sources(change) == {"a": "a", "s": "s"}
+    change = contract("a INT NOT NULL", "a STRING NOT NULL", "suffix", columns="discard")
+    assert change.projection == (Projected("a", None, T.IntegerType(), "null"),)
+    assert (change.nullable, change.given(["a"])) == (("a",), {"a"})
+
+
+def test_columns_that_a_load_needs_are_not_left_out() -> None:
+    for asked in (
+        request("a INT, k INT", "k"),
+        request("a INT, k INT", order_by=("k",)),
+        request("a INT, k INT", partition_by=["k"]),
+    ):
+        with pytest.raises(SettingsError, match="has no column 'k'"):
+            contract("a INT", asked, columns="discard")
+
+
+def test_types_stay_and_values_must_fit() -> None:
+    old, new = "a INT NOT NULL, b STRING, c BIGINT", "a BIGINT NOT NULL, b INT, c INT"
+    change = contract(old, new, "cast", types="discard")
+    assert not change.widen and not change.rewrite
+    assert change.nullable == ("a",), "a value that does not fit is null"
+    assert [(item.dtype, item.how) for item in change.projection] == [
+        (T.IntegerType(), "exact"),
+        (T.StringType(), "exact"),
+        (T.LongType(), "cast"),
+    ]
+    with pytest.raises(SettingsError, match=r"schema_contract\.types"):
+        contract("k INT", request("k BIGINT", "k"), types="discard")

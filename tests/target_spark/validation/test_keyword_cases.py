@@ -27,6 +27,8 @@ NOT_STORED = re.compile(
 class Collected(list[Reject]):
     """Stands in for the writer of rejects."""
 
+    read = 0
+
     def add(self, reject: Reject, text: bytes) -> None:
         assert "\n" not in reject.reason
         self.append(reject)

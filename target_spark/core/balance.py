@@ -1,0 +1,176 @@
+"""Balance of a stream's records: what was received and what became of it. Pure.
+
+Counts come from different places on purpose: the reader of standard input, the tasks that read and
+write, the footers of files, and the metadata of the commit. Each step is checked before its work
+counts as done, so that STATE never covers a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import BalanceError, Where
+
+if TYPE_CHECKING:
+    from target_spark.core.load_plans import Batch, LoadResult
+
+_HINT = "the STATE of these records is withheld; run again, and report it if it happens again"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Records of a stream, or of a flush of it.
+
+    Attributes:
+        received: RECORD messages, and rows of the files of BATCH messages.
+        committed: Rows that commits have added, updated or deleted.
+        rejected: Records that the failure policy has left out.
+        filtered: Records that `stream_maps` have left out.
+        merged: Records that another one of the same flush with the same key has replaced, those
+            that are older than the row of the table, deletions of keys that the table does not
+            have, and records of `history` that add no version.
+        replayed: Records that an earlier run has committed.
+        unconfirmed: Those of `committed` whose commit does not tell a number.
+    """
+
+    received: int = 0
+    committed: int = 0
+    rejected: int = 0
+    filtered: int = 0
+    merged: int = 0
+    replayed: int = 0
+    unconfirmed: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the sum of both."""
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+
+    @property
+    def missing(self) -> int:
+        """Return the number of received records without a known fate; negative for too many."""
+        known = self.committed + self.rejected + self.filtered + self.merged + self.replayed
+        return self.received - known
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What the metadata of a commit tell about the rows of a flush.
+
+    Attributes:
+        rows: Rows that it added, updated or deleted; None if it does not tell.
+        keys: Different keys of the flush, if its rows are matched by key and this is known.
+        by_key: Whether its rows are matched by key, so that a row may replace another.
+        may_skip: Whether some rows may change nothing, such as the deletion of a missing key, or
+            one that is older than the row of the table.
+    """
+
+    rows: int | None = None
+    keys: int | None = None
+    by_key: bool = False
+    may_skip: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A flush that is durable in one table.
+
+    Attributes:
+        counts: Its balance.
+        columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
+        changes: What has changed in the columns of the table, one phrase for each step.
+    """
+
+    counts: Counts
+    columns: Mapping[str, list[Any]] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+
+
+def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:
+    """Check that all records of a batch's files were read and written, rejected or filtered.
+
+    Args:
+        batch: The batch; its staged files have a number of lines.
+        result: What the tasks report.
+
+    Returns:
+        The result.
+
+    Raises:
+        BalanceError: Records are missing, or there are too many.
+    """
+    known = [file.rows for file in batch.files if file.rows is not None]
+    if len(known) == len(batch.files) and sum(known) != result.received:
+        raise _error(batch.source, f"{sum(known)} records were staged, {result.received} were read")
+    rest = result.received - result.rows - result.rejected
+    may_drop = batch.making is not None
+    if rest < 0 or (rest and not may_drop):
+        raise _error(
+            batch.source,
+            f"{result.received} records were read, {result.rows} written and "
+            f"{result.rejected} rejected",
+        )
+    return result
+
+
+def check_flush(batch: Batch, lines: int | None) -> None:
+    """Check that a flush has all RECORD lines that were received for it.
+
+    Args:
+        batch: The flush with all its files.
+        lines: Number of lines; None if it is not known, as the input was cut.
+
+    Raises:
+        BalanceError: Some are missing, or there are too many.
+    """
+    staged = sum(file.rows or 0 for file in batch.files if file.line_map)
+    if lines is not None and staged != lines:
+        raise _error(batch.source, f"{lines} records were received, {staged} are to be committed")
+
+
+def check_commit(
+    batch: Batch, results: Sequence[LoadResult], committed: Committed | None
+) -> Counts:
+    """Return the counts of a durable flush.
+
+    Args:
+        batch: The flush.
+        results: Those of all its pieces.
+        committed: What its commit tells; None for nothing.
+
+    Raises:
+        BalanceError: The commit has another number of rows than its parts.
+    """
+    received = sum(result.received for result in results)
+    rejected = sum(result.rejected for result in results)
+    replayed = sum(result.replayed for result in results)
+    written = sum(result.rows for result in results)
+    filtered = received - rejected - replayed - written
+    found = merged_rows(batch.source, written, committed or Committed())
+    unconfirmed = written if committed is None or committed.rows is None else 0
+    return Counts(received, written - found, rejected, filtered, found, replayed, unconfirmed)
+
+
+def merged_rows(stream: str, written: int, committed: Committed) -> int:
+    """Return how many of the written rows of a flush did not get into the table by themselves.
+
+    Raises:
+        BalanceError: The commit has another number of rows than it should.
+    """
+    rows = committed.rows
+    if rows is None:
+        return 0
+    most = written if committed.keys is None else committed.keys
+    is_exact = not committed.by_key or (committed.keys is not None and not committed.may_skip)
+    least = 0 if committed.may_skip else min(1, most)
+    if not (most if is_exact else least) <= rows <= most:
+        what = f"{written} rows were written"
+        if committed.keys is not None:
+            what += f" with {committed.keys} different keys"
+        raise _error(stream, f"{what}, the commit has {rows}")
+    return written - rows
+
+
+def _error(stream: str, text: str) -> BalanceError:
+    return BalanceError(f"counts do not balance: {text}", where=Where(stream=stream), hint=_HINT)

@@ -1,0 +1,106 @@
+"""The comparison of a run's rows with a table that they should equal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shared.errors import DifferenceError, Where
+
+MISSING, CHANGED, VANISHED, DOUBLED = KINDS = ("missing", "changed", "vanished", "doubled")
+"""Keys that only the source has, that have other values, that only the table has, and that the
+table has more than once."""
+MOST_VANISHED = 0.1
+"""Greatest share of a table's rows that a repair deletes without consent."""
+
+
+@dataclass(frozen=True)
+class RangeDifference:
+    """A range of hashed keys in which source and table differ.
+
+    Attributes:
+        range: Its number.
+        source_rows: Rows of the source.
+        table_rows: Rows of the table.
+        keys: Kind of difference → number of keys.
+        examples: Kind of difference → one of the keys, as JSON.
+    """
+
+    range: int
+    source_rows: int
+    table_rows: int
+    keys: dict[str, int]
+    examples: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TableDifference:
+    """What the comparison of one table has found.
+
+    Attributes:
+        stream: The stream.
+        table: Name of the table in messages.
+        source_rows: Rows of the source.
+        table_rows: Rows of the table, without those that are marked as deleted.
+        ranges: Those that differ.
+        missing_columns: Columns of the stream that the table lacks.
+        repaired: Kinds of difference that were repaired.
+    """
+
+    stream: str
+    table: str
+    source_rows: int
+    table_rows: int
+    ranges: tuple[RangeDifference, ...] = ()
+    missing_columns: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+    def count(self, kind: str) -> int:
+        """Return how many keys differ in one way."""
+        return sum(found.keys.get(kind, 0) for found in self.ranges)
+
+    @property
+    def left(self) -> str:
+        """Return what still differs, for people; empty if nothing does."""
+        texts = [
+            f"{count} {kind}"
+            for kind in KINDS
+            if kind not in self.repaired and (count := self.count(kind))
+        ]
+        if self.missing_columns:
+            texts.append(f"without the columns {', '.join(self.missing_columns)}")
+        return ", ".join(texts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report of the table."""
+        return {**asdict(self), "equal": not self.left}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a run compares instead of loading.
+
+    Attributes:
+        report: Called with what was found, once for each table.
+        ranges: Number of ranges of hashed keys.
+        repair: Change the rows that differ.
+        force: Consent to the deletion of many rows.
+    """
+
+    report: Callable[[TableDifference], None]
+    ranges: int = 256
+    repair: bool = False
+    force: bool = False
+
+
+def check_vanished(found: TableDifference, *, force: bool) -> None:
+    """Raise DifferenceError if a repair would delete so many rows that the input looks partial."""
+    vanished = found.count(VANISHED)
+    if not force and vanished > MOST_VANISHED * found.table_rows:
+        raise DifferenceError(
+            f"nothing was changed: {vanished} of {found.table_rows} rows of {found.table} are not "
+            "in the input",
+            where=Where(stream=found.stream),
+            hint="run the tap without a state and without bounds; --force consents to that",
+        )

@@ -1,0 +1,105 @@
+"""Small batches that the driver converts itself until Spark is up: a start takes seconds.
+
+Threads of the driver run what tasks of Spark would, on the same plans.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shared.errors import DestinationError, Where
+from shared.formats.file_formats import FORMATS, Encoding
+from shared.spark.spark_errors import explain
+from target_spark.destinations.folders.folder_failures import write_error
+from target_spark.load.load_results import raise_failure
+from target_spark.load.task_plan import PACKED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LINE_BYTES = 32 * 1024 * 1024
+"""Bytes of lines that the driver converts; by then a start of Spark has begun to pay."""
+COLUMN_WEIGHT = 0.25
+"""Work for a byte of a columnar file, compared with a byte of lines."""
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+
+class DriverTasks:
+    """Takes batches while Spark is not up, and wants Spark once they are many.
+
+    Args:
+        running: Returns the session if it has started; does not wait.
+        start: Starts Spark in the background.
+    """
+
+    def __init__(
+        self, running: Callable[[], SparkSession | None], start: Callable[[], None]
+    ) -> None:
+        self._running = running
+        self._start = start
+        self._lock = threading.Lock()
+        self._work = 0.0
+        self._turns = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether Spark is not up."""
+        return self._running() is None
+
+    def take(self, work: float) -> bool:
+        """Return whether the driver converts a batch, and start Spark if it is time to.
+
+        Args:
+            work: See `work_of`.
+        """
+        if not self.is_needed:
+            return False
+        with self._lock:
+            self._work += work
+            is_much = self._work > LINE_BYTES
+        if is_much:
+            self._start()
+        return work <= LINE_BYTES
+
+    def run(self, task: Task, count: int, place: str, where: Where) -> list[dict[str, Any]]:
+        """Return the reports of some tasks.
+
+        Args:
+            task: Takes numbers of tasks, as for `mapInArrow`, and yields their reports.
+            count: Number of tasks.
+            place: Where they write, for messages.
+            where: The stream.
+
+        Raises:
+            SingerSparkError: A task has failed, or reports a failure.
+        """
+
+        def run_one(number: int) -> list[dict[str, Any]]:
+            numbers = pa.record_batch({"number": [number]})
+            with self._turns:
+                return [row for rows in task([numbers]) for row in rows.to_pylist()]
+
+        try:
+            with ThreadPoolExecutor(os.cpu_count() or 1, "convert") as threads:
+                found = list(threads.map(run_one, range(count)))
+        except OSError as error:
+            raise write_error(place, error) from error
+        except Exception as error:
+            raise explain(error, where, DestinationError) from error
+        rows = [row for reports in found for row in reports]
+        raise_failure(rows, where)
+        return rows
+
+
+def work_of(encoding: Encoding, size: int) -> float:
+    """Return the work to read and write a file of some bytes, in bytes of lines."""
+    if not FORMATS[encoding.format].text:
+        return size * COLUMN_WEIGHT
+    return size * (1 if encoding.compression == "none" else PACKED)

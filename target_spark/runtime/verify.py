@@ -1,0 +1,85 @@
+"""The command `verify`: a run that compares its rows with the tables instead of loading them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shared.errors import DifferenceError, SettingsError, Where
+from shared.singer.stdout import MessageOutput
+from target_spark.config import REGISTRY
+from target_spark.core.verification import TableDifference, Verification
+from target_spark.runtime.run import run
+
+if TYPE_CHECKING:
+    from target_spark.config import TargetConfig
+
+_log = logging.getLogger(__name__)
+
+
+def verify(
+    config: TargetConfig,
+    input_fd: int,
+    output: MessageOutput,
+    *,
+    ranges: int,
+    repair: bool = False,
+    force: bool = False,
+) -> None:
+    """Compare the tables with a whole Singer message stream; write what differs.
+
+    Args:
+        config: The settings of the loads.
+        input_fd: Descriptor of the messages.
+        output: Takes one line of JSON for each table.
+        ranges: Number of ranges of hashed keys.
+        repair: Change the rows that differ.
+        force: Consent to the deletion of many rows.
+
+    Raises:
+        DifferenceError: A table differs, and was not repaired.
+        SettingsError: The format cannot be compared, or a stream's load method.
+        SingerSparkError: See `run`.
+    """
+    check_format(config)
+    found: list[TableDifference] = []
+    wanted = Verification(found.append, ranges, repair, force)
+    with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
+        try:
+            # A repair is one commit, which is published at once.
+            own = replace(config, verification=wanted, write_audit_publish=False)
+            run(own, input_fd, nowhere)
+        finally:
+            for one in found:
+                output.write(json.dumps(one.to_json()).encode() + b"\n")
+    for one in found:
+        _log.info("%s", summary_of(one))
+    left = [f"{one.table} ({one.left})" for one in found if one.left]
+    if left:
+        hint = "" if repair else "--repair changes the rows that differ"
+        raise DifferenceError(f"tables differ from the source: {'; '.join(left)}", hint=hint)
+
+
+def check_format(config: TargetConfig) -> None:
+    """Raise SettingsError if the tables of the format cannot be compared."""
+    if not REGISTRY.get(config.format).supports.verify:
+        able = ", ".join(name for name in REGISTRY.known if REGISTRY.get(name).supports.verify)
+        raise SettingsError(
+            f"tables of the format '{config.format}' cannot be verified",
+            where=Where(setting="format"),
+            hint=f"`target-spark verify` is for {able}",
+        )
+
+
+def summary_of(found: TableDifference) -> str:
+    """Return what was found in a table, in one line."""
+    rows = f"{found.source_rows} rows of the source, {found.table_rows} of the table"
+    kinds = (f"{count} {kind}" for kind in found.repaired if (count := found.count(kind)))
+    repaired = ", ".join(kinds)
+    what = [f"repaired: {repaired}"] if repaired else []
+    what += [f"differs: {found.left}"] if found.left else []
+    return f"stream '{found.stream}', {found.table}: {rows}; {'; '.join(what) or 'equal'}"

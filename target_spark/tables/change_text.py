@@ -1,0 +1,62 @@
+"""Changes of a table in words, for messages and reports. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import types as T  # noqa: N812
+
+from target_spark.tables.table_changes import TableChange
+
+_LONGEST = 60
+
+
+def change_lines(change: TableChange) -> tuple[str, ...]:
+    """Return what a change does to a table, one phrase for each step; none for no change."""
+    return tuple(_lines(change))
+
+
+def _lines(change: TableChange) -> Iterator[str]:
+    if change.create is not None:
+        columns = ", ".join(f"{column.name} {_shown(column.dtype)}" for column in change.create)
+        yield f"create the table with the columns {columns}"
+        return
+    for column in change.add:
+        yield f"add the column '{column.name}' ({_shown(column.dtype)})"
+    for path, dtype in change.add_nested:
+        yield f"add the field '{'.'.join(path)}' ({_shown(dtype)})"
+    for path, old, new in change.widen:
+        yield f"widen '{'.'.join(path)}' from {_shown(old)} to {_shown(new)}"
+    for name, dtype in change.rewrite:
+        yield f"rewrite the table for '{name}' as {_shown(dtype)}"
+    for name in change.nullable:
+        yield f"allow nulls in '{name}'"
+
+
+def struct_change(old: T.StructType | None, new: Sequence[T.StructField]) -> tuple[str, ...]:
+    """Return how the columns of a table become others; none for no change.
+
+    Args:
+        old: The columns; None for a table that does not exist.
+        new: Those after the change, which have all names of the old ones.
+    """
+    if old is None:
+        columns = ", ".join(f"{column.name} {_shown(column.dataType)}" for column in new)
+        return (f"create the table with the columns {columns}",)
+    known = {column.name: column.dataType for column in old}
+    added = (
+        f"add the column '{column.name}' ({_shown(column.dataType)})"
+        for column in new
+        if column.name not in known
+    )
+    widened = (
+        f"widen '{column.name}' from {_shown(known[column.name])} to {_shown(column.dataType)}"
+        for column in new
+        if known.get(column.name, column.dataType) != column.dataType
+    )
+    return (*added, *widened)
+
+
+def _shown(dtype: T.DataType) -> str:
+    text = dtype.simpleString()
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,62 @@
+"""Loads without Spark: by these settings it cannot be reached, or cannot start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pipe_programs import TAP, TARGET, Programs
+
+pytestmark = pytest.mark.pipe
+NOWHERE = {"remote": "sc://127.0.0.1:1"}
+NO_MEMORY = {"master": "local[2]", "conf": {"spark.driver.memory": "1k"}}
+
+
+def test_a_new_delta_table_needs_no_spark(programs: Programs, tmp_path: Path) -> None:
+    """Nor do later rows: the file has grown, and only its new lines are read."""
+    source, out = tmp_path / "s.csv", tmp_path / "out"
+    source.write_text("id,name\n1,a\n")
+    stream = {"name": "s", "format": "csv", "path": str(source)}
+    tap = {"streams": [{**stream, "replication_method": "INCREMENTAL"}]}
+    target = {"path": str(out), "format": "delta", "spark": NO_MEMORY}
+    state = programs.pipe(tap, target).check().state
+    with source.open("a") as file:
+        file.write("2,b\n")
+    programs.pipe(tap, target, state).check()
+    table = DeltaTable(str(out / "s"))
+    rows = table.to_pyarrow_table().select(["id", "name"]).sort_by("id").to_pylist()
+    assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    assert table.version() == 2
+
+
+def test_small_tables_come_and_go_without_spark(programs: Programs, tmp_path: Path) -> None:
+    """The second FULL_TABLE run takes the place of the first by its table version."""
+    source, out = tmp_path / "s.csv", tmp_path / "out"
+    stream = {"name": "s", "format": "csv", "path": str(source), "replication_method": "FULL_TABLE"}
+    tap = {"streams": [stream]}
+    target = {
+        "path": str(out),
+        "hard_delete": True,
+        "staging": {"root": str(tmp_path)},
+        "spark": NOWHERE,
+    }
+    for rows in ([(1, "a"), (2, "b")], [(2, "c"), (3, "d")]):
+        source.write_text("id,name\n" + "".join(f"{n},{name}\n" for n, name in rows))
+        programs.pipe(tap, target).check()
+        table = pq.read_table(out / "s")
+        found = zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)
+        assert sorted(found) == rows
+
+
+def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("id,name\n1,a\n2,b\n")
+    messages = programs.run([*TAP, str(tmp_path / "orders.csv")])
+    assert messages.returncode == 0, messages.stderr
+    loaded = programs.run([*TARGET, str(tmp_path / "loaded")], messages.stdout)
+    assert loaded.returncode == 0, loaded.stderr
+    table = pq.read_table(tmp_path / "loaded" / "orders")
+    assert table.select(["id", "name"]).to_pylist() == [
+        {"id": 1, "name": "a"}, {"id": 2, "name": "b"},
+    ]  # fmt: skip

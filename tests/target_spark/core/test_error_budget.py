@@ -1,0 +1,102 @@
+"""Bounds for rejected records."""
+
+from __future__ import annotations
+
+import pytest
+from target_world import World, pipeline
+
+from shared.errors import PartialRunError, RecordError
+from target_spark.core import events as ev
+from target_spark.core.error_budget import ErrorBudget
+from target_spark.core.pipeline import Limits, Pipeline
+from target_spark.core.policies import SizeAndAge
+
+
+@pytest.mark.parametrize(
+    ("budget", "records", "rejected", "at_end", "setting"),
+    [
+        (ErrorBudget(), 10, 10, True, None),
+        (ErrorBudget(max_errors=2), 10, 2, True, None),
+        (ErrorBudget(max_errors=2), 10, 3, False, "max_errors"),
+        (ErrorBudget(max_errors=0), 1, 1, False, "max_errors"),
+        (ErrorBudget(max_error_share=0.1), 999, 500, False, None),
+        (ErrorBudget(max_error_share=0.1), 999, 500, True, "max_error_share"),
+        (ErrorBudget(max_error_share=0.1), 1000, 101, False, "max_error_share"),
+        (ErrorBudget(max_error_share=0.1), 1000, 100, True, None),
+        (ErrorBudget(max_error_share=0.0), 0, 0, True, None),
+        (ErrorBudget(3, 0.5), 4, 3, True, "max_error_share"),
+    ],
+)
+def test_bounds(budget, records, rejected, at_end, setting):
+    error = budget.error("s", records, rejected, at_end=at_end)
+    if setting is None:
+        assert error is None
+        return
+    assert isinstance(error, RecordError)
+    assert f"{rejected} of {records} records were rejected, but `{setting}` is" in str(error)
+    assert error.where.stream == "s"
+
+
+def run(*, goes_on: bool, overwrite: bool = False) -> World:
+    """Two flushes of two records each in stream a, with one rejected each; one in stream b."""
+    core = Pipeline(
+        SizeAndAge(rows=2),
+        Limits(),
+        run_id="run",
+        goes_on=goes_on,
+        overwrite=lambda stream: overwrite and stream == "a",
+        budget=lambda stream: ErrorBudget(max_errors=1 if stream == "a" else None),
+    )
+    w = World(core, overwrite=frozenset("a") if overwrite else False)
+    for name in "ab":
+        w.schema(name)
+    for name, count in (("a", 2), ("a", 2), ("b", 1)):
+        if w.core.wants_input:
+            w.records(name, count)
+    w.end()
+    while w.works:
+        work, action = next(iter(w.works.items()))
+        if isinstance(action, ev.Convert):
+            w.works.pop(work)
+            w.flush_keys[action.flush][action.piece] = w._keys(action)
+            w.hear(ev.WorkDone(work, 1, 10, 1))
+        else:
+            w.finish_work(work)
+    return w
+
+
+def test_what_came_before_stays_and_the_rest_is_discarded():
+    w = run(goes_on=False)
+    assert isinstance(w.clean_up.error, RecordError)
+    assert w.durable == {"a": [3, 4]}
+
+
+def test_the_other_streams_go_on_if_set_so():
+    w = run(goes_on=True)
+    assert isinstance(w.clean_up.error, PartialRunError)
+    assert w.durable == {"a": [3, 4], "b": [7]}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_table_that_is_replaced_keeps_its_rows(goes_on):
+    w = run(goes_on=goes_on, overwrite=True)
+    assert "a" not in w.finished
+    assert ("b" in w.durable) == goes_on
+
+
+def test_a_share_is_checked_after_the_last_piece():
+    core = pipeline(SizeAndAge(rows=1), parallel=4)
+    core._budget = lambda _: ErrorBudget(max_error_share=0.5)
+    w = World(core)
+    w.schema("a")
+    w.records("a", 3)
+    w.end()
+    for rejected in (1, 0, 1):
+        work = next(n for n, action in w.works.items() if isinstance(action, ev.Convert))
+        action = w.works.pop(work)
+        w.flush_keys[action.flush][action.piece] = w._keys(action)
+        w.hear(ev.WorkDone(work, 1 - rejected, 10, rejected))
+    while w.works:
+        w.finish_work()
+    assert str(w.clean_up.error).startswith("stream 'a': 2 of 3 records were rejected")
+    assert w.durable == {"a": [2, 3]}

@@ -1,0 +1,105 @@
+"""The command `verify`, before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import DifferenceError, MessageError, SettingsError
+from shared.singer.stdout import MessageOutput
+from target_spark.cli import main
+from target_spark.config import TargetConfig, target_config
+from target_spark.core.load_plans import StreamSchema
+from target_spark.core.verification import RangeDifference, TableDifference
+from target_spark.runtime import verify as command
+from target_spark.stream_settings import load_method, table_request
+
+EQUAL = TableDifference("a", "'/t/a'", 3, 3)
+DIFFERENT = TableDifference("b", "'/t/b'", 3, 2, (RangeDifference(0, 3, 2, {"missing": 1}, {}),))
+
+
+def config(**settings: Any) -> TargetConfig:
+    return target_config({"path": "/t", "format": "delta", "load_method": "upsert", **settings})
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Return a function that runs the command over what is found, and returns its lines."""
+
+    def run(*found: TableDifference, **how: Any) -> list[Any]:
+        def found_by(config: TargetConfig, fd: int, output: MessageOutput) -> None:
+            output.write(b"a STATE\n")
+            for one in found:
+                assert config.verification is not None
+                config.verification.report(one)
+
+        monkeypatch.setattr(command, "run", found_by)
+        path = tmp_path / "out"
+        output = MessageOutput(os.open(path, os.O_WRONLY | os.O_CREAT))
+        try:
+            command.verify(config(), 0, output, ranges=4, **how)
+        finally:
+            lines.extend(json.loads(line) for line in path.read_text().splitlines())
+        return lines
+
+    lines: list[Any] = []
+    run.lines = lines  # type: ignore[attr-defined]
+    return run
+
+
+def test_equal_tables(verified: Callable[..., list[Any]]) -> None:
+    assert [line["equal"] for line in verified(EQUAL)] == [True], "and no STATE"
+
+
+def test_different_tables(verified: Callable[..., list[Any]]) -> None:
+    with pytest.raises(DifferenceError) as failed:
+        verified(EQUAL, DIFFERENT)
+    assert [line["table"] for line in verified.lines] == ["'/t/a'", "'/t/b'"]  # type: ignore[attr-defined]
+    assert str(failed.value) == (
+        "tables differ from the source: '/t/b' (1 missing) (--repair changes the rows that differ)"
+    )
+    assert failed.value.exit_code == 14
+
+
+def test_one_line_for_people() -> None:
+    repaired = TableDifference("b", "'/t/b'", 3, 2, DIFFERENT.ranges, repaired=("missing",))
+    start = "stream 'b', '/t/b': 3 rows of the source, 2 of the table;"
+    assert command.summary_of(repaired) == f"{start} repaired: 1 missing"
+    assert command.summary_of(DIFFERENT) == f"{start} differs: 1 missing"
+    assert command.summary_of(EQUAL).endswith("3 of the table; equal")
+
+
+def test_formats_that_cannot_be_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = tmp_path / "config.json"
+    settings.write_text('{"path": "x"}')
+    assert main(["verify", "--config", str(settings), "--input", str(settings)]) == 2
+    assert "tables of the format 'parquet' cannot be verified" in caplog.text
+
+
+class TestRequests:
+    STREAM = StreamSchema("a", {"properties": {"id": {"type": "integer"}}}, ("id",))
+
+    def request(self, stream: StreamSchema = STREAM, **settings: Any) -> Any:
+        from dataclasses import replace
+
+        from pyspark.sql import types as T  # noqa: N812
+
+        from target_spark.core.verification import Verification
+
+        own = replace(config(**settings), verification=Verification(print))
+        assert load_method(own, "a") == "overwrite", "rows wait for the end of the input"
+        return table_request(own, stream, T.StructType([T.StructField("id", T.LongType())]))
+
+    def test_rows_are_compared_by_key(self) -> None:
+        assert self.request().verification is not None
+        with pytest.raises(MessageError, match="key properties"):
+            self.request(StreamSchema("a", self.STREAM.schema))
+
+    def test_the_table_must_hold_one_row_for_each_key(self) -> None:
+        with pytest.raises(SettingsError, match="'history' holds other rows than the source"):
+            self.request(load_method="history")

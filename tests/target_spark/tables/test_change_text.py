@@ -1,0 +1,51 @@
+"""Changes of a table in words."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T  # noqa: N812
+
+from target_spark.tables.change_text import change_lines, struct_change
+from target_spark.tables.table_changes import Column, TableChange
+
+INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
+
+
+def test_a_new_table() -> None:
+    change = TableChange(create=(Column("a", "a", INT), Column("b", "b", TEXT)))
+    assert change_lines(change) == ("create the table with the columns a int, b string",)
+    struct = T.StructType().add("a", INT).add("b", TEXT)
+    assert struct_change(None, struct.fields) == change_lines(change)
+
+
+def test_each_step() -> None:
+    change = TableChange(
+        add=(Column("c", "C", TEXT),),
+        add_nested=((("a", "x"), INT),),
+        widen=((("b",), INT, LONG),),
+        rewrite=(("d", TEXT),),
+        nullable=("e",),
+    )
+    assert change_lines(change) == (
+        "add the column 'c' (string)",
+        "add the field 'a.x' (int)",
+        "widen 'b' from int to bigint",
+        "rewrite the table for 'd' as string",
+        "allow nulls in 'e'",
+    )
+    assert change_lines(TableChange()) == ()
+
+
+def test_columns_of_files() -> None:
+    old, new = T.StructType().add("a", INT), T.StructType().add("a", LONG).add("b", TEXT)
+    assert struct_change(old, new.fields) == (
+        "add the column 'b' (string)",
+        "widen 'a' from int to bigint",
+    )
+    assert struct_change(old, old.fields) == ()
+
+
+def test_long_types_are_cut() -> None:
+    wide = T.StructType([T.StructField(f"name{n}", INT) for n in range(50)])
+    [text] = change_lines(TableChange(add=(Column("s", "s", wide),)))
+    assert text.endswith("...)")
+    assert len(text) < 90
