@@ -6,10 +6,12 @@ ARCHIVE_STAMP := $(VENV)/.class-archive
 BIN := $(CURDIR)/$(VENV)/bin
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
-BENCHMARKS ?= startup small_runs small_loads record_path batch_path growth strategies csv_path \
+BENCHMARKS ?= startup small_runs small_loads csv_small record_path batch_path growth strategies csv_path \
 	jdbc_path database_load upsert_path load_part maps_path maps_ways validation_path two_streams
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Compiling all modules anew takes 2 s of each program that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test lint soak bench audit clean
 
@@ -17,7 +19,7 @@ help:
 	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
 	@echo "make test   every test"
 	@echo "make lint   ruff, mypy, what packages import, generated documentation"
-	@echo "make soak   the tests with random seeds, 50 each (34 for each destination, 100 kills)"
+	@echo "make soak   slow tests, and those with random seeds, 50 each (34 for each destination, 100 kills)"
 	@echo "make bench  the benchmarks"
 	@echo "make audit  known vulnerabilities of the installed packages (asks PyPI)"
 	@echo "make clean  remove .venv and everything generated"
@@ -55,7 +57,7 @@ lint: $(STAMP)
 	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings.docs --check
 
 soak: install
-	$(BIN)/python -m pytest -m soak --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "soak or slow" --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)
 
 # Results go to .bench/, their tables to docs/performance.md.
 bench: install

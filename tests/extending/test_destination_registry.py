@@ -158,7 +158,7 @@ def test_what_a_destination_supports_is_in_the_documentation() -> None:
     assert set(LABELS) == set(Supports.__dataclass_fields__)
     rows = capability_table().splitlines()
     assert rows[0] == "| | `parquet` | `json` | `csv` | `orc` | `delta` | `iceberg` | `jdbc` |"
-    [upsert] = [row for row in rows if "upsert" in row]
+    [upsert] = [row for row in rows if "method: upsert" in row]
     assert upsert == "| `load_method: upsert` |  |  |  |  | yes | yes | yes |"
     [replays] = [row for row in rows if "replays" in row]
     assert replays.endswith("| yes | yes | PostgreSQL |")

@@ -68,8 +68,8 @@ class MariaDbServer:
                     "--character-set-server=utf8mb4",
                     f"--pid-file={self.folder / 'pid'}",
                     "--innodb-flush-log-at-trx-commit=0",
-                    "--innodb-flush-method=nosync",
-                    "--debug-no-sync",
+                    # The kernel of a sandbox may refuse io_uring in the middle of a run.
+                    "--innodb-use-native-aio=0",
                     *self.options,
                 ],
                 stdout=log,
@@ -107,8 +107,16 @@ class MariaDbServer:
             input=sql.encode(),
             capture_output=True,
         )
-        assert done.returncode == 0, done.stderr.decode()
+        assert done.returncode == 0, done.stderr.decode() + self._end()
         return done.stdout.decode()
+
+    def _end(self) -> str:
+        """Return what a server that has ended wrote last."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return ""
+        log = (self.folder / "log").read_text(errors="replace")
+        return f"\nthe server has ended, exit code {code}:\n{log[-4000:]}"
 
     def _wait(self) -> None:
         end = time.monotonic() + WAIT_SECONDS

@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.errors import RecordError, Where
+from shared.errors import AuditError, RecordError, Where
 from target_spark.config import TargetConfig, target_config
+from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
 from target_spark.load.rejects import reject_line
 
@@ -76,7 +77,10 @@ class FakeLoader:
             self._maybe_fail()
         parts = (Part(file.url, len(rows), 1),)
         found = tuple(reject for reject, _ in rejects)
-        return LoadResult(parts, len(rows), found, len(found), self._keep(rejects))
+        count = len(rows) + len(found)
+        kept = self._keep(rejects)
+        result = LoadResult(parts, len(rows), found, len(found), kept, received=count)
+        return check_conversion(batch, result)
 
     def _keep(self, rejects: list[tuple[Reject, bytes]]) -> tuple[str, ...]:
         if self.policy != "SendToDLQ" or not rejects:
@@ -89,7 +93,7 @@ class FakeLoader:
         if self.passing_failures:
             raise self.passing_failures.pop()
 
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> dict[str, Loaded]:
         if self.folder is not None:
             (self.folder / "committing").touch()
         if self.delay:
@@ -106,6 +110,8 @@ class FakeLoader:
             path = self.folder / f"{batch.token}.tmp"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             path.rename(path.with_suffix(".done"))
+        counts = check_commit(batch, results, Committed(len(rows)))
+        return {batch.stream.stream: Loaded(counts, {"id": [0, 0, len(rows)]})}
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self.aborted.append(batch)
@@ -113,20 +119,26 @@ class FakeLoader:
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         self.deleted += [file.url for file in files]
 
-    def can_detect_replays(self, stream: str) -> bool:
+    def recalls(self, stream: str) -> bool:
         return False
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         return ()
 
-    def cover(self, position: int, state: bytes) -> None:
+    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         pass
 
     def close(self) -> None:
         pass
 
-    def finish(self, stream: str) -> None:
+    def finish(self, stream: str) -> dict[str, Loaded]:
         self.acts.append(("finish", stream))
+        return {}
+
+    def publish(self, problems: Sequence[str]) -> None:
+        if problems:
+            raise AuditError("; ".join(problems))
+        self.acts.append(("publish", dict(self.tables)))
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         self.acts.append(("activate", (stream.stream, version)))

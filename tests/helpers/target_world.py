@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,7 @@ def pipeline(
     retries: RetryRule | None = None,
     keep_dead_letters: bool = False,
     cost: CommitCost | None = None,
+    goes_on: bool = False,
     **limits: Any,
 ) -> Pipeline:
     return Pipeline(
@@ -62,11 +63,19 @@ def pipeline(
         retries=retries,
         keep_dead_letters=keep_dead_letters,
         cost=cost,
+        goes_on=goes_on,
     )
 
 
 def _is_version(item: Item | bytes) -> bool:
     return isinstance(item, Item) and isinstance(item.key, tuple) and item.key[0] == "version"
+
+
+def _line_of(key: Any) -> int:
+    """Return the line of a record or of a BATCH message; 0 for anything else."""
+    if isinstance(key, str):
+        return int(key[1:].partition("-")[0])
+    return key if isinstance(key, int) else 0
 
 
 class World:
@@ -98,6 +107,7 @@ class World:
         self.reported: list[int] = []
         self.warnings: list[str] = []
         self.deleted: list[int] = []
+        self.failures: list[str] = []
         self.bad: set[Any] = set()
         self.failed: list[BaseException] = []
 
@@ -190,8 +200,7 @@ class World:
             nth = sum(isinstance(key, tuple) for key in durable)
             durable.append(("version", action.version, nth))
         elif not overwrites(self.overwrite, action.stream):
-            states = [item for item in self.received if isinstance(item, bytes)]
-            assert self.emitted[-1:] == states[-1:], "a stream ends once all STATE is out"
+            assert self._all_state_is_out(), "a stream ends once all STATE is out"
             self.ended.append(action.stream)
         else:
             self.finished.add(action.stream)
@@ -252,8 +261,8 @@ class World:
             self.forgotten.append(action.flush)
         elif isinstance(action, ev.ReportLine):
             self.reported.append(action.line.line)
-        elif isinstance(action, ev.Warn):
-            self.warnings.append(action.text)
+        elif isinstance(action, ev.ReportFailure | ev.Warn):
+            self._hear_warning(action)
         elif isinstance(action, ev.RetryLater):
             assert action.seconds >= 0
         elif isinstance(action, ev.DeleteConsumed):
@@ -267,6 +276,12 @@ class World:
         else:
             assert isinstance(action, ev.CleanUp)
             self.clean_up = action
+
+    def _hear_warning(self, action: ev.ReportFailure | ev.Warn) -> None:
+        if isinstance(action, ev.Warn):
+            self.warnings.append(action.text)
+        else:
+            self.failures.append(action.stream)
 
     @staticmethod
     def _do_file(action: ev.Stage | ev.CloseFile | ev.RemoveFile, file: Staged) -> None:
@@ -310,12 +325,29 @@ class World:
         if isinstance(action, ev.Convert) and action.staged is not None:
             assert self.files[action.staged].closed
         if isinstance(action, ev.Convert | ev.Commit):
-            assert self.headers.setdefault(action.flush, action.header) == action.header
+            header = replace(action.header, reached=None)
+            assert self.headers.setdefault(action.flush, header) == header
+            self._check_reached(action)
         if not isinstance(action, ev.Convert):
             name = self.stream_of(action)
             rivals = [w for w in self.works.values() if not isinstance(w, ev.Convert)]
             assert name not in [self.stream_of(w) for w in rivals], "two steps of one stream"
         self.works[action.work] = action
+
+    def _check_reached(self, action: ev.Convert | ev.Commit) -> None:
+        """A commit names a STATE only if all records of its stream before that are in the table."""
+        reached = action.header.reached
+        if reached is None or isinstance(action, ev.Convert):
+            assert reached is None
+            return
+        assert reached.value == b'{"line":%d}' % reached.line
+        stream = action.header.stream.stream
+        own = [key for keys in self.flush_keys[action.flush].values() for key in keys]
+        held = {*own, *self.durable[stream]}
+        items = [item for item in self.received if isinstance(item, Item) and item.stream == stream]
+        lines = {item.key: _line_of(item.key) for item in items}
+        assert {key for key, line in lines.items() if 0 < line < reached.line} <= held
+        assert not reached.is_exact or all(lines[key] < reached.line for key in own)
 
     @staticmethod
     def stream_of(action: Any) -> str:
@@ -327,6 +359,10 @@ class World:
         done = item.key in self.durable[item.stream]
         swapped = item.stream in self.finished or not overwrites(self.overwrite, item.stream)
         return done and swapped
+
+    def _all_state_is_out(self) -> bool:
+        states = [item for item in self.received if isinstance(item, bytes)]
+        return self.emitted[-1:] == states[-1:]
 
     def _covered(self, value: bytes) -> bool:
         before = self.received[: self.received.index(value)]

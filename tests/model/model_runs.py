@@ -97,7 +97,7 @@ class Run:
             SizeAndAge(rows=config.batch_size_rows, seconds=AGE),
             Limits(parallel=4, probe=config.batch_size_rows is not None),
             run_id=uuid.uuid4().hex,
-            recalls=self.loader.can_detect_replays,
+            recalls=self.loader.recalls,
             overwrite=lambda stream: load_method(config, stream) == "overwrite",
         )
         self._executor = ActionExecutor(
@@ -197,6 +197,10 @@ class Run:
         self._staging.__exit__()
         if self.loader._config.format != "jdbc":
             self.loader.close()
+        self.loader._leases._over.set()
+        leases = getattr(getattr(self.loader._destination, "_leases", None), "_connection", None)
+        if leases is not None:
+            leases.close()
         resources = getattr(self.loader._destination, "_resources", None)
         connection = getattr(resources, "_connection", None)
         if connection is not None:

@@ -114,7 +114,7 @@ def test_equal_records_after_a_state_that_went_out_are_new(target: Target) -> No
 
 def test_records_beside_a_living_run_are_new(target: Target) -> None:
     target.cut(*rows(1, 2), alive=True)
-    target.run(*rows(1, 2, 3), state(3))
+    target.run(*rows(1, 2, 3), state(3), overlapping_runs={"policy": "allow"})
     assert target.numbers() == {1: 2, 2: 2, 3: 1}
 
 
