@@ -87,19 +87,18 @@ class Converter:
         if not tasks:
             return LoadResult()
         where, read = Where(stream=batch.source), self._read_plan(batch, write, tasks)
-        driver = self._driver_for(batch, write)
-        if driver is None:
-            rows = collected(self._job(batch, write, read), where)
+        task = _task(batch, write, read)
+        driver = None if task is None else self._driver_for(batch)
+        if task is None or driver is None:
+            rows = collected(self._job(batch, write, read, task), where)
         else:
-            rows = driver.run(_load_task(write, read), len(tasks), write.pending, where)
+            rows = driver.run(task, len(tasks), write.pending, where)
         return result_of(rows, batch)
 
-    def _driver_for(self, batch: Batch, write: TableWrite) -> DriverTasks | None:
-        """Return the driver if it converts a batch: no row needs Spark, and there are few."""
+    def _driver_for(self, batch: Batch) -> DriverTasks | None:
+        """Return the driver if it converts a batch: Spark is not up, and there are few rows."""
         driver = self._driver
         if driver is None or not driver.is_needed:
-            return None
-        if batch.making is not None or load_frames.needs_frame(write):
             return None
         with self._files.readable(batch) as size:
             sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
@@ -139,14 +138,14 @@ class Converter:
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read
 
-    def _job(self, batch: Batch, write: TableWrite, read: ReadPlan) -> DataFrame:
+    def _job(self, batch: Batch, write: TableWrite, read: ReadPlan, task: Task | None) -> DataFrame:
         """Return the frame with the reports of the tasks."""
         numbers = _numbers(self._spark(), len(read.tasks))
+        if task is not None:
+            return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
         if batch.making is not None:
             return mapped_frames.job(numbers, read, write, batch.making)
-        if load_frames.needs_frame(write):
-            return load_frames.job(numbers, read, write)
-        return numbers.mapInArrow(_load_task(write, read), load_tasks.RESULTS_DDL)
+        return load_frames.job(numbers, read, write)
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
@@ -201,8 +200,12 @@ class Rewriter:
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
-def _load_task(write: TableWrite, read: ReadPlan) -> Task:
-    """Return what loads the tasks of a plan, by number."""
+def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
+    """Return what loads the tasks of a plan, by number; None if rows must pass through Spark."""
+    if load_frames.needs_frame(write):
+        return None
+    if batch.making is not None:
+        return mapped_frames.copying(read, write, batch.making)
     return partial(load_tasks.load, read, load_tasks.write_plan(write, read.columns))
 
 

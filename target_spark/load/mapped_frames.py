@@ -27,6 +27,7 @@ from target_spark.load.copied_columns import (
     select_copies,
     without_copies,
 )
+from target_spark.load.driver_tasks import Task
 from target_spark.load.load_tasks import REJECT_COLUMN
 from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
@@ -75,6 +76,27 @@ def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> 
     return T.StructType([T.StructField(f.name, mapped(f.dataType, seen), True) for f in struct])
 
 
+def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
+    """Return what loads the tasks of a plan without Spark's rows; None if the map computes values.
+
+    Args:
+        read: See `job`.
+        write: How the rows of the table are written; needs no frame.
+        making: The map.
+    """
+    if read.document is not None:
+        return None
+    keys = tuple(key.name for key in read.keys)
+    metadata = read.metadata is not None
+    copied = _only_copies(making.transform, write, keys, metadata=metadata)
+    if not copied:
+        return None
+    paths = {copy.name: copy.path for copy in copied}
+    records = replace(_records(read, making), keys=tuple(Key(key, paths[key]) for key in keys))
+    plan = load_tasks.write_plan(write, read.columns)
+    return partial(load_tasks.load, records, plan, made=partial(_copied, copied, read.columns))
+
+
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -> DataFrame:
     """Return the job that reads the tasks' files, maps the records in Spark and writes the rows.
 
@@ -88,35 +110,30 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     Returns:
         A frame with the results of the tasks.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
-    add_metadata = read.metadata is not None
-    source = source_columns(read.schema, add_metadata=add_metadata)
-    columns = to_arrow_schema(_carried(source))
-    records = replace(
-        read,
-        columns=columns,
-        names=making.names or None,
-        reports_rejects=making.reports_rejects,
-        keys=(),
-    )
+    metadata = read.metadata is not None
+    source = source_columns(read.schema, add_metadata=metadata)
+    records = _records(read, making)
     keys = tuple(key.name for key in read.keys)
     if load_frames.needs_frame(write) or read.document is not None:
         work = _Work(source, making.transform, (), write, keys)
         return _mapped(numbers, records, work, read.columns)
-    copied = _only_copies(making.transform, write, keys, metadata=add_metadata)
-    if copied:
-        paths = {copy.name: copy.path for copy in copied}
-        records = replace(records, keys=tuple(Key(name, paths[name]) for name in keys))
-        made = partial(_copied, copied, read.columns)
-        plan = load_tasks.write_plan(write, read.columns)
-        task = partial(load_tasks.load, records, plan, made=made)
-        return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
-    transform, copies = without_copies(
-        making.transform, write.struct, metadata=add_metadata, made=keys
-    )
+    transform, copies = without_copies(making.transform, write.struct, metadata=metadata, made=keys)
     seen = _only(source, transform.reads)
     return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
+
+
+def _records(read: ReadPlan, making: Making) -> ReadPlan:
+    """Return how the source records are read."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    source = source_columns(read.schema, add_metadata=read.metadata is not None)
+    return replace(
+        read,
+        columns=to_arrow_schema(_carried(source)),
+        names=making.names or None,
+        reports_rejects=making.reports_rejects,
+        keys=(),
+    )
 
 
 def _only_copies(

@@ -94,17 +94,15 @@ def run(
     starter = SessionStarter(config.spark)
     try:
         with Timer(JOB_DURATION):
-            if config.transforms.active:
-                mapped = MappedLoader(config, Loader(config, starter.get), starter)
-                run_with(config, input_fd, output, mapped, starter, summary)
-            elif not config.load_without_spark:
-                run_with(config, input_fd, output, Loader(config, starter.get), starter, summary)
-            else:
+            driver, early = None, 0
+            if config.load_without_spark:
                 driver = DriverTasks(starter.running, starter.start)
-                plain = Loader(config, starter.get, driver)
                 needs_spark = REGISTRY.get(config.format).needs_spark(config)
                 early = 0 if needs_spark else EARLY_BYTES
-                run_with(config, input_fd, output, plain, starter, summary, early)
+            plain = Loader(config, starter.get, driver)
+            mapped = config.transforms.active
+            loader = MappedLoader(config, plain, starter) if mapped else plain
+            run_with(config, input_fd, output, loader, starter, summary, early)
     finally:
         starter.stop()
 

@@ -50,6 +50,20 @@ def test_small_tables_come_and_go_without_spark(programs: Programs, tmp_path: Pa
         assert sorted(found) == rows
 
 
+def test_a_map_that_copies_needs_no_spark(programs: Programs, tmp_path: Path) -> None:
+    source, out = tmp_path / "s.csv", tmp_path / "out"
+    source.write_text("id,name,secret\n1,a,x\n2,b,y\n")
+    maps = {"s": {"name": None, "secret": None, "title": "name"}}
+    tap = {"streams": [{"name": "s", "format": "csv", "path": str(source)}]}
+    target = {"path": str(out), "staging": {"root": str(tmp_path)}, "spark": NOWHERE}
+    programs.pipe(tap, {**target, "stream_maps": maps}).check()
+    table = pq.read_table(out / "s")
+    assert "name" not in table.column_names
+    assert table.select(["id", "title"]).to_pylist() == [
+        {"id": 1, "title": "a"}, {"id": 2, "title": "b"},
+    ]  # fmt: skip
+
+
 def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,name\n1,a\n2,b\n")
     messages = programs.run([*TAP, str(tmp_path / "orders.csv")])
