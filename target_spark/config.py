@@ -66,7 +66,7 @@ class StagingSettings:
     root: str | None = setting(
         TEXT,
         "Folder; by default the system's temporary folder. With a cluster, a folder that all "
-        "executors share.",
+        "executors share, or a URL that they reach, such as `s3://bucket/staging`.",
     )
     file_bytes: int = setting(
         at_least(1), "Size at which a staged file is passed to Spark, in bytes.", default=64 * MIB

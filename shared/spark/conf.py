@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from shared.spark.spark_settings import SparkSettings
@@ -46,6 +48,18 @@ def local_cores(settings: SparkSettings) -> int:
         return 0
     wanted = found[2] or "1"
     return (os.cpu_count() or 1) if wanted == "*" else int(wanted)
+
+
+def executor_python(conf: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Return the Python that executors run: on this machine alone, that of this program.
+
+    Args:
+        conf: The Spark configuration; `spark.pyspark.python` counts on a cluster.
+        environ: The environment; so does PYSPARK_PYTHON.
+    """
+    if conf["spark.master"].startswith("local"):
+        return sys.executable
+    return conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:

@@ -27,6 +27,7 @@ from typing import IO
 from shared.errors import SparkStartError
 from shared.singer.logs import FOR_DEVELOPERS, is_debug
 from shared.spark.class_archive import archive_options
+from shared.spark.conf import executor_python
 from shared.spark.java import find_java
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 
@@ -330,7 +331,8 @@ def _environment(
     env["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(connection_file)
     env["SPARK_CONNECT_MODE"] = "0"
     env["SPARK_SCALA_VERSION"] = "2.13"
-    env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    env["PYSPARK_PYTHON"] = executor_python(conf, environ)
+    env["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if not conf["spark.master"].startswith("local"):
         # A local session does without: its workers would import pyspark from a zip, uncompiled.
         env.setdefault("SPARK_HOME", str(pyspark_home(environ)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SparkStartError
-from shared.spark.conf import executors_share_disk, session_conf
+from shared.spark.conf import executor_python, executors_share_disk, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
     CONNECT_TOKEN,
@@ -322,7 +322,8 @@ def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = executor_python(conf, os.environ)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
     # py4j would log a lost connection with a traceback; it also raises, and that is reported.

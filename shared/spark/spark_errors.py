@@ -31,6 +31,7 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
 _PYTHON_TRACE = "Traceback (most recent call last)"
 _ERRNO = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
+_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+).*$", re.DOTALL)
 _FILE = re.compile(r"(?:reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
 _OUR_ERRORS = {kind.__name__: kind for kind in errors.EXIT_CODES}
@@ -53,6 +54,10 @@ class Cause:
     hint: str = ""
 
 
+MISSING_FILE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundException")
+"""Texts by which Spark says that an executor does not find a file."""
+SHARED_FOLDER = "check the path; executors on other machines must share the folder"
+
 ENVIRONMENT: Sequence[Cause] = (
     Cause(
         ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "Java heap space"),
@@ -69,6 +74,7 @@ ENVIRONMENT: Sequence[Cause] = (
     Cause(
         (
             "Answer from Java side is empty",
+            "Master removed our application",
             "An error occurred while trying to connect to the Java server",
             "Cannot call methods on a stopped SparkContext",
             "SparkContext was shut down",
@@ -111,6 +117,7 @@ DATA: Sequence[Cause] = (
         "",
         "correct the value, or read the column as a string",
     ),
+    Cause(MISSING_FILE, SourceError, "", SHARED_FOLDER),
     Cause(
         ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA"),
         SourceError,
@@ -221,8 +228,14 @@ def _reason(error: BaseException, text: str) -> tuple[str, str]:
     sentences = [(_short(message), name) for name, message in conditions if _short(message)]
     if sentences:
         return sentences[-1]
+    return _short(java_reason(text)) or type(error).__name__, ""
+
+
+def java_reason(text: str) -> str:
+    """Return the message of the innermost exception of Java; without one, the first line."""
+    found = _JAVA_ERROR.findall(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return (_short(lines[0]) if lines else type(error).__name__), ""
+    return found[-1] if found else lines[0] if lines else ""
 
 
 def _short(message: str) -> str:

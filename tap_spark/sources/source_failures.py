@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from shared.errors import SourceError, Where
-from shared.spark.spark_errors import plain_path
+from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, plain_path
 from shared.storage import s3a
 from tap_spark.sources.jdbc_failures import database_error
 
@@ -129,9 +129,12 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     condition = conditions[0][0] if conditions else ""
     messages = [message.split(" SQLSTATE")[0].strip() for _, message in conditions]
     reason = next((message for message in reversed(messages) if message), "")
-    first_line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    reason = reason or java_reason(text) or type(error).__name__
+    is_missing = any(sign in text for sign in MISSING_FILE)
+    hint = HINTS.get(condition) or HINTS.get(condition.split(".")[0], "")
+    hint = hint or (SHARED_FOLDER if is_missing else "")
     return SourceError(
-        f"Spark cannot read it: {reason or first_line}"[:_SHOWN],
+        f"Spark cannot read it: {reason}"[:_SHOWN],
         where=Where(stream=stream, file=plain_path(path) if path else None),
-        hint=HINTS.get(condition) or HINTS.get(condition.split(".")[0], ""),
+        hint=hint,
     )

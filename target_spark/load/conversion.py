@@ -26,6 +26,7 @@ from target_spark.load import load_frames, load_tasks, mapped_frames
 from target_spark.load.adoption import adoption
 from target_spark.load.batch_files import BatchFiles
 from target_spark.load.driver_tasks import DriverTasks, Task, work_of
+from target_spark.load.line_uploads import LineUploads
 from target_spark.load.load_results import raise_failure, result_of
 from target_spark.load.read_rows import Piece, ReadPlan
 from target_spark.load.rewrite_tasks import RewritePlan, rewrite
@@ -69,6 +70,7 @@ class Converter:
         self._spark = spark
         self._files = files
         self._tables = tables
+        self._uploads = LineUploads(config)
         self._started_at = time.time()
         self._slow = SlowKeywords()
 
@@ -83,16 +85,16 @@ class Converter:
         adopted = self._adopted(batch, write)
         if adopted is not None:
             return adopted
-        tasks = self.tasks(batch)
-        if not tasks:
+        where, read = Where(stream=batch.source), self._read_plan(batch, write)
+        if not read.tasks:
             return LoadResult()
-        where, read = Where(stream=batch.source), self._read_plan(batch, write, tasks)
         task = _task(batch, write, read)
         driver = None if task is None else self._driver_for(batch)
         if task is None or driver is None:
-            rows = collected(self._job(batch, write, read, task), where)
+            with self._uploads.reachable(read) as there:
+                rows = collected(self._job(batch, write, there), where)
         else:
-            rows = driver.run(task, len(tasks), write.pending, where)
+            rows = driver.run(task, len(read.tasks), write.pending, where)
         return result_of(rows, batch)
 
     def _driver_for(self, batch: Batch) -> DriverTasks | None:
@@ -105,15 +107,12 @@ class Converter:
             work = map(work_of, (file.encoding for file in batch.files), sizes)
             return driver if driver.take(sum(work)) else None
 
-    def tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
-        """Return what each task of a batch's job reads."""
+    def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
         with self._files.readable(batch) as size:
             cores = os.cpu_count() or 1
             return plan_tasks(batch.files, size, options=self._files.options, cores=cores)
 
-    def _read_plan(
-        self, batch: Batch, write: TableWrite, tasks: tuple[tuple[Piece, ...], ...]
-    ) -> ReadPlan:
+    def _read_plan(self, batch: Batch, write: TableWrite) -> ReadPlan:
         add, making = self._config.add_record_metadata, batch.making
         metadata = RecordMetadata(
             received_at=batch.received_at,
@@ -122,7 +121,7 @@ class Converter:
             version=batch.version,
         )
         read = ReadPlan(
-            tasks=tasks,
+            tasks=self._tasks(batch),
             schema=record_schema((making or batch.stream).schema, add),
             columns=arrow_schema(write.struct, write.encoding.format),
             metadata=metadata if add else None,
@@ -138,9 +137,9 @@ class Converter:
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read
 
-    def _job(self, batch: Batch, write: TableWrite, read: ReadPlan, task: Task | None) -> DataFrame:
+    def _job(self, batch: Batch, write: TableWrite, read: ReadPlan) -> DataFrame:
         """Return the frame with the reports of the tasks."""
-        numbers = _numbers(self._spark(), len(read.tasks))
+        numbers, task = _numbers(self._spark(), len(read.tasks)), _task(batch, write, read)
         if task is not None:
             return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
         if batch.making is not None:

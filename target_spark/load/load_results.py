@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.parquet_profile import merged
+from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.files import shown
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject
 from target_spark.destinations.folders.folder_failures import read_error, write_error
@@ -57,8 +60,11 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
             cause = OSError(row["rows"], row["text"])
             raise read_error(row["url"], cause, where) from cause
         if row["kind"] == "unreadable":
+            missing = os.strerror(errno.ENOENT) in row["text"]
             raise MessageError(
-                f"the file '{shown(row['url'])}' cannot be read: {row['text']}", where=where
+                f"the file '{shown(row['url'])}' cannot be read: {row['text']}",
+                where=where,
+                hint=SHARED_FOLDER if missing else "",
             )
 
 

@@ -62,6 +62,7 @@ class Piece:
         length: Bytes or row groups; None for all.
         rows_before: Rows of a columnar file before the piece.
         number: Identifies the piece within a conversion.
+        copy: URL of a copy to read in place of the file.
     """
 
     file: InputFile
@@ -69,6 +70,12 @@ class Piece:
     length: int | None = None
     rows_before: int = 0
     number: int = 0
+    copy: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Return what is opened."""
+        return self.copy or self.file.url
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class ReadPlan:
         columns: Columns and types that leave the reader.
         metadata: Values of the `_sdc_*` columns, or None.
         strict: Check every record against the schema.
-        options: Options of the storage of BATCH files.
+        options: Options of the storage of the files.
         rejects: Folder for files of rejected records, or None.
         reject_options: Options of the storage of that folder.
         document: Name of an added column for the record as one text, or None.
@@ -117,7 +124,7 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
     for piece in pieces:
         lines = FORMATS[piece.file.encoding.format].text
         tables = (_read_lines if lines else _read_rows)(read, piece, rejects)
-        yield from _readable(piece.file.url, tables, read.options)
+        yield from _readable(piece.url, tables, read.options)
 
 
 def line_of(file: InputFile, line: int) -> int:
@@ -161,7 +168,7 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
     closed = checker is not None and checker.closed
     reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
     keys = LineKeys(read.schema, read.keys, envelope=staged)
-    url, options = piece.file.url, None if staged else read.options
+    url, options = piece.file.url, read.options
     for block, before in blocks_of(piece, options):
         found = reader.read(block)
         rejects.read += found.rows_read
@@ -200,7 +207,7 @@ def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[by
 
 
 def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
-    url, staged = piece.file.url, piece.file.encoding.format == "singer"
+    url, staged = piece.url, piece.file.encoding.format == "singer"
     if piece.length is not None and _is_packed(piece, options):
         for block, before in packed_lines(url, piece.start, piece.length, options=options):
             if before == 0:
@@ -216,7 +223,7 @@ def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[byte
 
 
 def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
-    return piece.file.encoding.format == "jsonl" and codec_of(piece.file.url, options) is not None
+    return piece.file.encoding.format == "jsonl" and codec_of(piece.url, options) is not None
 
 
 def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
@@ -277,7 +284,7 @@ def tables_of(
     piece: Piece, options: StorageOptions
 ) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
     """Yield the tables of a file, each with its malformed rows."""
-    url, name = piece.file.url, piece.file.encoding.format
+    url, name = piece.url, piece.file.encoding.format
     if name == "csv":
         yield from read_csv(url, options)
         return
@@ -294,7 +301,7 @@ def lines_before(piece: Piece, options: StorageOptions | None) -> int:
     """Return how many lines begin before the piece; called only if a record is rejected."""
     if piece.start == 0 or _is_packed(piece, options):
         return 0
-    with open_random(piece.file.url, options) as source:
+    with open_random(piece.url, options) as source:
         left, count, last = piece.start, 0, b"\n"
         while left and (chunk := source.read(min(left, _COUNTED))):
             left, count, last = left - len(chunk), count + chunk.count(b"\n"), chunk[-1:]

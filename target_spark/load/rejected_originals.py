@@ -56,17 +56,14 @@ class Originals:
         if not FORMATS[piece.file.encoding.format].text:
             return line + 1
         if piece.number not in self._before:
-            self._before[piece.number] = lines_before(piece, self._options(piece))
+            self._before[piece.number] = lines_before(piece, self._read.options)
         return line_of(piece.file, self._before[piece.number] + line + 1)
-
-    def _options(self, piece: Piece) -> StorageOptions | None:
-        return None if piece.file.encoding.format == "singer" else self._read.options
 
     def _text(self, piece: Piece, line: int) -> bytes:
         known = self._texts
         if known is None or known.piece != piece or line < known.first:
             lines = FORMATS[piece.file.encoding.format].text
-            parts = _lines(piece, self._options(piece)) if lines else _rows(piece, self._read)
+            parts = _lines(piece, self._read.options) if lines else _rows(piece, self._read)
             known = self._texts = _Texts(piece, parts)
         return known.text(line)
 

@@ -89,7 +89,7 @@ def run(
         raise SettingsError(
             "is required with a cluster: executors must be able to read staged files",
             where=Where(setting="staging.root"),
-            hint="name a folder that this machine and all executors share",
+            hint="name a folder that this machine and all executors share, or a URL (s3://…)",
         )
     starter = SessionStarter(config.spark)
     try:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import IO
-from urllib.parse import unquote, urlsplit
 
-from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
+from shared.errors import DISK_FULL, DestinationError, Where
 from shared.formats.file_formats import Encoding
+from shared.storage.files import local_path
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import STAGED, InputFile
@@ -58,16 +58,17 @@ class Staging:
     runs have left in the same root; leaving removes all files.
 
     Args:
-        root: Folder (or `file://` URL) for it; None for the system's temporary folder.
+        root: Folder (or `file://` URL) for it. It is in the system's temporary folder if this is
+            None, or the URL of an object store.
         open_files: Files kept open at a time; others are reopened for new lines.
 
     Raises:
-        SettingsError: `root` is not a local path.
         DestinationError: It cannot be written, or is full.
     """
 
     def __init__(self, root: str | None, *, open_files: int = OPEN_FILES) -> None:
-        self.root = _local_path(root) if root else Path(tempfile.gettempdir())
+        local = local_path(root) if root else None
+        self.root = Path(local or tempfile.gettempdir()).absolute()
         self._limit = open_files
         self._owned: OwnedFolder | None = None
         self._folder = self.root
@@ -183,19 +184,6 @@ def _abandon(file: StagedFile) -> None:
     if handle is not None:
         with contextlib.suppress(OSError, ValueError):
             handle.raw.close()
-
-
-def _local_path(root: str) -> Path:
-    parts = urlsplit(root)
-    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
-        return Path(unquote(parts.path))
-    if "://" in root:
-        raise SettingsError(
-            f"'{root}' is not a local folder",
-            where=Where(setting="staging.root"),
-            hint="give a local folder, or one that all executors share",
-        )
-    return Path(root).absolute()
 
 
 @contextlib.contextmanager

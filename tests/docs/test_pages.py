@@ -42,7 +42,7 @@ MOST_README_BYTES = 10_000
 STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 SHELL = blocks("sh", "console")
 MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "ACTIVATE_VERSION")
-OTHER_PROGRAMS = {"[", "cat", "cd", "docker", "jq", "meltano", "mv", "tail"}
+OTHER_PROGRAMS = {"[", "cat", "cd", "docker", "jq", "meltano", "mv", "tail", "zip"}
 INSTALLERS = {"pip", "pipx", "uv", "uvx"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])

@@ -19,6 +19,7 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.retries import Pauses, repeated
+from shared.storage.files import StorageOptions, join, local_path
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from target_spark.core.balance import Committed
 from target_spark.core.schema_contract import DISCARD
@@ -45,6 +46,7 @@ from target_spark.destinations.databases.table_work import (
     staging_tables_of,
 )
 from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite
+from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.leases.lease import Lease
 from target_spark.replays import Note
 from target_spark.tables.change_text import change_lines
@@ -80,7 +82,7 @@ class JdbcTarget:
     place: DatabaseAddress
     conflicts: str = "fail"
     style: str = "keep"
-    pending: OwnedFolder | None = None
+    pending: OwnedFolder | RemoteFolder | None = None
     expiry: int = 60
 
 
@@ -105,11 +107,17 @@ def jdbc_destination(
     return JdbcDestination(target)
 
 
-def _rejects_folder(config: TargetConfig) -> OwnedFolder | None:
+def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
     """Return a folder for rejected records, if they are kept; remove those of killed runs."""
-    root = Path(config.staging.root or tempfile.gettempdir())
+    kept = config.failure.policy == "SendToDLQ"
+    url = config.staging.root or tempfile.gettempdir()
+    path = local_path(url)
+    if path is None:
+        options = StorageOptions(config.storage_options)
+        return RemoteFolder(join(url, "rejects"), uuid.uuid4().hex, options) if kept else None
+    root = Path(path)
     remove_stale(root, REJECTS)
-    if config.failure.policy != "SendToDLQ":
+    if not kept:
         return None
     root.mkdir(parents=True, exist_ok=True)
     return OwnedFolder(root, REJECTS)
@@ -155,9 +163,11 @@ class JdbcDestination(Destination):
             sink = StagingSink(
                 self._target.place, work.place.schema, self._run, columns, bool(keys_of(request))
             )
-        rejects = self._target.pending
+        rejects, encoding = self._target.pending, Encoding("parquet", "none")
+        if isinstance(rejects, RemoteFolder):
+            return TableWrite(rejects.pending, encoding, request.struct, rejects.options, sink)
         pending = str(self._target.place if rejects is None else rejects.path)
-        return TableWrite(pending, Encoding("parquet", "none"), request.struct, sink=sink)
+        return TableWrite(pending, encoding, request.struct, sink=sink)
 
     def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`."""

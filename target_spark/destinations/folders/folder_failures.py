@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shared.errors import DestinationError, SingerSparkError, Where
+from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.files import StorageOptions, failures, local_path, shown
 from shared.storage.storage_errors import storage_hint
 
 HINTS = {
     errno.ENOSPC: "free some disk space and run again",
     errno.EDQUOT: "free some disk space and run again",
+    errno.ENOENT: SHARED_FOLDER,
     errno.EACCES: "check the permissions of the path",
     errno.EPERM: "check the permissions of the path",
     errno.EROFS: "the file system is read-only; set another `path`",

@@ -16,7 +16,12 @@ import psutil
 import pytest
 
 from shared.errors import SparkStartError
-from shared.spark.conf import KEPT_FOR_PAGES, executors_share_disk, session_conf
+from shared.spark.conf import (
+    KEPT_FOR_PAGES,
+    executor_python,
+    executors_share_disk,
+    session_conf,
+)
 from shared.spark.jvm import FOLDER_PREFIX
 from shared.spark.session import SessionStarter, stream_arrow
 from shared.spark.spark_settings import SparkSettings
@@ -85,6 +90,17 @@ def test_a_local_spark_asks_for_authentication(settings: dict[str, str]) -> None
 @pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "local[x]", "spark://h:7077", "yarn"])
 def test_a_cluster_has_its_own_authentication(master: str) -> None:
     assert "spark.authenticate" not in session_conf(SparkSettings(master=master))
+
+
+def test_executors_of_a_cluster_have_a_python_of_their_own() -> None:
+    def python(master: str, conf: dict[str, str], **environ: str) -> str:
+        return executor_python({"spark.master": master, **conf}, environ)
+
+    asked = {"spark.pyspark.python": "/env/python"}
+    assert python("yarn", asked, PYSPARK_PYTHON="python3") == "/env/python"
+    assert python("yarn", {}, PYSPARK_PYTHON="python3") == "python3"
+    assert python("yarn", {}) == sys.executable
+    assert python("local[2]", asked, PYSPARK_PYTHON="python3") == sys.executable
 
 
 def _frame(kind: int, head: bytes, body: bytes = b"") -> bytes:

@@ -57,6 +57,17 @@ Traceback (most recent call last):
         ("[SOMETHING_NEW] Never seen before. SQLSTATE: 12345", SourceError, "Never seen before."),
         ('No FileSystem for scheme "s3"', DestinationError, "hadoop-aws"),
         ("just words\nand more", SourceError, "just words"),
+        (
+            "An error occurred while calling o78.load.\n: org.apache.spark.SparkException: Aborted"
+            "\n\tat x.Y\nCaused by: java.io.FileNotFoundException: File file:/a.csv does not exist",
+            SourceError,
+            "File file:/a.csv does not exist (check the path; executors on other machines",
+        ),
+        (
+            "Exiting due to error from cluster scheduler: Master removed our application: FAILED",
+            SparkStartError,
+            "Spark has gone away",
+        ),
         ("", SourceError, "RuntimeError"),
     ],
 )

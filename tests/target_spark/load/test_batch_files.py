@@ -20,7 +20,6 @@ from shared.errors import MessageError, RecordError
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.settings.batch.types import BatchConfig, FailurePolicy
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
-from target_spark.load.conversion import _task
 from target_spark.load.rejects import read_rejects
 
 pytestmark = pytest.mark.spark
@@ -310,8 +309,7 @@ def test_options_never_reach_plans(bench: Any, spark: Any, tmp_path: Path, capfd
     batch = b.batch(InputFile("memory://x/none.json", Encoding("jsonl"), size=1), schema=SCHEMA)
     write = b.loader._tables.prepare(batch)
     converter = b.loader._converter
-    read = converter._read_plan(batch, write, converter.tasks(batch))
-    frame = converter._job(batch, write, read, _task(batch, write, read))
+    frame = converter._job(batch, write, converter._read_plan(batch, write))
     frame.explain("extended")
     assert secret not in capfd.readouterr().out
     assert secret not in repr(b.loader._files.options) + str(StreamSchema("s", SCHEMA))

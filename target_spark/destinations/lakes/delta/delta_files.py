@@ -52,8 +52,7 @@ def look_up(folder: str) -> LakeTable | None:
     """
     path = _plain_path(folder)
     if not (path / "_delta_log").exists():
-        if path.exists() and any(path.iterdir()):
-            raise NeedsSparkError
+        _expect_no_files(path)
         return None
     import pyarrow as pa  # noqa: PLC0415
     from deltalake import DeltaTable  # noqa: PLC0415
@@ -77,6 +76,12 @@ def look_up(folder: str) -> LakeTable | None:
         raise NeedsSparkError
     names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
     return LakeTable(struct, names, tuple(metadata.partition_columns), properties, size)
+
+
+def _expect_no_files(path: Path) -> None:
+    """Leave a folder without a log to Spark if it holds files: it says why it is no table."""
+    if path.exists() and any(path.iterdir()):
+        raise NeedsSparkError
 
 
 def lowest(folder: str, column: str) -> int | None:
@@ -119,6 +124,8 @@ def create(
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     path = _plain_path(folder)
+    if not (path / "_delta_log").exists():
+        _expect_no_files(path)
     wanted = {name for name in properties if name.startswith("delta.")}
     types = [column.dtype.simpleString() for column in columns]
     if not wanted <= _PLAIN_PROPERTIES or not all(map(_PLAIN_TYPES.fullmatch, types)):

@@ -1,0 +1,171 @@
+"""Both programs on a standalone cluster whose workers see neither our disk nor our packages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pipe_programs import Programs
+from postgres_server import PASSWORD, Database
+from spark_cluster import SparkCluster, can_hide_folders, kill
+
+from shared.storage.files import StorageOptions, remote
+
+pytestmark = [pytest.mark.pipe, pytest.mark.server]
+SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}
+BEGIN = {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []}
+# The other server serves nothing but these tests; starting it would be for nothing.
+only_versitygw = pytest.mark.parametrize("server", ["versitygw"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    if not can_hide_folders():
+        pytest.skip("processes cannot have mounts of their own here (unshare -m)")
+    folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
+    home = Path.home()
+    caches = [path for path in (home / ".ivy2.5.2", home / ".cache") if path.is_dir()]
+    cluster = SparkCluster(folder, [tmp_path_factory.getbasetemp(), *caches])
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def lines(first: int, last: int, *more: dict[str, Any]) -> bytes:
+    """Return RECORD lines with these ids, and a STATE."""
+    rows = [{"id": n, "name": f"n{n}"} for n in range(first, last)]
+    records = [{"type": "RECORD", "stream": "s", "record": row} for row in [*rows, *more]]
+    state = {"type": "STATE", "value": {"bookmark": last}}
+    return b"".join(json.dumps(message).encode() + b"\n" for message in (*records, state))
+
+
+def target(cluster: SparkCluster, server: Any, **settings: Any) -> dict[str, Any]:
+    return {
+        "spark": cluster.settings(),
+        "load_without_spark": False,
+        "storage_options": server.options,
+        "staging": {"root": f"{server.folder()}/staging"},
+        "batch_config": {"storage": {"options": server.options}},
+        "add_record_metadata": False,
+        **settings,
+    }
+
+
+def names(url: str, server: Any) -> list[str]:
+    filesystem, path = remote(url, StorageOptions(server.options))
+    filesystem.invalidate_cache()
+    return filesystem.find(path) if filesystem.exists(path) else []
+
+
+@only_versitygw
+def test_records_are_staged_on_s3(
+    cluster: SparkCluster, server: Any, programs: Programs, tmp_path: Path
+) -> None:
+    """A rejected record still names its line of the input."""
+    folder = server.folder()
+    config = target(
+        cluster, server, path=f"{folder}/out", staging={"root": f"{folder}/staging"},
+        failure={"policy": "SendToDLQ", "dead_letter_path": str(tmp_path / "letters")},
+    )  # fmt: skip
+    given = json.dumps(BEGIN).encode() + b"\n" + lines(0, 500, {"id": "no number"})
+    done = programs.run(programs.target_command(config), given)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout.splitlines()[-1]) == {"bookmark": 500}
+    filesystem, _ = remote(folder, StorageOptions(server.options))
+    parts = [name for name in names(f"{folder}/out/s", server) if name.endswith(".parquet")]
+    found = [
+        row["id"] for part in parts for row in pq.read_table(filesystem.open(part)).to_pylist()
+    ]
+    assert sorted(found) == list(range(500))
+    files = (tmp_path / "letters").rglob("*.jsonl")
+    letters = [json.loads(text) for file in files for text in file.read_text().splitlines()]
+    [letter] = [letter for letter in letters if letter["type"] == "RECORD"]
+    assert letter["record"]["id"] == "no number"
+    assert letter["_sdc_error"]["line"] == 502
+    assert "file" not in letter["_sdc_error"]
+    assert names(f"{folder}/staging", server) == []
+    assert (cluster.folder / "python-was-here").exists()
+
+
+@only_versitygw
+def test_batch_files_go_from_table_to_table(
+    cluster: SparkCluster, server: Any, programs: Programs
+) -> None:
+    """Executors get the jars of Delta with the job, and write to a folder that all share."""
+    source, lake = cluster.folder / "source", cluster.folder / "lake"
+    source.mkdir()
+    rows = [json.dumps({"id": n, "name": f"é{n}"}) for n in range(300)]
+    (source / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    storage = {"root": server.folder(), "options": server.options}
+    tap = {
+        "streams": [{"name": "s", "format": "json", "path": str(source)}],
+        "spark": cluster.settings(),
+        "batch_config": {"encoding": {"format": "parquet"}, "storage": storage},
+    }
+    into = target(cluster, server, path=str(lake), format="delta")
+    into["batch_config"] = {"storage": storage, "cleanup": True}
+    programs.pipe(tap, into).check()
+    table = DeltaTable(str(lake / "s")).to_pyarrow_table().sort_by("id")
+    assert table.column("name").to_pylist() == [f"é{n}" for n in range(300)]
+    assert names(storage["root"], server) == []
+
+
+@only_versitygw
+def test_lost_executors_lose_nothing(
+    cluster: SparkCluster, server: Any, programs: Programs, postgres: Database
+) -> None:
+    """One executor is killed while it works, then a worker is gone for good."""
+    jdbc = {"url": postgres.url, "user": "postgres", "password": PASSWORD}
+    config = target(cluster, server, format="jdbc", jdbc=jdbc, batch_size_rows=400)
+    process = subprocess.Popen(
+        programs.target_command(config), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, cwd=programs.folder, env=programs.env(),
+    )  # fmt: skip
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+    lost = len(cluster.processes) - 1
+    try:
+        stdin.write(json.dumps(BEGIN).encode() + b"\n" + lines(0, 1200))
+        stdin.flush()
+        until = time.monotonic() + 120
+        while not (running := cluster.executors(1)) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert running
+        kill(running)
+        assert json.loads(stdout.readline()) == {"bookmark": 1200}
+        cluster.kill_worker(lost)
+        out, err = process.communicate(lines(1200, 2400), timeout=300)
+    finally:
+        process.kill()
+        cluster.add_worker()
+    assert process.returncode == 0, err.decode()
+    assert json.loads(out.splitlines()[-1]) == {"bookmark": 2400}
+    assert postgres.value("select count(*), count(distinct id), max(id) from s") == "2400|2400|2399"
+
+
+@only_versitygw
+def test_a_folder_of_the_driver_is_an_error_that_says_so(
+    cluster: SparkCluster, server: Any, programs: Programs, tmp_path: Path
+) -> None:
+    config = target(cluster, server, path=str(tmp_path / "out"))
+    done = programs.run(
+        programs.target_command(config), json.dumps(BEGIN).encode() + b"\n" + lines(0, 9)
+    )
+    assert done.returncode == 6
+    assert done.stdout == b""
+    last = done.stderr.decode().strip().splitlines()[-1]
+    assert f"cannot write to '{tmp_path}/out/s'" in last
+    assert "executors on other machines must share the folder" in last
