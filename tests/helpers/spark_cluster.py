@@ -1,7 +1,8 @@
 """A standalone Spark cluster of processes that do not see this machine's files of ours.
 
 Master and workers run in mount namespaces of their own, in which an empty file system lies over the
-folders of the driver and over this project's packages. What executors need comes with the job.
+folders of the driver and over this project's packages. What executors need comes with the job. If
+this machine allows no such mounts, they see everything.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,11 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 SECONDS = 60
 
 
+@cache
 def can_hide_folders() -> bool:
     """Return whether a process of ours may have its own mounts."""
-    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+    mount = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(mount, capture_output=True).returncode == 0
 
 
 @dataclass
@@ -125,9 +129,10 @@ class SparkCluster:
         java = [str(find_java(os.environ).binary), "-Xmx256m", "-cp", f"{home}/jars/*"]
         hide = [*self.hidden, *(ROOT / package for package in PACKAGES)]
         mounts = " && ".join(f"mount -t tmpfs none '{folder}'" for folder in hide)
+        hiding = ["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
         log = (self.folder / f"{name}.log").open("wb")
         process = subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh", *java, java_class, *args],
+            [*(hiding if can_hide_folders() else ()), *java, java_class, *args],
             env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},
             cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip

@@ -29,8 +29,6 @@ only_versitygw = pytest.mark.parametrize("server", ["versitygw"], indirect=True)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    if not can_hide_folders():
-        pytest.skip("processes cannot have mounts of their own here (unshare -m)")
     folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
     home = Path.home()
     caches = [path for path in (home / ".ivy2.5.2", home / ".cache") if path.is_dir()]
@@ -160,6 +158,8 @@ def test_lost_executors_lose_nothing(
 def test_a_folder_of_the_driver_is_an_error_that_says_so(
     cluster: SparkCluster, server: Any, programs: Programs, tmp_path: Path
 ) -> None:
+    if not can_hide_folders():
+        pytest.skip("not offered: processes cannot have mounts of their own here")
     config = target(cluster, server, path=str(tmp_path / "out"))
     done = programs.run(
         programs.target_command(config), json.dumps(BEGIN).encode() + b"\n" + lines(0, 9)
