@@ -200,12 +200,12 @@ def _groups(
         groups.setdefault(pattern, []).append(known[name])
     for pattern, alike in groups.items():
         paths = [join(place, _name(file)) for file in alike]
-        matched = sum(fnmatchcase(name, pattern) for name in known)
         if len(alike) == 1:
             yield paths[0], paths[0], alike
         else:
             like = join(place, pattern)
-            yield like, like if matched == len(alike) else paths, alike
+            is_exact = sum(fnmatchcase(name, pattern) for name in known) == len(alike)
+            yield like, like if is_exact else paths, alike
 
 
 def _name(file: ListedFile) -> str:

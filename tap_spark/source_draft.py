@@ -6,6 +6,7 @@ import glob
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -30,7 +31,7 @@ Ask = Callable[[TapConfig], Sequence["DiscoveredTable"]]
 PASSWORD = "TAP_SPARK_PASSWORD"  # noqa: S105
 MOST_TABLES = 100
 """Tables that are named one by one in `include`."""
-_WITHOUT_LOGIN = ("sqlite", "duckdb")
+_IN_A_FILE = ("sqlite", "duckdb")
 
 
 def source_draft(
@@ -78,6 +79,9 @@ def _check_secrets(place: str) -> None:
 
 
 def _of_database(url: str, environ: Mapping[str, str], ask: Ask) -> dict[str, Any]:
+    is_file = getattr(driver_of(url), "database", None) in _IN_A_FILE
+    if is_file:
+        _check_there(url)
     user, password = environ.get("TAP_SPARK_USER"), environ.get(PASSWORD)
     item: dict[str, Any] = {"name": _database_name(url), "url": url}
     item |= {"user": user} if user else {}
@@ -87,13 +91,19 @@ def _of_database(url: str, environ: Mapping[str, str], ask: Ask) -> dict[str, An
     try:
         tables = ask(asked)
     except (SourceError, SparkStartError) as error:
-        _logger.warning("the database was not asked for its tables: %s", error)
-    kind = driver_of(url)
-    needs_login = kind is None or kind.database not in _WITHOUT_LOGIN
-    if password or (tables is None and needs_login):
+        _logger.warning("the database could not be asked for its tables: %s", error)
+    if password or (tables is None and not is_file):
         item[Comment(f"The password stays in the environment: export {PASSWORD}=...")] = None
         item["password_variable"] = PASSWORD
     return {"connections": [{**item, **_included(tables)}]}
+
+
+def _check_there(url: str) -> None:
+    """Raise SettingsError if a database's file is missing: its driver would make an empty one."""
+    path = re.split(r"[?;]", url.split(":", 2)[2])[0]
+    is_path = path and not path.startswith((":", "file:"))
+    if is_path and not Path(path).exists():
+        raise SettingsError(f"'{path}' does not exist", hint="give the file of the database")
 
 
 def _database_name(url: str) -> str:
@@ -104,11 +114,11 @@ def _database_name(url: str) -> str:
 def _included(tables: Sequence[DiscoveredTable] | None) -> dict[str, Any]:
     """Return the setting `include`, with comments."""
     if tables is None:
-        text = "init could not ask for the tables; `tap-spark --discover` lists them."
+        text = "init could not ask for the tables; --discover lists them."
     elif not 0 < len(tables) <= MOST_TABLES:
         text = f"There are {len(tables)} tables and views."
     else:
-        text = "Columns and replication keys are chosen in the catalog: `tap-spark --discover`."
+        text = "Columns and replication keys are chosen in the catalog (--discover)."
         named = [item for table in tables for item in (_facts(table), _pattern(table))]
         return {Comment(text): None, "include": named}
     return {Comment(text): None, Comment("Globs of `schema.table`:"): None, "include": ["*"]}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
 from pathlib import Path
 
 import pytest
 from pipe_programs import TAP, TARGET, Programs
+from terminals import on_terminal
 
 pytestmark = pytest.mark.pipe
 
@@ -21,26 +19,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "data" / "orders-2026-02.csv").write_text("id;name\n3;c\n")
     (tmp_path / "data" / f"{'long_name_' * 9}.csv").write_text("x\n1\n")
     return tmp_path
-
-
-def on_terminal(command: list[str], folder: Path) -> str:
-    """Return what a program writes to standard output, if that is a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, cwd=folder)
-    os.close(theirs)
-    parts: list[bytes] = []
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # So Linux ends a terminal whose other side is closed.
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(ours)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err.decode()
-    return b"".join(parts).decode().replace("\r\n", "\n")
 
 
 def test_drafted_settings_run(folder: Path) -> None:

@@ -151,6 +151,22 @@ def test_hints_can_be_switched_on(tmp_path: Path) -> None:
     assert (one.key_properties, one.replication_method) == (("id",), "INCREMENTAL")
 
 
+def test_a_remote_folder_is_listed() -> None:
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    for name in ("orders-1.csv", "orders-2.csv", "days/a.json", "lake/t/_delta_log/0.json"):
+        files.pipe(f"/drafts/{name}", b"id;x\n")
+    found = draft("memory://drafts/")
+    assert [item["path"] for item in found["connections"]] == ["memory://drafts"]
+    assert [(each["name"], each["path"]) for each in found["streams"]] == [
+        ("orders", "memory://drafts/orders-*.csv"),
+        ("days", "memory://drafts/days"),
+    ]
+    with pytest.raises(SourceError, match="the folder cannot be listed"):
+        draft("memory://nothing/")
+
+
 def test_s3_gets_its_package() -> None:
     found = draft("s3://bucket/sales/*.csv")
     assert found["streams"][0]["path"] == "s3://bucket/sales/*.csv"
@@ -185,9 +201,16 @@ class TestDatabases:
         assert (one["password_variable"], one["include"]) == ("TAP_SPARK_PASSWORD", ["*"])
         assert "cannot connect to the database: refused" in caplog.text
 
-    def test_no_password_where_none_is_needed(self) -> None:
+    @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+    def test_a_missing_file_is_not_made(self, tmp_path: Path, kind: str) -> None:
+        with pytest.raises(SettingsError, match=r"shop.db' does not exist"):
+            draft(f"jdbc:{kind}:{tmp_path}/shop.db?a=b")
+
+    def test_no_password_where_none_is_needed(self, tmp_path: Path) -> None:
+        path = tmp_path / "my shop.db"
+        path.touch()
         assert "password_variable" not in draft(URL, None, lambda _: [table("a")])["connections"][0]
-        [one] = draft("jdbc:sqlite:/data/my shop.db")["connections"]
+        [one] = draft(f"jdbc:sqlite:{path}")["connections"]
         assert (one["name"], "password_variable" in one) == ("my_shop", False)
 
     def test_many_tables_are_not_named(self) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from terminals import on_terminal
 
 from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.lake_format import Place
@@ -48,3 +52,23 @@ def test_a_pipe_gets_everything() -> None:
     _, line = lines("a_long_name" * 9, SNAPSHOT, None)
     assert SNAPSHOT in line
     assert "a_long_name" * 9 in line
+
+
+OF_A_PROGRAM = f"""
+import contextlib, sys
+sys.path[:] = {sys.path!r}
+import target_spark.cli
+from test_history_lines import SNAPSHOT, Tables
+tables = Tables("a_long_name" * 9, SNAPSHOT, "{{}}")
+target_spark.cli._tables = lambda _: contextlib.nullcontext(tables)
+sys.exit(target_spark.cli.main(["history"]))
+"""
+
+
+@pytest.mark.pipe
+def test_the_command_knows_a_terminal(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OF_A_PROGRAM]
+    shown = on_terminal(command, tmp_path).splitlines()
+    assert [len(line) <= 80 for line in shown] == [True, True]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert SNAPSHOT in piped
