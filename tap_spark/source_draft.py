@@ -65,13 +65,14 @@ def source_draft(
 
 
 def _check_secrets(place: str) -> None:
+    probe = ConnectionConfig(name="database", url=place)
     if place.startswith("jdbc:"):
-        if secrets_of(ConnectionConfig(name="database", url=place)):
+        if secrets_of(probe):
             raise SettingsError(
                 "the URL holds a password or another secret, which must not be in the settings",
                 hint=f"leave it out, and set {PASSWORD} in the environment",
             )
-    elif "://" in place and "@" in urlsplit(place).netloc:
+    elif "://" in place and ("@" in urlsplit(place).netloc or secrets_of(probe)):
         raise SettingsError(
             "the URL holds a login, which must not be in the settings",
             hint="leave it out; docs/s3.md says where credentials are found",

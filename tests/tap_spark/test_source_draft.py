@@ -221,7 +221,8 @@ class TestDatabases:
     @pytest.mark.parametrize(
         "place",
         [f"{URL}?user=me&password=hush", f"{URL}?pass%77ord=hush", "jdbc:mysql://me:hush@h/shop",
-         "jdbc:oracle:thin:me/hush@h:1521:x", "s3://me:hush@bucket/a.csv"],
+         "jdbc:oracle:thin:me/hush@h:1521:x", "s3://me:hush@bucket/a.csv",
+         "https://h/a.csv?token=hush"],
     )  # fmt: skip
     def test_secrets_are_refused(self, place: str) -> None:
         with pytest.raises(SettingsError, match="must not be in the settings") as caught:
