@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,8 +23,12 @@ from shared.errors import (
     Where,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
-from shared.settings.loading import ENV, load_settings, merge
+from shared.settings.loading import DOTENV, ENV, load_settings, merge, read_dotenv
+from shared.sigterm import raise_on_sigterm
 from shared.singer.logs import is_debug, setup_logging
+
+FILE = click.Path(readable=False)
+"""Completed as a name of a file by shells; the programs check by themselves whether it is there."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -41,6 +46,7 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             "--config",
             "sources",
             multiple=True,
+            type=FILE,
             metavar="FILE|ENV",
             help="Settings file, or ENV for environment variables "
             f"({program.env_prefix}*) and .env; repeatable: later files override earlier ones, and "
@@ -60,11 +66,15 @@ def common_options(program: Program) -> Callable[[Command], Command]:
         ),
         click.option(
             "--summary",
+            type=FILE,
             metavar="FILE",
             help="Write what the run moved, and how it ended, to a JSON file.",
         ),
         click.option(
-            "--report", metavar="FILE", help="Write the same as an HTML page with a plot."
+            "--report",
+            type=FILE,
+            metavar="FILE",
+            help="Write the same as an HTML page with a plot.",
         ),
         click.option(
             "--warn-drift",
@@ -84,9 +94,74 @@ def common_options(program: Program) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
-        return click.argument("place", metavar="[PATH|URL]", required=False)(command)
+        place = click.argument("place", metavar="[PATH|URL]", required=False, type=FILE)
+        return place(command)
 
     return decorate
+
+
+def init_options(command: Command) -> Command:
+    """Add the options of the commands `init`, which write a settings file."""
+    options = (
+        click.argument("place", metavar="PATH|URL", type=FILE),
+        click.option("--format", "form", metavar="NAME", help="Format, if it cannot be detected."),
+        click.option(
+            "-o",
+            "--output",
+            type=FILE,
+            metavar="FILE",
+            help="Write a new file, not to standard output.",
+        ),
+        click.option("--force", is_flag=True, help="Replace the file of --output."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def write_draft(
+    program: Program,
+    place: str,
+    usage: Sequence[str],
+    draft: Callable[[], Mapping[str, Any]],
+    output: str | None,
+    *,
+    force: bool,
+) -> None:
+    """Write settings for a path or URL, as `init` does.
+
+    Args:
+        program: The program.
+        place: The path or URL.
+        usage: Command lines that use the file, which `{file}` stands for.
+        draft: Returns the settings, with comments.
+        output: The file; None for standard output.
+        force: Replace a file that is there.
+
+    Raises:
+        SettingsError: The file is there.
+        DestinationError: It cannot be written.
+    """
+    from shared.settings.config_text import check_new, config_text, write_config  # noqa: PLC0415
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
+
+    if output is not None:
+        check_new(output, force=force)
+    stdout = claim_stdout()
+    raise_on_sigterm()
+    file = shlex.quote(output or f"{program.name.partition('-')[0]}.json")
+    commands = [command.format(file=file) for command in usage]
+    head = (
+        f"Settings of {program.name} for {place}",
+        "Lines that begin with // are comments. All settings: docs/settings.md",
+        *(f"  {command}" for command in commands),
+    )
+    text = config_text(head, draft())
+    if output is None:
+        stdout.write(text.encode())
+        return
+    write_config(output, text, force=force)
+    logging.getLogger(program.name).info("wrote '%s'; next: %s", output, commands[0])
 
 
 def read_settings(
@@ -112,6 +187,15 @@ def read_settings(
     given = sources if ENV in sources else (*sources, ENV)
     found = load_settings(program.schema, given, program.env_prefix, os.environ)
     return merge(found, place)
+
+
+def environment(sources: Sequence[str]) -> Mapping[str, str]:
+    """Return the environment variables, with those of `.env` if the settings come from there, too.
+
+    Args:
+        sources: Of settings that have been read.
+    """
+    return {**read_dotenv(DOTENV), **os.environ} if ENV in sources else os.environ
 
 
 def print_about(program: Program, style: str | None) -> None:
@@ -149,14 +233,16 @@ def run_main(
         The exit code; errors have been logged, one line for each problem.
     """
     setup_logging(program.name, os.environ)
+    known = {str(other.name): other for other in others}
     try:
+        instruction = os.environ.get(f"_{program.env_prefix}COMPLETE")
+        if instruction:
+            return _complete(instruction, program, command, known)
         # Not `command.main`: it turns errors that the user did not cause into Abort.
-        given = list(sys.argv[1:] if args is None else args)
-        for other in others:
-            if given[:1] == [other.name]:
-                command, given = other, given[1:]
-                break
-        with command.make_context(program.name, given) as context:
+        given, name = list(sys.argv[1:] if args is None else args), program.name
+        if given and given[0] in known:
+            command, given, name = known[given[0]], given[1:], f"{name} {given[0]}"
+        with command.make_context(name, given) as context:
             command.invoke(context)
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -165,6 +251,16 @@ def run_main(
         return error.exit_code
     except BaseException as error:
         return report(error, logging.getLogger(program.name))
+    return 0
+
+
+def _complete(
+    instruction: str, program: Program, command: click.Command, others: Mapping[str, click.Command]
+) -> int:
+    from shared.completion import completion  # noqa: PLC0415
+
+    found = completion(instruction, program.name, command, others)
+    click.echo(found, nl=bool(found))
     return 0
 
 

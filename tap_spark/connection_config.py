@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.errors import InvalidSettingsError
 from shared.settings.checking import Problem
 from shared.settings.kinds import (
     ANY_TEXT,
@@ -23,6 +24,7 @@ KINDS = ("url", "catalog", "path")
 ONLY_FOR_URL = (
     "user",
     "password",
+    "password_variable",
     "driver",
     "package",
     "properties",
@@ -47,6 +49,11 @@ class ConnectionConfig:
     )
     user: str | None = setting(TEXT, "User name.")
     password: str | None = setting(ANY_TEXT, "Password of the user.", secret=True)
+    password_variable: str | None = setting(
+        TEXT,
+        "Environment variable that holds the password, if `password` is not set.",
+        examples=["SHOP_PASSWORD"],
+    )
     driver: str | None = setting(
         TEXT, "Java class of the JDBC driver, if the url does not determine it."
     )
@@ -109,6 +116,35 @@ class ConnectionConfig:
         "How often to retry after a temporary failure, such as a lost connection.",
         default=3,
     )
+
+
+def with_passwords(settings: Mapping[str, Any], variables: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return settings with the passwords that `password_variable` of connections leads to.
+
+    Args:
+        settings: All settings, not necessarily valid ones.
+        variables: Environment variables; an empty value means not set.
+
+    Raises:
+        InvalidSettingsError: Variables are not set; names each of them.
+    """
+    items = settings.get("connections")
+    if not isinstance(items, list):
+        return settings
+    problems: list[str] = []
+    found: list[Any] = []
+    for index, item in enumerate(items):
+        name = item.get("password_variable") if isinstance(item, Mapping) else None
+        if not isinstance(name, str) or "password" in item:
+            found.append(item)
+        elif variables.get(name):
+            found.append({**item, "password": variables[name]})
+        else:
+            at = f"config['connections'][{index}]['password_variable']"
+            problems.append(f"{at}: the environment variable '{name}' is not set (export {name})")
+    if problems:
+        raise InvalidSettingsError(problems)
+    return {**settings, "connections": found}
 
 
 def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

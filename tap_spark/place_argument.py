@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError
+from shared.settings.loading import json_object
 
 FORMATS = {
     ".csv": "csv",
@@ -50,14 +50,15 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
     path = local_path(place)
     if path is not None and not any(sign in place for sign in "*?[{"):
         _check_local(Path(path), place)
-        form = form or _table_format(Path(path))
+        form = form or table_format(Path(path))
         if form is None and Path(path).is_dir():
             return _folder(Path(path), place)
-    found = form or _format_of([place.rsplit("/", 1)[-1]], place)
-    return {"streams": [_stream(place, found)]}
+    found = form or format_of([place.rsplit("/", 1)[-1]], place)
+    return {"streams": [stream_at(place, found)]}
 
 
-def _stream(place: str, form: str) -> dict[str, Any]:
+def stream_at(place: str, form: str) -> dict[str, Any]:
+    """Return the settings of the stream that reads files; it has the name of the last part."""
     parts = [part.split(".")[0] for part in reversed(place.split("/"))]
     names = (re.sub(r"\W+", "_", part).strip("_") for part in parts)
     first = next((name for name in names if name), "rows")
@@ -66,10 +67,10 @@ def _stream(place: str, form: str) -> dict[str, Any]:
 
 
 def _folder(path: Path, place: str) -> dict[str, Any]:
-    if any(_table_format(inside) for inside in path.iterdir() if inside.is_dir()):
+    if any(table_format(inside) for inside in path.iterdir() if inside.is_dir()):
         return {"connections": [{"name": path.resolve().name, "path": place}]}
     names = sorted(file.name for file in path.rglob("*") if _is_visible(file, path))
-    return {"streams": [_stream(place.rstrip("/"), _format_of(names, place))]}
+    return {"streams": [stream_at(place.rstrip("/"), format_of(names, place))]}
 
 
 def _is_visible(file: Path, root: Path) -> bool:
@@ -77,15 +78,24 @@ def _is_visible(file: Path, root: Path) -> bool:
     return file.is_file() and not any(part.startswith((".", "_")) for part in inside)
 
 
-def _table_format(path: Path) -> str | None:
+def table_format(path: Path) -> str | None:
     """Return the format of a table's folder; None for anything else."""
     if (path / "_delta_log").is_dir():
         return "delta"
     return "iceberg" if any(path.glob("metadata/*.metadata.json")) else None
 
 
-def _format_of(names: Sequence[str], place: str) -> str:
-    found = {FORMATS.get(Path(_bare(name)).suffix.lower()) for name in names}
+def format_of(names: Sequence[str], place: str) -> str:
+    """Return the format of files, by their endings.
+
+    Args:
+        names: The files.
+        place: What holds them, for the error.
+
+    Raises:
+        SettingsError: There are none, or several formats, or endings that are not known.
+    """
+    found = {FORMATS.get(ending(name)) for name in names}
     formats = {form for form in found if form is not None}
     if len(formats) == 1 and None not in found:
         return formats.pop()
@@ -97,6 +107,11 @@ def _format_of(names: Sequence[str], place: str) -> str:
     raise SettingsError(
         f"'{place}' has {what}", hint="give --format NAME, or a glob such as 'folder/*.csv'"
     )
+
+
+def ending(name: str) -> str:
+    """Return the ending of a file's name, without that of its compression."""
+    return Path(_bare(name)).suffix.lower()
 
 
 def _bare(name: str) -> str:
@@ -114,8 +129,8 @@ def _check_local(path: Path, place: str) -> None:
         )
     if path.suffix == ".json" and path.is_file() and path.stat().st_size < _LONGEST_SETTINGS:
         try:
-            content = json.loads(path.read_bytes())
+            content = json_object(path.read_bytes())
         except ValueError:
             return
-        if isinstance(content, dict) and {"streams", "connections"} & content.keys():
+        if {"streams", "connections"} & content.keys():
             raise SettingsError(f"'{place}' holds settings", hint=f"give --config {place}")

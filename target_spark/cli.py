@@ -8,34 +8,55 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli import check_form, common_options, print_about, read_settings, run_main
+from shared.cli import (
+    FILE,
+    check_form,
+    common_options,
+    init_options,
+    print_about,
+    read_settings,
+    run_main,
+    write_draft,
+)
 from shared.encodings.encoding_registry import check_encodings
 from shared.errors import SettingsError, SourceError, Where
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
+from shared.text_table import WIDTH
 from target_spark.config import PROGRAM, REGISTRY, TargetConfig, target_config
 from target_spark.core.backfill import Backfill
+from target_spark.destination_place import destination_draft, place_settings
 
 if TYPE_CHECKING:
     from target_spark.rewind.lake_tables import LakeTables
 
 _logger = logging.getLogger(__name__)
 
-_STDIN = 0
+_STDIN, _STDOUT = 0, 1
+
+_input = click.option(
+    "--input",
+    "input_file",
+    type=FILE,
+    metavar="FILE",
+    help="Read messages from a file, not stdin.",
+)
 
 
 @click.command(
     help=PROGRAM.description,
-    epilog="`target-spark history --help`, `target-spark rewind --help`: what tables were, with "
-    "their STATE. `target-spark verify --help`: whether tables equal their source. "
-    "`target-spark maintain --help`: small files, and files that nothing needs.",
+    epilog="`target-spark init --help`: a settings file to begin with. `target-spark history "
+    "--help`, `target-spark rewind --help`: what tables were, with their STATE. `target-spark "
+    "verify --help`: whether tables equal their source. `target-spark maintain --help`: small "
+    "files, and files that nothing needs.",
 )
 @common_options(PROGRAM)
-@click.option("--input", "input_file", metavar="FILE", help="Read messages from a file, not stdin.")
+@_input
 @click.option("--dry-run", is_flag=True, help="Log what a run would do to tables; load nothing.")
 @click.option(
     "--backfill",
@@ -82,25 +103,6 @@ def command(
             _run(config, input_fd, collected, dry=dry_run)
         finally:
             os.close(input_fd)
-
-
-def place_settings(place: str, form: str | None) -> dict[str, Any]:
-    """Return the settings that load into a path or URL: `target-spark loaded/`.
-
-    Args:
-        place: A folder, or the JDBC URL of a database.
-        form: The setting `format`; None for its default.
-
-    Raises:
-        SettingsError: It is a file.
-    """
-    if place.startswith("jdbc:"):
-        return {"format": form or "jdbc", "jdbc": {"url": place}}
-    if os.path.isfile(place):  # noqa: PTH113
-        raise SettingsError(
-            f"'{place}' is a file", hint=f"give a folder; for settings, --config {place}"
-        )
-    return {"path": place, **({} if form is None else {"format": form})}
 
 
 def backfill_of(
@@ -161,9 +163,24 @@ _config = click.option(
     "--config",
     "sources",
     multiple=True,
+    type=FILE,
     metavar="FILE|ENV",
     help="Settings of the loads; see `target-spark --help`.",
 )
+
+
+@click.command("init")
+@init_options
+def init_command(*, place: str, form: str | None, output: str | None, force: bool) -> None:
+    """Write a settings file with comments for loads into a path or URL.
+
+    The format is that of the tables in a folder, if there are any. No password is written: it comes
+    from the environment.
+    """
+    secret = " --config ENV" if place.startswith("jdbc:") else ""
+    usage = (f"tap-spark orders.csv | target-spark --config {{file}}{secret}",)
+    draft = partial(destination_draft, place, form, os.environ)
+    write_draft(PROGRAM, place, usage, draft, output, force=force)
 
 
 @click.command("history")
@@ -175,14 +192,19 @@ _config = click.option(
 def history_command(
     *, sources: tuple[str, ...], names: tuple[str, ...], limit: int, as_json: bool
 ) -> None:
-    """List the commits of all runs with their STATE, newest first."""
+    """List the commits of all runs with their STATE, newest first.
+
+    On a terminal, long names and bookmarks are cut to fit into 80 columns.
+    """
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
+    is_terminal = os.isatty(_STDOUT)
     output = claim_stdout()
     with _tables(sources) as tables:
         from target_spark.rewind.commands import history_lines  # noqa: PLC0415
 
-        for line in history_lines(tables, names, limit, as_json=as_json):
+        width = WIDTH if is_terminal else None
+        for line in history_lines(tables, names, limit, as_json=as_json, width=width):
             output.write(f"{line}\n".encode())
 
 
@@ -231,7 +253,7 @@ def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_ru
 
 @click.command("verify")
 @_config
-@click.option("--input", "input_file", metavar="FILE", help="Read messages from a file, not stdin.")
+@_input
 @click.option("--ranges", type=click.IntRange(1, 65536), default=256, show_default=True,
               metavar="N", help="Ranges of hashed keys that are compared.")  # fmt: skip
 @click.option("--repair", is_flag=True, help="Change the rows that differ, in one commit.")
@@ -280,7 +302,7 @@ def _tables(
 
 COMMANDS = {
     command.name: command
-    for command in (history_command, rewind_command, verify_command, maintain_command)
+    for command in (init_command, history_command, rewind_command, verify_command, maintain_command)
 }
 
 

@@ -83,7 +83,15 @@ def errors_page() -> str:
         "wrong (settings: one line per problem); `LOGLEVEL=debug` adds the traceback. "
         "[Troubleshooting](troubleshooting.md) explains the messages."
     )
-    return "\n\n".join((NOTE, "# Exit codes", text, exit_code_table())) + "\n"
+    return "\n\n".join((NOTE, "# Exit codes", text, exit_code_table(), *_examples())) + "\n"
+
+
+def _examples() -> Iterator[str]:
+    """Yield what each exit code looks like, and what to do."""
+    for error in sorted(EXIT_CODES, key=lambda error: error.exit_code):
+        yield f"## Exit code {error.exit_code}"
+        yield f"```\n{error.example}\n```"
+        yield error.next_step
 
 
 def config_table() -> str:

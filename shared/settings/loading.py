@@ -16,6 +16,9 @@ Keys = tuple[str, ...]
 KEEP = "x-as-it-is"
 """Marks an object that keeps its keys and nulls as they are."""
 
+OTHER_VARIABLES = "x-other-variables"
+"""Names, behind the prefix, of environment variables of a program that are not settings."""
+
 ENV = "ENV"
 DOTENV = Path(".env")
 
@@ -23,6 +26,8 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
 _NOT_SETTINGS = frozenset({"LOGLEVEL", "LOG_FORMAT"})
+# A string of JSON has no line end, so that no valid document has such a line.
+_COMMENT = re.compile(r"^[ \t]*//[^\r\n]*", re.MULTILINE)
 
 
 def load_settings(
@@ -168,7 +173,7 @@ def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
+    """Read a file that holds one JSON object; lines that begin with `//` are comments.
 
     Raises:
         ValueError: With what is wrong, in words that fit behind the file's name.
@@ -182,7 +187,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
-    """Read text that is one JSON object.
+    """Read text that is one JSON object; lines that begin with `//` are comments.
 
     Args:
         data: The text, in an encoding of Unicode.
@@ -193,7 +198,8 @@ def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
     """
     pairs = _without_doubles if unique_keys else None
     try:
-        value = json.loads(data, object_pairs_hook=pairs, parse_constant=_refuse_constant)
+        text = _COMMENT.sub("", data.decode(json.detect_encoding(data), "surrogatepass"))
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
         raise ValueError("not valid JSON: not Unicode text") from None
     except RecursionError:
@@ -274,10 +280,11 @@ def environment_settings(
     names = dict(_variable_names(schema))
     found: list[tuple[Keys, Any]] = []
     problems: list[str] = []
+    others = _NOT_SETTINGS.union(schema.get(OTHER_VARIABLES, ()))
     for variable in sorted(variables):
         name = variable.removeprefix(prefix)
         text = variables[variable]
-        if name == variable or not text or name.startswith("_") or name in _NOT_SETTINGS:
+        if name == variable or not text or name.startswith("_") or name in others:
             continue
         location = _locate(names, name)
         if location is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tap_spark.config import TapConfig
     from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.sources.connections.connection import DiscoveredTable
     from tap_spark.stream_config import StreamConfig
 
 T = TypeVar("T")
@@ -54,6 +55,24 @@ def discover(config: TapConfig) -> dict[str, Any]:
     starter = SessionStarter(config.spark)
     try:
         return found_catalog(starter, config)
+    finally:
+        starter.stop()
+
+
+def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
+    """List the tables of the connections of the settings, with Spark as long as they answer.
+
+    Raises:
+        SourceError: A connection cannot be read.
+        SparkStartError: Spark cannot be started.
+    """
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
+
+    starter = SessionStarter(config.spark)
+    starter.start()
+    try:
+        spark = starter.get()
+        return [table for item in config.connections for table in table_lister(item).tables(spark)]
     finally:
         starter.stop()
 

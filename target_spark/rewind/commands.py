@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, SettingsError, Where
+from shared.text_table import text_table
 from target_spark.core.stored_states import bookmark_text
 from target_spark.destinations.lakes.table_history import shown_time
 from target_spark.rewind.lake_tables import LakeTables
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _HEADER = ("time (UTC)", "table", "version", "run", "rows", "bookmark or STATE")
+_CUTTABLE = (1, 2, 5)
 _MOST_STATE = 60
 
 
 def history_lines(
-    tables: LakeTables, names: Sequence[str], limit: int, *, as_json: bool
+    tables: LakeTables,
+    names: Sequence[str],
+    limit: int,
+    *,
+    as_json: bool,
+    width: int | None = None,
 ) -> Iterator[str]:
     """Yield the commits of our runs, newest first.
 
@@ -32,6 +39,7 @@ def history_lines(
         names: Short names of those to list; empty for all.
         limit: Most commits to list.
         as_json: One JSON object a line; else a table for people.
+        width: Most characters in a line of the table; None for any number.
 
     Raises:
         SettingsError: A name is unknown.
@@ -49,10 +57,7 @@ def history_lines(
         yield from (json.dumps(_entry(*item)) for item in commits[:limit])
         return
     rows = [_HEADER, *(_cells(*item) for item in commits[:limit])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    yield from text_table(rows, width, _CUTTABLE)
 
 
 def rewind(

@@ -96,7 +96,7 @@ def is_local(link: str) -> bool:
 
 @cache
 def code_texts() -> tuple[str, ...]:
-    """Return all texts in the code but docstrings; values inside them are holes, as is `%s`."""
+    """Return all texts in the code but docstrings and examples; values, and `%s`, are holes."""
     return tuple(text for file in _modules() for text in _texts(ast.parse(file.read_text())))
 
 
@@ -106,12 +106,21 @@ def _modules() -> Iterator[Path]:
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    quoted = {id(node.value) for node in ast.walk(tree) if _is_quotation(node)}
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Constant, ast.JoinedStr)) and id(node) not in docstrings:
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and id(node) not in quoted:
             text = _text(node)
             if text:
                 yield re.sub(r"%(\.\d)?[a-z]", HOLE, text)
+
+
+def _is_quotation(node: ast.AST) -> bool:
+    """Return whether a node is a docstring, or the `example` that documents an error."""
+    if isinstance(node, ast.Assign):
+        return [ast.unparse(target) for target in node.targets] == ["example"]
+    if isinstance(node, ast.AnnAssign):
+        return ast.unparse(node.target) == "example"
+    return isinstance(node, ast.Expr)
 
 
 def _text(node: ast.expr) -> str:

@@ -188,12 +188,10 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 def check_command(words: list[str]) -> None:
     program, *args = words
     program = program.removeprefix(".venv/bin/")
-    if program == "tap-spark" and args[:1] == ["spark-server"]:
-        tap_spark.cli.server_command.make_context(program, args[1:])
-    elif program == "target-spark" and args[:1] in [[name] for name in target_spark.cli.COMMANDS]:
-        target_spark.cli.COMMANDS[args[0]].make_context(program, args[1:])
+    if program in PROGRAMS and args and args[0] in PROGRAMS[program].COMMANDS:
+        PROGRAMS[program].COMMANDS[args[0]].make_context(program, args[1:])
     elif program in PROGRAMS:
-        PROGRAMS[program].make_context(program, args)
+        PROGRAMS[program].command.make_context(program, args)
     elif program == "python" and args[0] == "-m":
         assert importlib.util.find_spec(args[1]) is not None, words
     elif program == "pytest":
@@ -210,10 +208,7 @@ def check_command(words: list[str]) -> None:
         assert program in OTHER_PROGRAMS or re.match(r"(tap|target)-", program), words
 
 
-PROGRAMS: dict[str, click.Command] = {
-    "tap-spark": tap_spark.cli.command,
-    "target-spark": target_spark.cli.command,
-}
+PROGRAMS: dict[str, Any] = {"tap-spark": tap_spark.cli, "target-spark": target_spark.cli}
 
 
 def test_wrong_commands_are_found() -> None:

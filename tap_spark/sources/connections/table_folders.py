@@ -81,8 +81,8 @@ class FolderTables:
         root = str(self._config.path)
         local = local_path(root)
         try:
-            lister = _lister(root if local is None else str(Path(local).absolute()))
-            return list(lister.tables())
+            walk = table_walk(root if local is None else str(Path(local).absolute()))
+            return list(walk.tables())
         except OSError as error:
             reason = error.strerror or str(error)
             raise SourceError(
@@ -92,7 +92,7 @@ class FolderTables:
             ) from error
 
 
-class _Walk:
+class TableWalk:
     """Searches tables below a local folder, one folder at a time."""
 
     def __init__(self, root: str) -> None:
@@ -151,7 +151,7 @@ class _Walk:
         return None
 
 
-class _RemoteWalk(_Walk):
+class _RemoteWalk(TableWalk):
     """Searches tables below a remote folder, through fsspec."""
 
     def __init__(self, root: str) -> None:
@@ -172,5 +172,10 @@ class _RemoteWalk(_Walk):
         return folders, [name for name, kind in named if kind != "directory"]
 
 
-def _lister(root: str) -> _Walk:
-    return _Walk(root) if local_path(root) is not None else _RemoteWalk(root)
+def table_walk(root: str) -> TableWalk:
+    """Return what searches a local folder or URL.
+
+    Raises:
+        OSError: The package for the URL is not installed.
+    """
+    return TableWalk(root) if local_path(root) is not None else _RemoteWalk(root)

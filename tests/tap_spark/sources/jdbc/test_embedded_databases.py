@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from table_reads import read, texts
 
+from shared.settings.config_text import without_comments
+from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import ConnectionConfig
+from tap_spark.source_draft import source_draft
+from tap_spark.sources.connections.connection import DiscoveredTable, table_lister
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
 from tap_spark.sources.jdbc.metadata import query_runner, table_info
 from tap_spark.sources.jdbc.table_info import TableInfo
@@ -58,6 +62,22 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> ConnectionConfig:
     database.executescript(SQLITE)
     database.close()
     return ConnectionConfig(name="s", url=f"jdbc:sqlite:{path}")
+
+
+def test_init_drafts_settings_with_the_tables(sqlite: ConnectionConfig, spark: Any) -> None:
+    def ask(config: TapConfig) -> list[DiscoveredTable]:
+        [connection] = config.connections
+        return list(table_lister(connection).tables(spark))
+
+    made = without_comments(source_draft(str(sqlite.url), None, {}, ask))
+    [drafted] = tap_config(made).connections
+    assert drafted.name == "a_b"
+    assert "every" in drafted.include
+    # Each name is a glob that finds its table.
+    found = list(table_lister(drafted).tables(spark))
+    assert [table.table_name for table in found] == [
+        table.table_name for table in table_lister(sqlite).tables(spark)
+    ]
 
 
 @pytest.fixture(scope="module")

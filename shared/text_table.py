@@ -1,0 +1,39 @@
+"""Tables of text for terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+WIDTH = 80
+_GAP = "  "
+_NARROWEST = 6
+
+
+def text_table(
+    rows: Sequence[Sequence[str]], width: int | None = WIDTH, cuttable: Collection[int] = ()
+) -> Iterator[str]:
+    """Yield the lines of a table.
+
+    Args:
+        rows: Cells, first those of the head.
+        width: Most characters in a line; None for any number.
+        cuttable: Columns to cut, with an ellipsis, as far as the width asks for it.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        widest = max(cuttable, key=lambda column: widths[column])
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
+    for row in rows:
+        cells = (_cut(text, most).ljust(most) for text, most in zip(row, widths, strict=True))
+        yield _GAP.join(cells).rstrip()
+
+
+def printable(text: str) -> str:
+    """Replace what could steer a terminal or end a line: names may hold anything."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _cut(text: str, most: int) -> str:
+    return printable(text if len(text) <= most else f"{text[: most - 1]}…")

@@ -1,0 +1,136 @@
+"""Settings that load into a path or URL: those of a run, and those that `init` writes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from shared.errors import SettingsError
+from shared.settings.config_text import Comment, without_comments
+from shared.storage.s3a import PACKAGE, SCHEMES
+from target_spark.config import REGISTRY, target_config
+from target_spark.destinations.destination_declaration import Declaration
+
+PASSWORD = "TARGET_SPARK_JDBC__PASSWORD"  # noqa: S105
+_LAKES = ("delta", "iceberg")
+_DEEPEST = 3
+_MOST_FOLDERS = 1000
+
+
+def place_settings(place: str, form: str | None) -> dict[str, Any]:
+    """Return the settings that load into a path or URL: `target-spark loaded/`.
+
+    Args:
+        place: A folder, or the JDBC URL of a database.
+        form: The setting `format`; None for its default.
+
+    Raises:
+        SettingsError: It is a file.
+    """
+    if place.startswith("jdbc:"):
+        return {"format": form or "jdbc", "jdbc": {"url": place}}
+    if os.path.isfile(place):  # noqa: PTH113
+        raise SettingsError(
+            f"'{place}' is a file", hint=f"give a folder; for settings, --config {place}"
+        )
+    return {"path": place, **({} if form is None else {"format": form})}
+
+
+def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return settings, with comments, that load into a path or URL.
+
+    Args:
+        place: A folder, or the JDBC URL of a database.
+        form: The setting `format`; None for that of the tables in the folder, or the default.
+        environ: `TARGET_SPARK_JDBC__USER` is the user of a database.
+
+    Raises:
+        SettingsError: It is a file, the folder has tables of several formats, a setting does not
+            fit, or the URL holds a secret.
+    """
+    settings = place_settings(place, form)
+    if "jdbc" in settings:
+        made = _of_database(settings, environ)
+    else:
+        if "://" in place and "@" in urlsplit(place).netloc:
+            raise SettingsError(
+                "the URL holds a login, which must not be in the settings",
+                hint="leave it out; docs/s3.md says where credentials are found",
+            )
+        made = _of_folder(place, form)
+    target_config(without_comments(made))
+    return made
+
+
+def _of_database(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    from target_spark.destinations.databases.database_url import address_of  # noqa: PLC0415
+    from target_spark.destinations.databases.jdbc_settings import JdbcSettings  # noqa: PLC0415
+
+    url = settings["jdbc"]["url"]
+    address = address_of(JdbcSettings(url))
+    if address.without_secrets(url) != url or address.password:
+        raise SettingsError(
+            "the URL holds a password, which must not be in the settings",
+            hint=f"leave it out, and set {PASSWORD} in the environment",
+        )
+    user = environ.get("TARGET_SPARK_JDBC__USER")
+    secret = f"The password stays in the environment: export {PASSWORD}=..., and give --config ENV."
+    extra = "postgresql" if address.kind == "postgresql" else "mysql"
+    return {
+        Comment(f"Needs pip install 'singer-spark[{extra}]'."): None,
+        "format": settings["format"],
+        **_choices(REGISTRY.get(settings["format"])),
+        "jdbc": {**({"user": user} if user else {}), Comment(secret): None, "url": url},
+    }
+
+
+def _of_folder(place: str, form: str | None) -> dict[str, Any]:
+    found = set() if "://" in place else set(_formats_in(Path(place)))
+    if form is None and len(found) > 1:
+        raise SettingsError(
+            f"'{place}' has tables of several formats ({', '.join(sorted(found))})",
+            hint="give --format NAME, or another folder",
+        )
+    chosen = form or next(iter(found), "parquet")
+    others = ", ".join(name for name in REGISTRY.formats if name not in {chosen, "jdbc"})
+    made: dict[str, Any] = {Comment(f"Other formats: {others}."): None, "format": chosen}
+    made |= _choices(REGISTRY.get(chosen))
+    if place.startswith(SCHEMES):
+        made[Comment("Credentials come from the environment: docs/s3.md.")] = None
+        made |= {"spark": {"packages": [PACKAGE]}} if chosen in _LAKES else {}
+    return {**made, "path": place}
+
+
+def _choices(declared: Declaration) -> dict[str, Any]:
+    """Return comments with settings that can be switched on; another setting must follow."""
+    able = declared.supports
+    texts = []
+    if able.upsert:
+        texts += ["Replace rows of the same key; streams need key properties:"]
+        texts += ['"load_method": "upsert",']
+    if able.overwrite:
+        texts += ["Replace the whole tables of these streams in each run:"]
+        texts += ['"streams": {"daily_*": {"load_method": "overwrite"}},']
+    return {Comment(text): None for text in texts}
+
+
+def _formats_in(folder: Path, depth: int = 0) -> Iterator[str]:
+    """Yield the formats of the tables in a folder, by the names of what is in it."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder))[:_MOST_FOLDERS]
+    except OSError:
+        return
+    if "_delta_log" in names:
+        yield "delta"
+    elif "metadata" in names and any(folder.glob("metadata/*.metadata.json")):
+        yield "iceberg"
+    else:
+        endings = (re.search(r"\.(parquet|json|csv|orc)(\.\w+)?$", name) for name in names)
+        yield from (found[1] for found in endings if found is not None)
+        for name in names if depth < _DEEPEST else ():
+            if not name.startswith((".", "_")) and (folder / name).is_dir():
+                yield from _formats_in(folder / name, depth + 1)

@@ -1,0 +1,97 @@
+"""The first minutes of a user: `init`, a look at the streams, a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pipe_programs import TAP, TARGET, Programs
+from terminals import on_terminal
+
+pytestmark = pytest.mark.pipe
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "orders-2026-01.csv").write_text("id;name\n1;a\n2;b\n")
+    (tmp_path / "data" / "orders-2026-02.csv").write_text("id;name\n3;c\n")
+    (tmp_path / "data" / f"{'long_name_' * 9}.csv").write_text("x\n1\n")
+    return tmp_path
+
+
+def test_drafted_settings_run(folder: Path) -> None:
+    programs = Programs(folder)
+    for command, place, file in ((TAP, "data", "tap.json"), (TARGET, "loaded", "target.json")):
+        made = programs.run([*command, "init", place, "-o", file])
+        assert (made.returncode, made.stdout) == (0, b"")
+        assert f"wrote '{file}'; next:" in made.stderr.decode()
+        again = programs.run([*command, "init", place, "-o", file])
+        assert (again.returncode, b"--force" in again.stderr) == (2, True)
+        checked = programs.run([*command, "--config", file, "--validate-config"])
+        assert checked.returncode == 0, checked.stderr.decode()
+    sent = programs.run([*TAP, "--config", "tap.json"])
+    loaded = programs.run([*TARGET, "--config", "target.json"], sent.stdout)
+    assert (sent.returncode, loaded.returncode) == (0, 0), loaded.stderr.decode()
+    from pyarrow import parquet
+
+    rows = parquet.read_table(folder / "loaded" / "orders").sort_by("id").to_pylist()
+    assert [(row["id"], row["name"]) for row in rows] == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_init_on_a_terminal_is_what_a_pipe_gets(folder: Path) -> None:
+    command = [*TAP, "init", "data"]
+    shown = on_terminal(command, folder)
+    assert shown.encode() == Programs(folder).run(command).stdout
+    is_path = '"path"', '"name"'
+    assert all(len(line) <= 80 or line.strip().startswith(is_path) for line in shown.splitlines())
+
+
+def test_discovery_on_a_terminal_is_a_table(folder: Path) -> None:
+    place = str(folder / "data" / "orders-*.csv")
+    config = folder / "tap.json"
+    streams = [
+        {"name": "orders", "format": "csv", "path": place, "key_properties": ["id"],
+         "options": {"sep": ";"}},
+        {"name": "n" * 90, "format": "csv", "path": str(folder / "data" / "long*.csv")},
+    ]  # fmt: skip
+    config.write_text(json.dumps({"streams": streams}))
+    command = [*TAP, "--config", str(config), "--discover"]
+    lines = on_terminal(command, folder).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == [
+        "stream",
+        "columns",
+        "key",
+        "replication",
+        "key",
+        "method",
+        "selected",
+    ]
+    assert lines[1].split() == ["orders", "2", "id", "-", "FULL_TABLE", "yes"]
+    assert "nnn…" in lines[2]
+    piped = Programs(folder).run(command).stdout.decode()
+    assert [each["stream"] for each in json.loads(piped)["streams"]] == ["orders", "n" * 90]
+    assert on_terminal([*command, "--json"], folder) == piped
+
+
+def test_json_is_for_discovery(folder: Path) -> None:
+    result = Programs(folder).run([*TAP, "data/orders-2026-01.csv", "--json"])
+    assert result.returncode == 2
+    assert b"--json is for --discover" in result.stderr
+
+
+def test_the_login_of_a_database_is_no_setting(folder: Path) -> None:
+    programs = Programs(folder, environ={"TAP_SPARK_USER": "me", "TAP_SPARK_PASSWORD": "hush"})
+    checked = programs.run([*TAP, "jdbc:postgresql://localhost/shop", "--validate-config"])
+    assert checked.returncode == 0, checked.stderr.decode()
+    item = {"name": "a", "url": "jdbc:postgresql://h/a", "password_variable": "TAP_SPARK_PASSWORD"}
+    config = programs.write("tap", {"connections": [item]})
+    command = [*TAP, "--config", config, "--validate-config"]
+    assert programs.run(command).returncode == 0
+    programs.environ["TAP_SPARK_PASSWORD"] = ""
+    assert programs.run(command).returncode == 2
+    (folder / ".env").write_text("TAP_SPARK_PASSWORD=hush\n")
+    programs.environ.clear()
+    assert programs.run([*command, "--config", "ENV"]).returncode == 0

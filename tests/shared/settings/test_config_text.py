@@ -1,0 +1,99 @@
+"""Settings files with comments: what is written can be read, and the comments switched on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import DestinationError, SettingsError
+from shared.settings.config_text import Comment, config_text, without_comments, write_config
+from shared.settings.loading import json_object, read_json_object
+
+DRAFT: dict[str, Any] = {
+    "streams": [
+        Comment("orders/: a folder with\na name of two lines"),
+        {"name": "a", Comment('"key_properties": ["id"],'): None, "path": "x//y"},
+        {"name": "b", "options": {"sep": ";"}, "path": ["long " * 12, "c"]},
+    ],
+    Comment("the last word"): None,
+    "spark": {},
+}
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner | st.builds(Comment, st.text()), max_size=4)
+        | st.dictionaries(st.text() | st.builds(Comment, st.text()), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def test_the_text() -> None:
+    assert config_text(["for 'x'", "  run it"], DRAFT) == (
+        """// for 'x'
+//   run it
+{
+  "streams": [
+    // orders/: a folder with?a name of two lines
+    {
+      "name": "a",
+      // "key_properties": ["id"],
+      "path": "x//y"
+    },
+    {
+      "name": "b",
+      "options": {"sep": ";"},
+      "path": [
+        "long long long long long long long long long long long long ",
+        "c"
+      ]
+    }
+  ],
+  // the last word
+  "spark": {}
+}
+"""
+    )
+
+
+@given(st.dictionaries(st.text() | st.builds(Comment, st.text()), VALUES, max_size=4), st.text())
+def test_what_is_written_is_read(settings: dict[str, Any], head: str) -> None:
+    data = config_text([head], settings).encode("utf-8")
+    assert json_object(data) == without_comments(settings)
+
+
+def test_settings_in_comments_can_be_switched_on() -> None:
+    text = re.sub(r'// (?=")', "", config_text([], DRAFT))
+    assert json_object(text.encode())["streams"][0]["key_properties"] == ["id"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_comments_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes('{"a": "//x",\r\n\t// "b": 2,\r\n"c": "⼯⼯"}'.encode(encoding))
+    assert read_json_object(path) == {"a": "//x", "c": "⼯⼯"}
+
+
+def test_comments_do_not_move_errors(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('// one\n// two\n{"a": 1, // not here\n}')
+    with pytest.raises(ValueError, match="at line 3, column 10"):
+        read_json_object(path)
+
+
+def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
+    path = tmp_path / "tap.json"
+    write_config(str(path), "a", force=False)
+    with pytest.raises(SettingsError, match=r"'.*tap.json' exists \(.*--force"):
+        write_config(str(path), "b", force=False)
+    assert path.read_text() == "a"
+    write_config(str(path), "b", force=True)
+    assert path.read_text() == "b"
+    with pytest.raises(DestinationError, match=r"cannot be written \(No such file"):
+        write_config(str(tmp_path / "no" / "tap.json"), "b", force=False)
