@@ -65,8 +65,8 @@ class LoadSettings:
     )
     partition_by: tuple[str, ...] = setting(
         TEXTS,
-        "Columns by which new Delta and Iceberg tables are partitioned; Iceberg also accepts "
-        "transforms.",
+        "Columns by which tables are partitioned: files in folders (`country=DE/`), Delta, "
+        "Iceberg. Iceberg also accepts transforms, and new rows of existing tables follow.",
         default=[],
         examples=[["country"], ["days(created_at)", "bucket(16, id)"]],
     )

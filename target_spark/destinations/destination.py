@@ -52,6 +52,8 @@ class TableWrite:
         options: Options of the storage.
         sink: Writes the parts if they are not files.
         row_number: Name of an added column for the position of each row in its part, or None.
+        partition_by: Columns whose values name the folder of a part below `pending`, and that the
+            parts lack.
     """
 
     pending: str
@@ -60,6 +62,16 @@ class TableWrite:
     options: StorageOptions = NO_OPTIONS
     sink: Sink | None = None
     row_number: str | None = None
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> StructType:
+        """Return the columns that the parts have."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
+        if not self.partition_by:
+            return self.struct
+        return StructType([field for field in self.struct if field.name not in self.partition_by])
 
 
 @dataclass(frozen=True)

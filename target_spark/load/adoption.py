@@ -116,11 +116,13 @@ def adoption(
 ) -> Adoption | None:
     """Return how a table can adopt files; None if their rows must be read.
 
-    They must be read if the target adds columns, checks more than types, or does not write
-    Parquet files of its own.
+    They must be read if the target adds columns, checks more than types, divides rows into folders,
+    or does not write Parquet files of its own.
     """
     is_wanted = config.adopt_files and request.method == "append-only" and config.denormalized
-    is_plain = write.encoding.format == "parquet" and write.sink is None and not write.row_number
+    is_plain = write.encoding.format == "parquet" and not (
+        write.sink or write.row_number or write.partition_by
+    )
     checks = config.validate_records and not _only_types(
         _without_bounds(request.schema, write.struct)
     )

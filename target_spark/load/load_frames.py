@@ -46,7 +46,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     columns, schema = written_columns(write)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(columns)]
-    plan = load_tasks.WritePlan(write.pending, write.encoding, schema, write.options)
+    plan = load_tasks.write_plan(write, schema)
     return frame.select(*numbered, F.col(load_tasks.REJECT_COLUMN)).mapInArrow(
         partial(load_tasks.write_frame, plan), load_tasks.RESULTS_DDL
     )
@@ -55,13 +55,22 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
 def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
     """Return the columns that go to the writer, and their Arrow schema."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
 
     from shared.types.json_schema import struct_to_arrow  # noqa: PLC0415
     from shared.types.record_text import record_json  # noqa: PLC0415
 
     if FORMATS[write.encoding.format].text:
-        line = F.concat(record_json(write.struct), F.lit("\n"))
-        return [line.alias("value")], pa.schema([("value", pa.string())])
+        line = F.concat(record_json(write.stored), F.lit("\n"))
+        beside = StructType([write.struct[name] for name in write.partition_by])
+        kinds = [
+            (load_tasks.partition_column(write, field.name), field.type)
+            for field in struct_to_arrow(beside)
+        ]
+        return (
+            [line.alias("value"), *map(_column, write.partition_by)],
+            pa.schema([("value", pa.string()), *kinds]),
+        )
     columns, kinds = [], []
     for field, stored in zip(write.struct, struct_to_arrow(write.struct), strict=True):
         plain = _is_plain(field.dataType)

@@ -6,10 +6,11 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from shared.errors import MessageError, RecordError, Where
+from shared.errors import DestinationError, MessageError, RecordError, Where
 from shared.formats.parquet_profile import merged
 from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.files import shown
@@ -49,13 +50,19 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
 
     Raises:
         DestinationError: A part could not be written, or the storage of a file failed or does not
-            answer; its cause is an OSError.
+            answer: its cause is an OSError; or rows cannot be divided into folders.
         MessageError: A file could not be read.
     """
     for row in rows:
         if row["kind"] == "error":
             cause = OSError(row["rows"], row["text"])
             raise write_error(row["url"], cause) from cause
+        if row["kind"] == "refused":
+            raise DestinationError(
+                row["text"],
+                where=replace(where, setting="partition_by"),
+                hint="partition by a column with fewer and shorter values, or load a lake table",
+            )
         if row["kind"] == "unreachable":
             cause = OSError(row["rows"], row["text"])
             raise read_error(row["url"], cause, where) from cause

@@ -10,17 +10,21 @@ import errno
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.parquet_profile import Facts
 from shared.formats.row_groups import told_by_footer
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, make_durable, size_of
 from shared.types.arrow_conform import conform
+from target_spark.destinations.files.partition_layout import PartitionError
+from target_spark.load.partition_folders import in_folders
 from target_spark.load.read_rows import (
     ReadPlan,
     StorageTroubleError,
@@ -41,7 +45,7 @@ RESULTS = pa.schema(
 )  # fmt: skip
 """What tasks report to the driver: `part` (facts of its columns in text), `read` (how many
 records), `reject` (line in rows, reason in text), `rejected` (how many in all), `reject file`, and
-failures: `error`, `unreadable`, `unreachable` (number in rows)."""
+failures: `error`, `refused`, `unreadable`, `unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 
@@ -53,7 +57,12 @@ _LASTING = frozenset(
 
 @dataclass(frozen=True)
 class WritePlan:
-    """How tasks write rows: one file per task in a hidden folder, or by a sink."""
+    """How tasks write rows: by a sink, or one file per task in a hidden folder.
+
+    Attributes:
+        partition_by: Columns that divide the rows into folders: name in the rows, and in folders.
+        stored: Columns of the files if there are such columns.
+    """
 
     pending: str
     encoding: Encoding
@@ -61,13 +70,38 @@ class WritePlan:
     options: StorageOptions = NO_OPTIONS
     sink: Sink | None = None
     row_number: str | None = None
+    partition_by: tuple[tuple[str, str], ...] = ()
+    stored: pa.Schema | None = None
 
 
 def write_plan(write: TableWrite, columns: pa.Schema) -> WritePlan:
     """Return how rows with these columns are written for a destination."""
+    folders = tuple((partition_column(write, name), name) for name in write.partition_by)
     return WritePlan(
-        write.pending, write.encoding, columns, write.options, write.sink, write.row_number
+        write.pending,
+        write.encoding,
+        columns,
+        write.options,
+        write.sink,
+        write.row_number,
+        folders,
+        _stored(write, columns, [name for name, _ in folders]) if folders else None,
     )
+
+
+def partition_column(write: TableWrite, name: str) -> str:
+    """Return the name of a partition column beside whole lines, or beside other columns."""
+    return f"partition {name}" if FORMATS[write.encoding.format].text else name
+
+
+def _stored(write: TableWrite, columns: pa.Schema, without: Sequence[str]) -> pa.Schema:
+    """Return the columns of files, with what they tell readers."""
+    from target_spark.destinations.files.stored_columns import arrow_schema  # noqa: PLC0415
+
+    fields = [field for field in columns if field.name not in without]
+    if columns.metadata is None:
+        return pa.schema(fields)
+    return pa.schema(fields, arrow_schema(write.stored, write.encoding.format).metadata)
 
 
 def load(
@@ -92,6 +126,8 @@ def load(
             rows = _write(write, tables if made is None else map(made, tables))
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
+        except PartitionError as error:
+            rows = [_refused(error)]
         except OSError as error:
             rows = [failure(error, write.pending)]
         yield results([*rows, *rejects.rows()])
@@ -148,25 +184,46 @@ def written(
     rejects: list[dict[str, Any]] = []
     try:
         rows = _write(write, tables(rejects))
+    except PartitionError as error:
+        rows = [_refused(error)]
     except OSError as error:
         rows = [failure(error, write.pending)]
     return results([*rows, *rejects])
 
 
 def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
-    """Write all rows into one new, durable file; write nothing if there are no rows."""
+    """Write all rows into new, durable files: one, or one for each folder and block of rows."""
     columns = write.columns
     if write.row_number is not None:
         tables = _numbered(tables, write.row_number)
         columns = columns.append(pa.field(write.row_number, pa.int64()))
     if write.sink is not None:
         return write.sink.write(columns, tables)
+    if write.stored is None:
+        return _write_file(write, write.pending, columns, tables)
+    return [
+        part
+        for folder, rows, facts in in_folders(tables, write.partition_by)
+        for part in _write_file(
+            write, join(write.pending, folder), write.stored, iter([rows]), facts
+        )
+    ]
+
+
+def _write_file(
+    write: WritePlan,
+    folder: str,
+    columns: pa.Schema,
+    tables: Iterator[pa.Table],
+    known: Mapping[str, Facts] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """Write all rows into one new, durable file; write nothing if there are no rows."""
     first = next((table for table in tables if table.num_rows), None)
     if first is None:
         return []
     form = FORMATS[write.encoding.format]
     ending = form.extension(write.encoding.compression)
-    url = join(write.pending, f"{uuid.uuid4().hex}{ending}")
+    url = join(folder, f"{uuid.uuid4().hex}{ending}")
     rows = 0
 
     def counted() -> Iterator[pa.Table]:
@@ -181,7 +238,7 @@ def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]
     stored, facts = told_by_footer(write.encoding.format, url, write.options)
     rows = rows if stored is None else stored
     part = {"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}
-    return [{**part, "text": json.dumps(facts)}]
+    return [{**part, "text": json.dumps({**facts, **known})}]
 
 
 def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
@@ -221,6 +278,10 @@ def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
 def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     """Return the results of a task as a batch for Spark."""
     return pa.RecordBatch.from_pylist(rows, RESULTS)
+
+
+def _refused(error: PartitionError) -> dict[str, Any]:
+    return {"kind": "refused", "text": str(error)}
 
 
 def _unreadable(error: UnreadableInputError) -> dict[str, Any]:

@@ -51,10 +51,11 @@ class StreamTables:
         """Reserve the table of a stream.
 
         Raises:
-            SettingsError: The stream would share its table with another one and lose rows.
+            SettingsError: See `TableOwners.claim`.
         """
         table = self._destination.table(table_name(self._config, stream))
-        self._owners.claim(stream, table, load_method(self._config, stream))
+        partition_by = stream_settings(self._config, stream).partition_by
+        self._owners.claim(stream, table, load_method(self._config, stream), partition_by)
 
     def is_loaded(self, stream: StreamSchema) -> bool:
         """Return whether a stream is loaded: its table exists, or may be created.

@@ -16,6 +16,7 @@ class _Claim:
     stream: str
     table: TableId
     method: str
+    partition_by: tuple[str, ...]
 
 
 class TableOwners:
@@ -26,19 +27,24 @@ class TableOwners:
         self._versioned: set[str] = set()
         self._lock = threading.Lock()
 
-    def claim(self, stream: str, table: TableId, method: str) -> None:
+    def claim(
+        self, stream: str, table: TableId, method: str, partition_by: tuple[str, ...] = ()
+    ) -> None:
         """Claim the table of a stream before anything is written.
 
         Raises:
-            SettingsError: Another stream has the table, and one of them would lose rows.
+            SettingsError: Another stream has the table, and one of them would lose rows, or they
+                ask for different partitions.
         """
-        new = _Claim(stream, table, method)
+        new = _Claim(stream, table, method, partition_by)
         with self._lock:
             for other in self._beside(new):
                 if not table.shared or _OVERWRITE in (method, other.method):
                     raise _refusal(other, new)
                 if other.stream in self._versioned:
                     raise _versions(other, new)
+                if _disagree(other, new):
+                    raise _partitions(other, new)
             self._claims[stream] = new
 
     def activate(self, stream: str) -> None:
@@ -67,6 +73,12 @@ def _overlap(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
+def _disagree(one: _Claim, other: _Claim) -> bool:
+    """Return whether streams of one table ask for different partitions."""
+    asked = {claim.partition_by for claim in (one, other)} - {()}
+    return one.table.key == other.table.key and len(asked) > 1
+
+
 def _refusal(first: _Claim, second: _Claim) -> SettingsError:
     one, two = first.table, second.table
     shared = f"the table {one.shown}"
@@ -79,6 +91,15 @@ def _refusal(first: _Claim, second: _Claim) -> SettingsError:
         f"streams '{first.stream}' and '{second.stream}' would share {shared}{why}",
         where=Where(stream=second.stream, setting="streams"),
         hint="give one of them another `table` or `schema` in `streams`",
+    )
+
+
+def _partitions(first: _Claim, second: _Claim) -> SettingsError:
+    return SettingsError(
+        f"streams '{first.stream}' and '{second.stream}' share the table {second.table.shown}, and "
+        "ask for different partitions",
+        where=Where(stream=second.stream, setting="partition_by"),
+        hint="give them the same `partition_by`, or another `table` to one of them",
     )
 
 

@@ -31,6 +31,15 @@ def _lines(change: TableChange) -> Iterator[str]:
         yield f"rewrite the table for '{name}' as {_shown(dtype)}"
     for name in change.nullable:
         yield f"allow nulls in '{name}'"
+    for gone, come in change.partitions:
+        yield _repartitioned(gone, come)
+
+
+def _repartitioned(old: str | None, new: str | None) -> str:
+    gone, come = ((text or "").replace("`", "") for text in (old, new))
+    if not come:
+        return f"no longer partition new rows by {gone}"
+    return f"partition new rows by {come}" + (f" instead of {gone}" if gone else "")
 
 
 def struct_change(old: T.StructType | None, new: Sequence[T.StructField]) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 Path = tuple[str, ...]
 """Path of a column or field; elements of arrays are `element`, parts of maps `key` and `value`."""
+PartitionStep = tuple[str | None, str | None]
+"""A partition field that goes and one that comes, in SQL; None for none."""
 NESTED = "\x1f"
 OURS = NESTED
 VARIANT = "\x1e"
@@ -76,6 +78,7 @@ class TableChange:
         add_nested: Path and type of fields to add.
         nullable: Columns whose NOT NULL is dropped.
         rewrite: Columns that get another type by a rewrite of the table.
+        partitions: Partition fields to add, to drop, or to replace, for rows that come.
         projection: One entry for each column of the changed table, in order. Columns with a
             default (metadata `default`) that the stream lacks are omitted.
         mapping: The mapping for later runs; see the module.
@@ -87,13 +90,15 @@ class TableChange:
     add_nested: tuple[tuple[Path, T.DataType], ...] = ()
     nullable: tuple[str, ...] = ()
     rewrite: tuple[tuple[str, T.DataType], ...] = ()
+    partitions: tuple[PartitionStep, ...] = ()
     projection: tuple[Projected, ...] = ()
     mapping: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def alters(self) -> bool:
         """Return whether an existing table must change (apart from its mapping)."""
-        return any((self.add, self.widen, self.add_nested, self.nullable, self.rewrite))
+        columns = self.add, self.widen, self.add_nested, self.nullable, self.rewrite
+        return any((*columns, self.partitions))
 
     def given(self, names: Collection[str]) -> frozenset[str]:
         """Return the table's columns that rows set, with those for other types of a column.

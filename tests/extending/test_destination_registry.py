@@ -65,12 +65,12 @@ def test_its_settings_are_checked_like_all_others(tmp_path: Path) -> None:
     text = refusal(tmp_path, {"format": "sqlite", "sqlite": {}, "path": "out"})
     assert "config['path']: is not supported by the format 'sqlite'" in text
     assert "'file' is a required property" in text
-    asked = {"load_method": "upsert", "partition_by": ["a"], "streams": {"s": {"compact": True}}}
+    asked = {"load_method": "upsert", "target_file_bytes": 9, "streams": {"s": {"compact": True}}}
     text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **asked})
     needs = "needs the format 'delta', 'iceberg' or 'jdbc': SQLite cannot replace rows"
     assert f"config['load_method']: {needs}" in text
     useless = "has no effect on SQLite; supported by Delta and Iceberg"
-    assert f"config['partition_by']: {useless}" in text
+    assert f"config['target_file_bytes']: {useless}" in text
     assert f"config['streams']['s']['compact']: {useless}" in text
     given = {"load_method": "overwrite", "streams": {"s": {"load_method": "overwrite"}}}
     text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **given})

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from shared.formats.file_formats import FORMATS, Encoding
-from target_spark.core.load_plans import Part, TableName, TableRequest
+from target_spark.core.load_plans import Layout, Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush, TableWrite
 from target_spark.destinations.files.file_destination import FileDestination, FileSettings
 from target_spark.destinations.files.stored_columns import arrow_schema
@@ -50,8 +50,15 @@ def rewrite_here(
 
 
 class Table:
-    def __init__(self, path: str, form: str = "parquet", overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        form: str = "parquet",
+        overwrite: bool = False,
+        partition_by: tuple[str, ...] = (),
+    ) -> None:
         self.form = form
+        self.layout = Layout(partition_by=partition_by)
         encoding = Encoding(form, FORMATS[form].default_compression)
         self.settings = FileSettings(path, encoding)
         self.method = "overwrite" if overwrite else "append-only"
@@ -62,14 +69,17 @@ class Table:
         request = self.request(struct)
         write = self.destination.prepare(request)
         self.flushes += 1
-        written = tuple(self.part(write, rows) for rows in parts)
-        return Flush("s", f"t{self.flushes}", write, request, written)
+        made = self.divided if write.partition_by else self.part
+        written = [made(write, rows) for rows in parts]
+        flat = [p for found in written for p in (found if isinstance(found, list) else [found])]
+        return Flush("s", f"t{self.flushes}", write, request, tuple(flat))
 
     def prepare(self, struct: StructType = AB) -> TableWrite:
         return self.destination.prepare(self.request(struct))
 
     def request(self, struct: StructType = AB) -> TableRequest:
-        return TableRequest("s", struct, TableName("s"), method=self.method)
+        name = TableName("s")
+        return TableRequest("s", struct, name, method=self.method, layout=self.layout)
 
     def part(self, write: TableWrite, rows: Sequence[tuple[Any, ...]]) -> Part:
         schema = arrow_schema(write.struct, write.encoding.format)
@@ -83,6 +93,25 @@ class Table:
         table = pa.Table.from_pylist(records, schema)
         form.write(url, schema, [table], write.encoding.compression)
         return Part(url, len(rows), 1)
+
+    def divided(self, write: TableWrite, rows: Sequence[tuple[Any, ...]]) -> list[Part]:
+        """Write rows as a task does, in folders."""
+        schema = arrow_schema(write.struct, write.encoding.format)
+        records = [dict(zip(schema.names, row, strict=False)) for row in rows]
+        if FORMATS[self.form].text:
+            beside = [(f"partition {n}", schema.field(n).type) for n in write.partition_by]
+            lines = [{k: v for k, v in r.items() if k not in write.partition_by} for r in records]
+            records = [
+                {"value": json.dumps(line, default=str) + "\n"}
+                | {f"partition {name}": record.get(name) for name in write.partition_by}
+                for line, record in zip(lines, records, strict=True)
+            ]
+            schema = pa.schema([("value", pa.string()), *beside])
+        table = pa.Table.from_pylist(records, schema)
+        plan = load_tasks.write_plan(write, schema)
+        found = load_tasks.written(plan, lambda _: iter([table])).to_pylist()
+        assert {row["kind"] for row in found} <= {"part"}, found
+        return [Part(row["url"], row["rows"], row["size"]) for row in found]
 
     @property
     def table(self) -> str:

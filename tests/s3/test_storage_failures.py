@@ -214,6 +214,14 @@ def test_options_of_a_table_folder(server: Any) -> None:
     folder.publish(FolderChange({pending: "part-1"}, side=b"{}"))
     assert folder.files() == ("part-1",)
     assert folder.side() == b"{}"
+    # Escapes of partitions are part of the keys.
+    inside = "b=a%2Fb ü%25/c=+&/part-2"
+    pending = join(folder.pending, "b=a%2Fb ü%25/c=+&/b")
+    write(pending, options)
+    folder.publish(FolderChange({pending: inside}))
+    assert folder.files() == (inside, "part-1")
+    folder.publish(FolderChange({}, frozenset({inside})))
+    assert folder.files() == ("part-1",)
     folder.close()
 
 

@@ -103,7 +103,7 @@ def test_path_is_required() -> None:
         ("batch_wait_limit_seconds", 0),
         ("staging", {"file_bytes": 0}),
         ("add_record_metadata", "yes"),
-        ("partition_by", ["a"]),
+        ("cluster_by", ["a"]),
         ("upsert_order_by", "a"),
         ("maintenance", {"after_run": True}),
         ("write_audit_publish", True),

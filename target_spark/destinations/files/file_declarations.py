@@ -22,7 +22,7 @@ def _needs_spark(config: TargetConfig) -> bool:
     return config.format == "json"  # Spark makes the text.
 
 
-_USES = frozenset({"schema_contract"})
+_USES = frozenset({"schema_contract", "partition_by"})
 _SUPPORTS = Supports(
     overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True
 )

@@ -1,4 +1,7 @@
-"""Files of one format in a flat folder per table: `<path>/[<schema>/]<prefix><stream>/part-…`."""
+"""Files of one format in a folder per table: `<path>/[<schema>/]<prefix><stream>/part-…`.
+
+With `partition_by` the files are in folders like `country=DE/` there.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.errors import SettingsError, SingerSparkError, Where
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
@@ -20,6 +23,11 @@ from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.core.schema_contract import DISCARD
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
+from target_spark.destinations.files.partition_layout import (
+    beside,
+    partition_columns,
+    partition_folder,
+)
 from target_spark.destinations.files.stored_columns import (
     TableSchema,
     arrow_schema,
@@ -129,12 +137,12 @@ class FileDestination(Destination):
         """See `Destination`."""
         with self._lock:
             folder = self._folder(request)
-            return self._write(folder, self._columns(folder, request)[1])
+            return self._write(folder, self._tables(folder, request)[1])
 
     def preview(self, request: TableRequest) -> Sequence[str]:
         """See `Destination`."""
-        old, columns = self._columns(self._closed_folder(request), request)
-        return struct_change(old, columns.fields)
+        old, new = self._tables(self._closed_folder(request), request)
+        return struct_change(old.struct if old else None, new.struct.fields)
 
     def exists(self, request: TableRequest) -> bool:
         """See `Destination`."""
@@ -142,10 +150,10 @@ class FileDestination(Destination):
         with writing(folder.table, self._options):
             return read_table_schema(folder, self._settings.encoding.format) is not None
 
-    def _columns(
+    def _tables(
         self, folder: TableFolder, request: TableRequest
-    ) -> tuple[StructType | None, StructType]:
-        """Return the columns of a table, and those with the stream's; see `contracted`."""
+    ) -> tuple[TableSchema | None, TableSchema]:
+        """Return a table that gets rows, and what it is with the stream's; see `contracted`."""
         if request.contract.types == DISCARD:
             raise SettingsError(
                 "'discard' is not supported by files",
@@ -154,8 +162,11 @@ class FileDestination(Destination):
             )
         with writing(folder.table, self._options):
             known = read_table_schema(folder, self._settings.encoding.format)
-        old = known.struct if known and request.method != OVERWRITE else None
-        return old, merge_columns(old, contracted(old, request), folder.table)
+        table = None if request.method == OVERWRITE else known
+        old = table.struct if table else None
+        columns = merge_columns(old, contracted(old, request), folder.table)
+        named = partition_columns(request, columns, table.partition_by if table else None)
+        return table, TableSchema(self._settings.encoding.format, columns, named)
 
     def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`. The rows of parts are those of their footers, if they have one."""
@@ -193,14 +204,14 @@ class FileDestination(Destination):
     def _edit(
         self, folder: TableFolder, there: Sequence[str], known: TableSchema, edit: VersionEdit
     ) -> None:
-        write = self._write(folder, known.struct)
+        write = self._write(folder, known)
         pending = {self._pending(write): name for name in there}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
-        rows = self._rewrite(pairs, write, edit)
+        rows = self._rewrite(pairs, _inside(write), edit)
         add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
         drop = frozenset(pending[url] for url in rows)
         if drop and self._wants_schema_part(known, write, bool(add), len(drop) < len(there)):
-            add |= self._schema_part(write)
+            add |= self._schema_part(write, {*there, *add.values()} - drop)
         folder.publish(FolderChange(add, drop))
 
     def _close(self) -> None:
@@ -222,8 +233,14 @@ class FileDestination(Destination):
             return RemoteFolder(table, self._run, self._options)
         return LocalFolder(path, self._run)
 
-    def _write(self, folder: TableFolder, columns: StructType) -> TableWrite:
-        return TableWrite(folder.pending, self._settings.encoding, columns, folder.options)
+    def _write(self, folder: TableFolder, table: TableSchema) -> TableWrite:
+        return TableWrite(
+            folder.pending,
+            self._settings.encoding,
+            table.struct,
+            folder.options,
+            partition_by=table.partition_by,
+        )
 
     def _hold(self, flush: Flush) -> None:
         held = self._held.setdefault(flush.stream, [])
@@ -245,12 +262,10 @@ class FileDestination(Destination):
             there = folder.files()
             known = read_table_schema(folder, self._settings.encoding.format)
             old = None if overwrite else known
-            columns = old.struct if old else None
-            for flush in flushes:
-                columns = merge_columns(columns, flush.write.struct, folder.table)
-            if columns is None:
+            table = self._merged(folder, old, flushes)
+            if table is None:
                 return None
-            write = self._write(folder, columns)
+            write = self._write(folder, table)
             drop = frozenset(there) if overwrite else frozenset[str]()
             add = {} if old is None else self._renewed(folder, there, old.struct, write)
             drop |= {name for name in there if add}
@@ -261,23 +276,49 @@ class FileDestination(Destination):
                 rows += count
             kept = frozenset(there) - drop
             if self._wants_schema_part(old, write, bool(add), bool(kept)):
-                add |= self._schema_part(write)
-            table = TableSchema(self._settings.encoding.format, columns)
+                add |= self._schema_part(write, kept.union(add.values()))
             side = None if old == table and folder.side() else table.to_bytes()
             folder.publish(FolderChange(add, drop, side))
         if not overwrite:
-            self.changed(request.stream, struct_change(old.struct if old else None, columns.fields))
+            before = old.struct if old else None
+            self.changed(request.stream, struct_change(before, table.struct.fields))
         return Committed(rows) if write.encoding.format in _COUNTED else None
+
+    def _merged(
+        self, folder: TableFolder, old: TableSchema | None, flushes: Sequence[Flush]
+    ) -> TableSchema | None:
+        """Return a table as it is with some flushes; None if there is none.
+
+        Raises:
+            DestinationError: Their columns do not fit together, or their partitions differ.
+        """
+        columns = old.struct if old else None
+        layouts = {flush.write.partition_by for flush in flushes}
+        if old is not None:
+            layouts.add(old.partition_by)
+        for flush in flushes:
+            columns = merge_columns(columns, flush.write.struct, folder.table)
+        if columns is None:
+            return None
+        if len(layouts) > 1:
+            raise DestinationError(
+                f"the partitions of '{shown(folder.table)}' have changed during the run",
+                where=Where(stream=flushes[0].stream, setting="partition_by"),
+                hint="run again",
+            )
+        return TableSchema(self._settings.encoding.format, columns, *layouts)
 
     def _renewed(
         self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite
     ) -> dict[str, str]:
         """Rewrite the table's files if they cannot be read with the new columns; return them."""
-        if not names or not must_rewrite(write.encoding.format, old, write.struct):
+        inside = _inside(write)
+        before = replace(write, struct=old).stored
+        if not names or not must_rewrite(write.encoding.format, before, inside.struct):
             return {}
         pending = {self._pending(write): name for name in names}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
-        self._rewrite(pairs, write)
+        self._rewrite(pairs, inside)
         return self._renamed(pending, write)
 
     def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
@@ -285,8 +326,7 @@ class FileDestination(Destination):
         stamp = self._next_stamp()
         ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
         return {
-            url: f"{name.partition('.')[0].partition('~')[0]}~{stamp}{ending}"
-            for url, name in pending.items()
+            url: beside(name, f"{_stem(name)}~{stamp}{ending}") for url, name in pending.items()
         }
 
     def _fitting(
@@ -298,17 +338,23 @@ class FileDestination(Destination):
         rows = sum(part.rows for part in flush.parts)
         if names and there.issuperset(names.values()):
             return {}, rows
-        if not must_rewrite(write.encoding.format, flush.write.struct, write.struct):
+        inside = _inside(write)
+        if not must_rewrite(write.encoding.format, flush.write.stored, inside.struct):
             return names, rows
         pairs = [(url, self._pending(write)) for url in names]
-        rewritten = self._rewrite(pairs, write)
+        rewritten = self._rewrite(pairs, inside)
         return {new: names[old] for old, new in pairs}, sum(rewritten.values())
 
     def _part_names(self, flush: Flush) -> dict[str, str]:
         stamp = self._next_stamp()
         ending = FORMATS[flush.write.encoding.format].extension(flush.write.encoding.compression)
+        begin = f"part-{stamp:013d}-{folder_name(flush.token)}"
+        # The part of a partition is in a folder of its name, also while it is hidden.
         return {
-            part.url: f"part-{stamp:013d}-{folder_name(flush.token)}-{number:05d}{ending}"
+            part.url: beside(
+                part.url.removeprefix(flush.write.pending).lstrip("/"),
+                f"{begin}-{number:05d}{ending}",
+            )
             for number, part in enumerate(part for part in flush.parts if part.rows)
         }
 
@@ -321,13 +367,18 @@ class FileDestination(Destination):
         added = old is not None and old.struct.names != write.struct.names
         return (not adds and not keeps) or (added and keeps)
 
-    def _schema_part(self, write: TableWrite) -> dict[str, str]:
-        """Return an empty file that sorts first, newest before others: readers use its schema."""
+    def _schema_part(self, write: TableWrite, names: Collection[str]) -> dict[str, str]:
+        """Return an empty file that sorts first, newest before others: readers use its schema.
+
+        Args:
+            write: The columns.
+            names: The other files of the table.
+        """
         known = FORMATS[write.encoding.format]
         url = self._pending(write)
         known.write(
             url,
-            arrow_schema(write.struct, write.encoding.format),
+            arrow_schema(write.stored, write.encoding.format),
             (),
             write.encoding.compression,
             write.options,
@@ -335,7 +386,9 @@ class FileDestination(Destination):
         make_durable(url)
         stamp = _STAMP_END - 1 - self._next_stamp()
         ending = known.extension(write.encoding.compression)
-        return {url: f"part-{0:013d}-schema-{stamp:013d}{ending}"}
+        anywhere = "/".join([*(partition_folder(name, None) for name in write.partition_by), ""])
+        first = min(names, default=anywhere)
+        return {url: beside(first, f"part-{0:013d}-schema-{stamp:013d}{ending}")}
 
     def _pending(self, write: TableWrite) -> str:
         ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
@@ -344,3 +397,13 @@ class FileDestination(Destination):
     def _next_stamp(self) -> int:
         self._stamp = max(self._stamp + 1, int(time.time() * 1000))
         return self._stamp
+
+
+def _inside(write: TableWrite) -> TableWrite:
+    """Return how files of a table are rewritten where they are: with the columns that they have."""
+    return replace(write, struct=write.stored, partition_by=())
+
+
+def _stem(name: str) -> str:
+    """Return the name of a file without its folder, the mark of a rewrite and the ending."""
+    return name.rpartition("/")[2].partition(".")[0].partition("~")[0]

@@ -32,14 +32,23 @@ _ORIGIN = "target-spark"
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The content of a table's side file: its format and exact columns."""
+    """The content of a table's side file: its format and exact columns.
+
+    Attributes:
+        format: Format of the files.
+        struct: All columns, in their order.
+        partition_by: Those that name folders, which the files lack.
+    """
 
     format: str
     struct: StructType
+    partition_by: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the content of the side file."""
         content = {"origin": _ORIGIN, "format": self.format, "columns": self.struct.jsonValue()}
+        if self.partition_by:
+            content["partition_by"] = self.partition_by
         return json.dumps(content, indent=1).encode()
 
     @classmethod
@@ -48,7 +57,8 @@ class TableSchema:
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
         content = json.loads(data)
-        return cls(str(content["format"]), StructType.fromJson(content["columns"]))
+        struct = StructType.fromJson(content["columns"])
+        return cls(str(content["format"]), struct, tuple(content.get("partition_by", ())))
 
 
 def read_table_schema(folder: TableFolder, format_name: str) -> TableSchema | None:
@@ -192,6 +202,8 @@ def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None
     known = FORMATS[format_name]
     endings = {known.extension(compression) for compression in known.compressions}
     for name in names:
+        if "/" in name:
+            raise _unusable(folder, f"its folders like '{name}' were not made by target-spark")
         if not any(name.endswith(ending) for ending in endings):
             raise _unusable(folder, f"'{name}' in it is not a {format_name} file")
     if format_name not in {"parquet", "orc"}:

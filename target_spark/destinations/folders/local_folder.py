@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shared.storage.files import NO_OPTIONS, make_durable
@@ -22,6 +22,7 @@ from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,
     FolderChange,
     TableFolder,
+    is_partition,
     visible,
 )
 
@@ -68,9 +69,12 @@ class LocalFolder:
             yield
 
     def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted; empty if there is not a folder yet."""
+        """Return the names of all visible files, sorted; empty if there is not a folder yet.
+
+        Those in folders of partitions have names like `day=2026-01-31/part-1.parquet`.
+        """
         try:
-            return tuple(sorted(name for name in os.listdir(self.table) if visible(name)))  # noqa: PTH208
+            return tuple(sorted(_listed(self.table)))
         except FileNotFoundError:
             return ()
 
@@ -92,8 +96,10 @@ class LocalFolder:
             one_file = len(change.add) == 1 and not change.drop and change.side is None
             if one_file and self._path.exists():
                 [(pending, name)] = change.add.items()
-                Path(pending).rename(self._path / name)
-                make_durable(self.table)
+                place = self._path / name
+                make_folders(place.parent)
+                Path(pending).rename(place)
+                make_durable(str(place.parent))
             elif change.add or change.drop or change.side is not None:
                 self._put(self._built(change))
                 for pending in change.add:
@@ -131,7 +137,10 @@ class LocalFolder:
         if self._path.exists():
             link_tree(self._path, target, change.drop)
         for pending, name in change.add.items():
+            make_folders((target / name).parent)
             os.link(pending, target / name)
+        for inside in {(target / name).parent for name in change.add.values()} - {target}:
+            make_durable(str(inside))
         if change.side is not None:
             (target / SIDE_FILE).unlink(missing_ok=True)
             (target / SIDE_FILE).write_bytes(change.side)
@@ -177,16 +186,40 @@ def make_folders(path: Path) -> None:
     make_durable(str(path.parent))
 
 
-def link_tree(source: Path, target: Path, drop: frozenset[str] = frozenset()) -> None:
-    """Fill `target` with hard links to everything in `source` except the names in `drop`."""
+def link_tree(
+    source: Path, target: Path, drop: frozenset[str] = frozenset(), above: str = ""
+) -> None:
+    """Fill `target` with hard links to everything in `source` except the names in `drop`.
+
+    Args:
+        source: A folder.
+        target: An empty folder.
+        drop: Names of files, below the folder that the first call names.
+        above: What comes before the names of files in this folder.
+    """
     for entry in os.scandir(source):
+        name, place = above + entry.name, target / entry.name
         if entry.is_dir(follow_symlinks=False):
-            (target / entry.name).mkdir()
-            link_tree(Path(entry.path), target / entry.name)
-            make_durable(str(target / entry.name))
-        elif entry.name not in drop:
-            os.link(entry.path, target / entry.name, follow_symlinks=False)
+            place.mkdir()
+            link_tree(Path(entry.path), place, drop, f"{name}/")
+            make_durable(str(place))
+            if is_partition(entry.name):
+                with suppress(OSError):
+                    place.rmdir()  # Only if nothing is left in it.
+        elif name not in drop:
+            os.link(entry.path, place, follow_symlinks=False)
     shutil.copystat(source, target)
+
+
+def _listed(folder: str, above: str = "") -> Iterator[str]:
+    """Yield the names of visible files in a folder, and in its folders of partitions."""
+    for entry in os.scandir(folder):
+        if not visible(entry.name):
+            continue
+        if is_partition(entry.name) and entry.is_dir(follow_symlinks=False):
+            yield from _listed(entry.path, f"{above}{entry.name}/")
+        else:
+            yield above + entry.name
 
 
 def _dead(run: Path) -> bool:

@@ -17,6 +17,7 @@ from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,
     FolderChange,
     TableFolder,
+    is_partition,
     visible,
 )
 
@@ -52,15 +53,15 @@ class RemoteFolder:
             yield
 
     def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted."""
+        """Return the names of all visible files, sorted; also of those in folders of partitions."""
         filesystem, path = self._place
-        filesystem.invalidate_cache(path)
+        filesystem.invalidate_cache()
         try:
-            found = filesystem.ls(path, detail=False)
+            found = filesystem.find(path)
         except FileNotFoundError:
             return ()
-        names = (name.rstrip("/").rpartition("/")[2] for name in found)
-        return tuple(sorted(name for name in names if visible(name)))
+        names = {_listed(name.removeprefix(path).strip("/")) for name in found}
+        return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
 
     def side(self) -> bytes | None:
         """Return the content of the side file; None if there is none."""
@@ -85,6 +86,9 @@ class RemoteFolder:
                 filesystem.makedirs(path, exist_ok=True)
                 filesystem.pipe_file(join(path, SIDE_FILE), change.side)
             moves = {filesystem._strip_protocol(p): join(path, n) for p, n in change.add.items()}
+            inside = {place.rpartition("/")[0] for place in moves.values()} - {path.rstrip("/")}
+            for folder in sorted(inside):
+                filesystem.makedirs(folder, exist_ok=True)
             for pending, place in moves.items():
                 filesystem.cp_file(pending, place)
             for gone in (*(join(path, name) for name in change.drop), *moves):
@@ -105,6 +109,15 @@ class RemoteFolder:
         with writing(self.table, self.options):
             if filesystem.exists(inside):
                 filesystem.rm(inside, recursive=True)
+
+
+def _listed(name: str) -> str:
+    """Return what the listing of a table shows for a file below it: itself, or a folder."""
+    *folders, _ = name.split("/")
+    for number, folder in enumerate(folders, 1):
+        if not is_partition(folder):
+            return "/".join(folders[:number])
+    return name
 
 
 def _remove(filesystem: Any, path: str) -> None:

@@ -20,7 +20,7 @@ class FolderChange:
     """The change of a table folder by one commit, atomic if the storage allows it.
 
     Attributes:
-        add: Pending file → name in the table folder.
+        add: Pending file → name in the table folder, with the folders of its partition.
         drop: Names that the added files replace.
         side: New content of the side file; None keeps it.
     """
@@ -44,7 +44,7 @@ class TableFolder(Protocol):
         """Lock the table against other target processes."""
 
     def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted."""
+        """Return the names of all visible files, sorted; also of those in folders of partitions."""
 
     def side(self) -> bytes | None:
         """Return the content of the side file; None if there is none."""
@@ -62,6 +62,11 @@ class TableFolder(Protocol):
 def visible(name: str) -> bool:
     """Return whether readers such as Spark, pyarrow and duckdb read a file of this name."""
     return not name.startswith((".", "_"))
+
+
+def is_partition(name: str) -> bool:
+    """Return whether a folder of this name is one of a partition: `country=DE`."""
+    return "=" in name
 
 
 def table_path(path: str, name: TableName) -> str:

@@ -397,7 +397,10 @@ class LakeDestination(Destination):
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
         struct, names = (None, {}) if now is None else (now.struct, now.names)
-        return plan_change(struct, request, form.rules, self._conflicts, form.can, names)
+        change = plan_change(struct, request, form.rules, self._conflicts, form.can, names)
+        if now is None:
+            return change
+        return replace(change, partitions=form.partition_steps(now, request, change.mapping))
 
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
         """Rewrite the whole table for columns whose types cannot be widened in place."""

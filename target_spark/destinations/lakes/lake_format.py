@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.lakes.table_history import TableCommit
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
+    from target_spark.tables.table_changes import PartitionStep
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class LakeTable:
         partitions: Columns it is partitioned by, unchanged (no transforms).
         properties: Properties of the table.
         size: Bytes of its files; None if the format does not know them without reading.
+        spec: All partition fields as Spark shows them, for formats that can change them.
     """
 
     struct: StructType
@@ -55,6 +57,7 @@ class LakeTable:
     partitions: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
+    spec: tuple[str, ...] = ()
 
 
 class NeedsSparkError(Exception):
@@ -143,6 +146,21 @@ class LakeFormat(ABC):
         """
         raise NeedsSparkError
 
+    def partition_steps(
+        self,
+        now: LakeTable,  # noqa: ARG002
+        request: TableRequest,  # noqa: ARG002
+        names: Mapping[str, str],  # noqa: ARG002
+    ) -> tuple[PartitionStep, ...]:
+        """Return how the partitions of a table become those of the settings; none if they stay.
+
+        Args:
+            now: The table.
+            request: With the layout.
+            names: Stream's name → table's name of columns.
+        """
+        return ()
+
     @abstractmethod
     def alter(
         self,
@@ -152,7 +170,7 @@ class LakeFormat(ABC):
         request: TableRequest,
         mark: Mark,
     ) -> None:
-        """Add and widen columns, drop NOT NULL; store `change.mapping` first.
+        """Add and widen columns, drop NOT NULL, change partitions; store `change.mapping` first.
 
         Its commits carry the mark, if they are among those that `marks` lists.
         """

@@ -85,6 +85,20 @@ def test_rows_of_several_streams_are_added_where_the_format_allows_it(place: str
     assert is_refused(place, ("a", "b"), **together) is (place not in SHARE)
 
 
+@pytest.mark.parametrize("place", sorted(SHARE))
+def test_streams_of_one_table_ask_for_the_same_partitions(place: str) -> None:
+    def streams(*asked: str, **more: str) -> Any:
+        return {"a": {"table": "t", "partition_by": asked}, "b": {"table": "t", **more}}
+
+    assert not is_refused(place, ("a", "b"), streams=streams("id"))
+    assert not is_refused(place, ("a", "b"), streams=streams("id"), partition_by=["id"])
+    with pytest.raises(SettingsError, match=r"'a' and 'b' share .*different partitions") as error:
+        plan(loader(place, streams=streams("id"), partition_by=["name"]), "a", "b")
+    assert (error.value.where.stream, error.value.where.setting) == ("b", "partition_by")
+    nested = {"a": {"partition_by": ["id"]}, "b": {"schema": "a", "partition_by": ["name"]}}
+    assert not is_refused(place, ("a", "b"), streams=nested)
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_names_that_differ_by_case_only(place: str) -> None:
     # PostgreSQL's quoted names differ by case; elsewhere it may be one table.

@@ -24,6 +24,7 @@ def test_each_step() -> None:
         widen=((("b",), INT, LONG),),
         rewrite=(("d", TEXT),),
         nullable=("e",),
+        partitions=(("days(`at`)", "hours(`at`)"), (None, "`c`"), ("`d`", None)),
     )
     assert change_lines(change) == (
         "add the column 'c' (string)",
@@ -31,6 +32,9 @@ def test_each_step() -> None:
         "widen 'b' from int to bigint",
         "rewrite the table for 'd' as string",
         "allow nulls in 'e'",
+        "partition new rows by hours(at) instead of days(at)",
+        "partition new rows by c",
+        "no longer partition new rows by d",
     )
     assert change_lines(TableChange()) == ()
 

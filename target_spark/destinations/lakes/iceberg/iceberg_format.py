@@ -32,6 +32,8 @@ from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     replacement,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
+    partition_changes,
+    partition_steps,
     partitions_sql,
     plain_columns,
     same_partitions,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from target_spark.config import TargetConfig
     from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.tables.evolution import TableChange
+    from target_spark.tables.table_changes import PartitionStep
 
 _log = logging.getLogger(__name__)
 _creating_namespace = threading.Lock()
@@ -150,7 +153,14 @@ class IcebergFormat(LakeFormat):
             return None
         names = json.loads(found.properties.get(NAMES_PROPERTY, "{}"))
         plain = plain_columns(found.partitions, found.struct.names)
-        return LakeTable(found.struct, names, plain, found.properties)
+        return LakeTable(found.struct, names, plain, found.properties, spec=found.partitions)
+
+    def partition_steps(
+        self, now: LakeTable, request: TableRequest, names: Mapping[str, str]
+    ) -> tuple[PartitionStep, ...]:
+        """See `LakeFormat`. Without `partition_by`, a table keeps the partitions that it has."""
+        wanted = partitions_sql(request, names)
+        return partition_steps(now.spec, wanted) if wanted else ()
 
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
@@ -173,7 +183,6 @@ class IcebergFormat(LakeFormat):
         mark: Mark,
     ) -> None:
         """See `LakeFormat`. Only snapshots can carry a mark."""
-        del request  # The layout is that of new tables.
         with self._committing(spark, place, mark):
             found = self._described(spark, place)
             if found is None:
@@ -187,11 +196,27 @@ class IcebergFormat(LakeFormat):
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
             for statement in alterations(change, found.properties):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
+            self._repartition(spark, place, found, change, request)
             if needs_version_3([column.dtype for column in change.add]):
                 # Iceberg 1.12 cannot read a table with a variant that its newest snapshot lacks.
                 spark.createDataFrame([], spark.table(place.table).schema).writeTo(
                     place.table
                 ).append()
+
+    def _repartition(
+        self,
+        spark: SparkSession,
+        place: Place,
+        found: Described,
+        change: TableChange,
+        request: TableRequest,
+    ) -> None:
+        """Change the partitions; files that are there keep those that they were written with."""
+        if change.partitions:
+            # Again, from the table as it is under the lock: others may have changed it.
+            steps = partition_steps(found.partitions, partitions_sql(request, change.mapping))
+            for statement in partition_changes(steps):
+                spark.sql(f"ALTER TABLE {place.table} {statement}")
 
     def append(
         self,

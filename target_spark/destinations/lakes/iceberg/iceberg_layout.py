@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shared.errors import DestinationError, Where
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.merge import quoted
 from target_spark.tables.partition_fields import PartitionField, partition_fields
+from target_spark.tables.table_changes import PartitionStep
+
+_TRANSFORM = re.compile(r"(\w+)\((?:(\d+),\s*)?(.+)\)")
+_NAME = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 
 
 def partitions_sql(request: TableRequest, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -52,7 +58,48 @@ def plain_columns(partitions: Sequence[str], columns: Sequence[str]) -> tuple[st
 
 def same_partitions(shown: Sequence[str], wanted: Sequence[str]) -> bool:
     """Return whether Spark shows the requested partitions."""
-    return [_bare(text) for text in shown] == [_bare(text) for text in wanted]
+    return [_parsed(text).key for text in shown] == [_parsed(text).key for text in wanted]
+
+
+def partition_steps(shown: Sequence[str], wanted: Sequence[str]) -> tuple[PartitionStep, ...]:
+    """Return the steps that make the partitions of a table the requested ones, in any order.
+
+    Fields of one column replace each other in one step: rows are never without both.
+
+    Args:
+        shown: Its partitions, as Spark shows them.
+        wanted: The requested ones; see `partitions_sql`.
+    """
+    return tuple(_steps([_parsed(text) for text in shown], [_parsed(text) for text in wanted]))
+
+
+def partition_changes(steps: Sequence[PartitionStep]) -> Iterator[str]:
+    """Yield the ALTER TABLE actions of steps."""
+    for old, new in steps:
+        if old is None:
+            yield f"ADD PARTITION FIELD {new}"
+        elif new is None:
+            yield f"DROP PARTITION FIELD {old}"
+        else:
+            yield f"REPLACE PARTITION FIELD {old} WITH {new}"
+
+
+def _steps(have: Sequence[_Field], want: Sequence[_Field]) -> Iterator[PartitionStep]:
+    keys = [{field.key for field in fields} for fields in (have, want)]
+    gone = [field for field in have if field.key not in keys[1]]
+    come = [field for field in want if field.key not in keys[0]]
+    dropped = []
+    for old in gone:
+        new = next((field for field in come if field.key[-1] == old.key[-1]), None)
+        if new is None:
+            dropped.append(old)
+        else:
+            come.remove(new)
+            yield old.sql, new.sql
+    for new in come:
+        yield None, new.sql
+    for old in dropped:
+        yield old.sql, None
 
 
 def _partition(field: PartitionField, names: Mapping[str, str]) -> str:
@@ -63,5 +110,30 @@ def _partition(field: PartitionField, names: Mapping[str, str]) -> str:
     return f"{field.transform}({number}{column})"
 
 
-def _bare(text: str) -> str:
-    return text.replace("`", "").replace(" ", "").casefold()
+@dataclass(frozen=True)
+class _Field:
+    """A partition field: transform, its number or "", and the path of its column."""
+
+    transform: str
+    number: str
+    path: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what is equal for equal fields, the column last: Iceberg ignores case."""
+        return self.transform, self.number, quoted(*self.path).casefold()
+
+    @property
+    def sql(self) -> str:
+        if not self.transform:
+            return quoted(*self.path)
+        number = f"{self.number}, " if self.number else ""
+        return f"{self.transform}({number}{quoted(*self.path)})"
+
+
+def _parsed(text: str) -> _Field:
+    """Return a partition field in SQL; Spark does not always quote names."""
+    found = _TRANSFORM.fullmatch(text)
+    name, number, column = found.groups() if found else ("", None, text)
+    path = (inside.replace("``", "`") or bare for inside, bare in _NAME.findall(column))
+    return _Field(name.lower(), number or "", tuple(path))

@@ -29,6 +29,8 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     order_sql,
+    partition_changes,
+    partition_steps,
     partitions_sql,
     plain_columns,
     same_partitions,
@@ -81,6 +83,35 @@ def test_sort_order_is_of_the_tables_names() -> None:
     assert order_sql(request(), {}) == ""
     with pytest.raises(DestinationError, match=r"cluster_by.*'x'"):
         order_sql(request(cluster_by=("x",)), {})
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted", "actions"),
+    [
+        ((), ("`id`",), ["ADD PARTITION FIELD `id`"]),
+        (("id", "days(at)"), ("days(`at`)",), ["DROP PARTITION FIELD `id`"]),
+        (("days(at)",), ("hours(`at`)",), ["REPLACE PARTITION FIELD days(`at`) WITH hours(`at`)"]),
+        (
+            ("id", "bucket(4, `a b`)"),
+            ("bucket(8, `a b`)", "truncate(4, `c`)"),
+            [
+                "REPLACE PARTITION FIELD bucket(4, `a b`) WITH bucket(8, `a b`)",
+                "ADD PARTITION FIELD truncate(4, `c`)",
+                "DROP PARTITION FIELD `id`",
+            ],
+        ),
+        (("s.a",), ("`bucket(2, id)`",),
+         ["ADD PARTITION FIELD `bucket(2, id)`", "DROP PARTITION FIELD `s`.`a`"]),
+        (("`bucket(2, id)`", "ID"), ("`id`", "`bucket(2, id)`"), []),
+        (("`a``b`",), ("`a``b`",), []),
+        (("ab",), ("`a b`",), ["ADD PARTITION FIELD `a b`", "DROP PARTITION FIELD `ab`"]),
+    ],
+)  # fmt: skip
+def test_partitions_become_the_requested_ones(
+    shown: tuple[str, ...], wanted: tuple[str, ...], actions: list[str]
+) -> None:
+    assert list(partition_changes(partition_steps(shown, wanted))) == actions
+    assert partition_steps(wanted, wanted) == ()
 
 
 def test_partitions_as_spark_shows_them() -> None:

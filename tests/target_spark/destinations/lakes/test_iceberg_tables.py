@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from lake_loads import IcebergLoad, struct
+from lake_loads import IcebergLoad, run_together, struct
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
+from target_spark.core.schema_contract import SchemaContract
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., IcebergLoad]
@@ -143,6 +145,56 @@ def test_a_table_is_laid_out_as_asked(iceberg_load: Make) -> None:
     assert properties["it's"] == 'a "b" \\ ${c}'
 
 
+def test_new_rows_follow_new_partitions(iceberg_load: Make) -> None:
+    frozen = SchemaContract("freeze", "freeze", "freeze")
+    load = iceberg_load("id long, at timestamp", keys=("id",))
+    load.load([row_at(1), row_at(2)])
+    told: list[str] = []
+    load.begin()
+    load.contract, load.layout = frozen, Layout(partition_by=("day(at)", "bucket(4, id)"))
+    load.destination.changed = lambda _, lines: told.extend(lines)
+    added = ["partition new rows by days(at)", "partition new rows by bucket(4, id)"]
+    assert list(load.destination.preview(load.request)) == added
+    load.load([row_at(3)])
+    load.load([row_at(4)])
+    first, second, _ = load.sql("SELECT spec_id, file_path FROM {t}.files ORDER BY 1, 2")
+    assert (first[0] < second[0], "at_day=2024-01-03" in second[1]) == (True, True)
+    load.layout = Layout()
+    assert list(load.destination.preview(load.request)) == []
+    # A MERGE over files of all specs.
+    load.method, load.layout = "upsert", Layout(partition_by=("hours(at)",))
+    load.load([row_at(5), {**row_at(1), "at": row_at(6)["at"]}])
+    assert load.partitions() == ["hours(at)"]
+    assert told == [*added, "partition new rows by hours(at) instead of days(at)",
+                    "no longer partition new rows by bucket(4, id)"]  # fmt: skip
+    load.method, load.contract = "append-only", SchemaContract()
+    load.struct = struct("id long, at timestamp, kind string")
+    load.layout = Layout(partition_by=("kind", "day(at)", "bucket(4, id)"))
+    load.load([{**row_at(7), "kind": "x"}])
+    found = load.pyiceberg()
+    fields = {(field.name, str(field.transform)) for field in found.spec().fields}
+    assert fields == {("at_day", "day"), ("id_bucket_4", "bucket[4]"), ("kind", "identity")}
+    wanted = [(1, 6), (2, 2), (3, 3), (4, 4), (5, 5), (7, 7)]
+    rows = [(row["id"], row["at"].day) for row in found.scan().to_arrow().to_pylist()]
+    assert sorted(rows) == wanted
+    assert [(row[0], row[1].day) for row in load.rows("id", "at")] == wanted
+
+
+def test_programs_that_change_partitions_together(iceberg_load: Make) -> None:
+    load = iceberg_load("id long, at timestamp")
+    load.load([row_at(1)])
+    load.layout = Layout(partition_by=("truncate(10, id)", "at"))
+    other = load.other()
+    run_together(lambda: load.load([row_at(2)]), lambda: other.load([row_at(3)]))
+    other.destination._close()
+    assert sorted(load.partitions()) == ["at", "truncate(10, id)"]
+    assert [row[0] for row in load.rows("id")] == [1, 2, 3]
+
+
+def row_at(number: int) -> dict[str, object]:
+    return {"id": number, "at": dt.datetime(2024, 1, number, 12, tzinfo=dt.timezone.utc)}
+
+
 @pytest.mark.parametrize(
     ("layout", "text"),
     [
@@ -159,13 +211,17 @@ def test_a_layout_that_cannot_be_is_an_error(iceberg_load: Make, layout: Layout,
 def test_compaction_joins_small_files_and_expires_nothing(iceberg_load: Make) -> None:
     layout = Layout(cluster_by=("id",), compact=True, target_file_bytes=1 << 20)
     load = iceberg_load("id long, name string", layout=layout)
-    for n in range(6):
+    for n in range(5):
         load.load([{"id": 5 - n, "name": "x"}], noted=True)
+    # Files of other partitions move to those of now.
+    load.layout = replace(layout, partition_by=("name",))
+    load.load([{"id": 0, "name": "x"}], noted=True)
     snapshots = len(load.history())
     load.end()
-    assert load.sql("SELECT count(*) FROM {t}.files")[0][0] == 1
+    files = load.sql("SELECT record_count, spec_id, file_path FROM {t}.files ORDER BY 1")
+    assert [row[:2] for row in files] == [(1, 1), (5, 1)]
     assert len(load.history()) > snapshots
-    (path,) = load.sql("SELECT file_path FROM {t}.files")[0]
+    path = files[1][2]
     ids = [row[0] for row in load.reader().read.parquet(path).select("id").collect()]
     assert ids == sorted(ids)
     load.begin()
