@@ -258,6 +258,7 @@ def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_ru
               metavar="N", help="Ranges of hashed keys that are compared.")  # fmt: skip
 @click.option("--repair", is_flag=True, help="Change the rows that differ, in one commit.")
 @click.option("--force", is_flag=True, help="Consent to the deletion of many rows by --repair.")
+@click.option("--deletes", is_flag=True, help="Look for deleted rows alone, by their keys.")
 def verify_command(
     *, sources: tuple[str, ...], input_file: str | None, ranges: int, **how: bool
 ) -> None:

@@ -86,12 +86,14 @@ class Verification:
         ranges: Number of ranges of hashed keys.
         repair: Change the rows that differ.
         force: Consent to the deletion of many rows.
+        deletes: Look for vanished keys alone; the input needs no other columns.
     """
 
     report: Callable[[TableDifference], None]
     ranges: int = 256
     repair: bool = False
     force: bool = False
+    deletes: bool = False
 
 
 def check_vanished(found: TableDifference, *, force: bool) -> None:

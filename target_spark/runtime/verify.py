@@ -29,6 +29,7 @@ def verify(
     ranges: int,
     repair: bool = False,
     force: bool = False,
+    deletes: bool = False,
 ) -> None:
     """Compare the tables with a whole Singer message stream; write what differs.
 
@@ -39,6 +40,7 @@ def verify(
         ranges: Number of ranges of hashed keys.
         repair: Change the rows that differ.
         force: Consent to the deletion of many rows.
+        deletes: Look for vanished keys alone.
 
     Raises:
         DifferenceError: A table differs, and was not repaired.
@@ -47,7 +49,7 @@ def verify(
     """
     check_format(config)
     found: list[TableDifference] = []
-    wanted = Verification(found.append, ranges, repair, force)
+    wanted = Verification(found.append, ranges, repair, force, deletes)
     with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
         try:
             # A repair is one commit, which is published at once.

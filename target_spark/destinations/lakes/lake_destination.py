@@ -471,7 +471,7 @@ class LakeDestination(Destination):
         """
         form, place, last = self._form, table.place, table.held[-1]
         flushes = self._all_flushes(table)
-        if wanted.repair:
+        if wanted.repair and not wanted.deletes:
             now: LakeTable | None = self._shaped(table, flushes)
         else:
             now = self._now(table)
@@ -483,7 +483,7 @@ class LakeDestination(Destination):
             )
         frame = self._rows(table, flushes, now)
         sides = compared_sides(frame, table.spark.table(place.table), now, last.request, wanted)
-        missing = self._missing_columns(now, flushes)
+        missing = () if wanted.deletes else self._missing_columns(now, flushes)
         found = sides.difference(last.stream, place.shown, missing)
         if wanted.repair and found.ranges:
             try:

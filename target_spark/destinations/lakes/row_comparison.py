@@ -15,6 +15,7 @@ from shared.types.record_text import quoted
 from target_spark.core.verification import (
     CHANGED,
     DOUBLED,
+    KINDS,
     MISSING,
     VANISHED,
     RangeDifference,
@@ -46,6 +47,7 @@ class RowComparison:
         ranges: Number of ranges.
         deleted: Column that marks rows as deleted, if the table has one.
         hard_delete: Delete rows instead.
+        kinds: The kinds of differences that count.
     """
 
     source: DataFrame
@@ -55,12 +57,14 @@ class RowComparison:
     ranges: int
     deleted: str | None = None
     hard_delete: bool = False
+    kinds: Sequence[str] = KINDS
 
     @property
     def repaired(self) -> tuple[str, ...]:
         """Return the kinds of differences that a repair ends."""
         can_delete = self.hard_delete or self.deleted is not None
-        return (MISSING, CHANGED, VANISHED) if can_delete else (MISSING, CHANGED)
+        able = (MISSING, CHANGED, VANISHED) if can_delete else (MISSING, CHANGED)
+        return tuple(kind for kind in able if kind in self.kinds)
 
     def difference(
         self, stream: str, table: str, missing_columns: tuple[str, ...] = ()
@@ -77,12 +81,13 @@ class RowComparison:
         sums = {row[_RANGE]: (row["ns"] or 0, row["nt"] or 0) for row in rows}
         differing = sorted(row[_RANGE] for row in rows if row["hs"] != row["ht"])
         found = self._counted(differing) if differing else {}
+        differing = [number for number in differing if number in found]
         return TableDifference(
             stream,
             table,
             sum(ours for ours, _ in sums.values()),
             sum(theirs for _, theirs in sums.values()),
-            tuple(RangeDifference(n, *sums[n], *found.get(n, ({}, {}))) for n in differing),
+            tuple(RangeDifference(n, *sums[n], *found[n]) for n in differing),
             missing_columns,
         )
 
@@ -94,7 +99,8 @@ class RowComparison:
             at: Time for the mark of deleted rows, seconds since the epoch.
         """
         differences = self._differences([one.range for one in found.ranges])
-        wanted = differences.where(F.col(_KIND).isin(MISSING, CHANGED)).alias("t")
+        renewed = [kind for kind in (MISSING, CHANGED) if kind in found.repaired]
+        wanted = differences.where(F.col(_KIND).isin(renewed)).alias("t")
         rows = self.source.alias("s").join(wanted, self._same_keys(), "left_semi")
         rows = rows.withColumn(GONE, F.lit(False))
         if VANISHED not in found.repaired:
@@ -138,7 +144,7 @@ class RowComparison:
             F.coalesce(f"s.{quoted(name)}", f"t.{quoted(name)}").alias(name)
             for name in (_RANGE, *self.keys)
         )
-        return joined.select(*both, kind.alias(_KIND)).where(f"{_KIND} IS NOT NULL")
+        return joined.select(*both, kind.alias(_KIND)).where(F.col(_KIND).isin(list(self.kinds)))
 
     @property
     def _cast(self) -> DataFrame:
@@ -198,7 +204,10 @@ def compared_sides(
         deleted = None
     source = source.select(*(quoted(name) for name in names.values() if name in table.columns))
     keys = [names[key] for key in request.keys]
-    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, request.hard_delete)
+    kinds = (VANISHED,) if wanted.deletes else KINDS
+    compared = keys if wanted.deletes else compared
+    hard = request.hard_delete
+    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds)
 
 
 def _hashable(name: str, dtype: DataType) -> Column:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lake_loads import Load
+from pyspark.sql.types import StructType
 
 from shared.errors import DestinationError, DifferenceError
 from target_spark.core.verification import TableDifference, Verification
@@ -27,10 +28,11 @@ def row(number: int | None, v: str = "x") -> dict[str, Any]:
 SOURCE = [row(number) for number in range(1, 21)] + [row(None, "a null is a key, too")]
 
 
-def compare(load: Load, *parts: Any, **how: Any) -> TableDifference:
+def compare(load: Load, *parts: Any, ddl: str = "", **how: Any) -> TableDifference:
     found: list[TableDifference] = []
     given = {"report": found.append, "ranges": 8, **how}
-    run = load.other(method="overwrite", verification=Verification(**given))
+    struct = StructType.fromDDL(ddl) if ddl else load.struct
+    run = load.other(method="overwrite", verification=Verification(**given), struct=struct)
     run.load(*parts)
     run.end()
     return found[0]
@@ -58,6 +60,24 @@ def test_what_differs_is_found_and_repaired_in_one_commit(lake_load: Make) -> No
     assert now.pop(99)[1] is not None
     assert now == {one["id"]: (one["v"], None) for one in SOURCE}
     assert compare(load, SOURCE).left == ""
+
+
+def test_deletions_are_found_by_the_keys_alone(lake_load: Make) -> None:
+    """New and changed rows of the source are left to the loads."""
+    load = lake_load(DDL, keys=("id",), method="upsert")
+    load.load(SOURCE)
+    before = load.rows("id", "v")
+    keys = [{"id": one["id"], "_sdc_batched_at": FIRST} for one in [*SOURCE[2:], row(77)]]
+    ddl = "id long, _sdc_deleted_at timestamp, _sdc_batched_at timestamp"
+    found = compare(load, keys, deletes=True, ddl=ddl)
+    assert found.left == "2 vanished"
+    assert load.rows("id", "v") == before
+    repaired = compare(load, keys, deletes=True, repair=True, force=True, ddl=ddl)
+    assert (repaired.left, repaired.repaired) == ("", ("vanished",))
+    assert load.rows("id", "v") == before
+    gone = [number for number, deleted in load.rows("id", "_sdc_deleted_at") if deleted]
+    assert sorted(gone) == [1, 2]
+    assert compare(load, keys, deletes=True, ddl=ddl).left == ""
 
 
 def test_a_partial_input_deletes_nothing_without_consent(delta_load: Make) -> None:
