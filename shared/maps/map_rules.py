@@ -16,7 +16,10 @@ NULL = "__NULL__"
 """Means null in configurations that cannot hold one."""
 
 SETTING = "stream_maps"
-OPTIONS = ("__filter__", "__alias__", "__source__", "__else__", "__key_properties__")
+OPTIONS = (
+    *("__filter__", "__alias__", "__source__", "__else__", "__key_properties__"),
+    *("__explode__", "__index__"),
+)
 
 Definition = Expression | Sql | None
 """How a property is computed; None drops it."""
@@ -54,6 +57,8 @@ class MapRule:
         only_named: Properties without an entry of their own are dropped (`__else__`).
         filter: Condition for records to keep (`__filter__`).
         keys: Key properties of the output (`__key_properties__`); None for those of the stream.
+        explode: The array whose elements are the records of the copy (`__explode__`).
+        index: The property with an element's place in the array (`__index__`).
         properties: The entries, in their order.
     """
 
@@ -64,6 +69,8 @@ class MapRule:
     only_named: bool = False
     filter: Expression | Sql | None = None
     keys: tuple[str, ...] | None = None
+    explode: str | None = None
+    index: str | None = None
     properties: tuple[Property, ...] = ()
 
     def matches(self, stream: str) -> bool:
@@ -156,6 +163,9 @@ def _rule(key: str, value: Mapping[str, Json], report: Report) -> MapRule:
             (key, "__alias__"),
             "cannot be combined with '__source__': the key is the name of the copy",
         )
+    for name, needed in (("explode", "source"), ("index", "explode")):
+        if found.get(name) is not None and f"__{needed}__" not in value:
+            report((key, f"__{name}__"), f"needs '__{needed}__' beside it")
     return MapRule(key, properties=tuple(properties), **found)
 
 
@@ -204,6 +214,20 @@ def _read_source(path: Location, value: Json, report: Report) -> dict[str, Any]:
     return {"source": value}
 
 
+def _read_explode(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        report(path, "must be the name of an array, or its path: names joined by dots")
+        return {}
+    return {"explode": value}
+
+
+def _read_index(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        report(path, "must be the name of the property for an element's place in the array")
+        return {}
+    return {"index": value}
+
+
 def _read_alias(path: Location, value: Json, report: Report) -> dict[str, Any]:
     if not isinstance(value, str) or not value:
         report(path, "must be a name, or an expression over __stream_name__")
@@ -222,6 +246,8 @@ _READERS: Mapping[str, Callable[[Location, Json, Report], dict[str, Any]]] = {
     "__key_properties__": _read_keys,
     "__source__": _read_source,
     "__alias__": _read_alias,
+    "__explode__": _read_explode,
+    "__index__": _read_index,
 }
 
 

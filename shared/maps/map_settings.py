@@ -67,7 +67,8 @@ class TransformSettings:
         {**FREE, KEEP: True},
         "Changes to streams and their properties, by stream name or pattern: expressions for new "
         "and changed properties, null to drop, and the options `__filter__`, `__alias__`, "
-        "`__source__`, `__else__` and `__key_properties__`; see docs/stream-maps.md.",
+        "`__source__`, `__explode__`, `__index__`, `__else__` and `__key_properties__`; see "
+        "docs/stream-maps.md.",
         default={},
         key="stream_maps",
         make=lambda maps: map_rules(maps, []),

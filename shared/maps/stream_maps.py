@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,6 +11,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.maps.column_makers import Maker, Result, Spark
+from shared.maps.exploding import Explode, exploded
+from shared.maps.expressions.syntax import PARENT
 from shared.maps.expressions.values import Names
 from shared.maps.flattening import Leaf, flattened, nullable_node
 from shared.maps.map_rules import Definition, MapRule, alias_of, setting_of
@@ -51,7 +53,7 @@ class StreamOutput:
 
 @dataclass(frozen=True)
 class _SourceStream:
-    """A source stream."""
+    """A source stream, or the elements of an array of one, which is then `parent`."""
 
     settings: TransformSettings
     stream: str
@@ -59,6 +61,16 @@ class _SourceStream:
     struct: T.StructType
     key_properties: tuple[str, ...]
     spark: Spark | None
+    parent: _SourceStream | None = None
+    explode: Explode | None = None
+
+    def exploded(self, rule: MapRule) -> _SourceStream:
+        """Return the elements of an array that an entry names; see `shared.maps.exploding`."""
+        if rule.explode is None:
+            return self
+        explode, schema = exploded(rule, self.schema, self.root, self.struct)
+        found = replace(self, schema=schema, struct=explode.struct(), key_properties=())
+        return replace(found, parent=self, explode=explode)
 
     @property
     def root(self) -> Mapping[str, Any]:
@@ -100,7 +112,14 @@ def outputs(
     elif adding or not settings.maps.others_removed:
         rules = [MapRule(stream), *rules]
     problems: list[str] = []
-    found = [_Output(source, rule, adding, problems).plan() for rule in rules]
+    found = []
+    for rule in rules:
+        try:
+            elements = source.exploded(rule)
+        except SettingsError as error:
+            problems.append(str(error))
+        else:
+            found.append(_Output(elements, rule, adding, problems).plan())
     if problems:
         raise InvalidSettingsError(dict.fromkeys(problems))
     reject_duplicate_names({stream: found})
@@ -161,16 +180,18 @@ class _Output:
         )
         self.maker = Maker(names, source.spark)
         self.failed: set[str] = set()
+        self.array = () if source.explode is None else source.explode.path
 
     def plan(self) -> StreamOutput:
         """Plan the output; add all problems to `problems`."""
         source, rule = self.source, self.rule
         lines = self._lines()
+        self._check_hidden()
         if is_free_form(source.schema):
             return self._free_form(bool(lines) or rule.filter is not None or rule.only_named)
         condition = self._condition(lines)
         leaves = self._leaves(lines)
-        touched = any(leaf.cell.made is not None for leaf in leaves)
+        touched = any(leaf.cell.made is not None for leaf in leaves) or source.explode is not None
         rules = source.settings.flattening
         keys = {name: name for name in self.keys}
         if rules.active:
@@ -186,7 +207,7 @@ class _Output:
         checked = self._checked_keys(leaves, keys)
         if condition is None and not lines and not touched and _is_identity(leaves, source):
             return StreamOutput(self.name, source.schema, checked, None)
-        transform = _transform(leaves, condition, self.maker.notes)
+        transform = _transform(leaves, condition, self.maker, source.explode)
         notes = tuple(self.maker.notes)
         return StreamOutput(self.name, self._schema(leaves), checked, transform, notes)
 
@@ -235,12 +256,32 @@ class _Output:
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
         """Yield the properties that match a pattern, without those that the own rule drops."""
         # The name of a property may look like a pattern; it then matches only itself.
+        index = self.rule.index
         candidates = (pattern,) if pattern in self.properties else self.properties
         for name in candidates:
             is_dropped = self.rule.only_named and not own and name not in self.keys
-            matches = name == pattern or fnmatchcase(name, pattern)
-            if matches and name not in COLUMNS and not is_dropped:
+            matches = name == pattern or self._matches(name, pattern)
+            if matches and name not in COLUMNS and not is_dropped and (own or name != index):
                 yield name
+
+    def _matches(self, path: str, pattern: str) -> bool:
+        """Return whether a pattern matches a path, also as that of the record around an element."""
+        explode = self.source.explode
+        paths = [path]
+        if explode is not None and "." in pattern:
+            paths.append(explode.origin(path))
+        return any(fnmatchcase(path, pattern) for path in paths)
+
+    def _check_hidden(self) -> None:
+        """Reject patterns of others that hide the array: its elements would not be hidden."""
+        explode = self.source.explode
+        others = [rule for rule in self.adding if rule is not self.rule]
+        patterns = [(r, line.name) for r in others for line in r.properties if line.is_pattern]
+        for path in () if explode is None else explode.hidden:
+            for rule, pattern in patterns:
+                if ("." in pattern or "." not in path) and fnmatchcase(path, pattern):
+                    text = f"it would not hide the elements of {path!r} in {self.rule.key!r}"
+                    self._add_problem(setting_of(rule.key, pattern), text)
 
     def _condition(self, lines: Mapping[str, _Line]) -> Condition | None:
         if self.rule.filter is None:
@@ -256,7 +297,7 @@ class _Output:
     def _leaves(self, lines: Mapping[str, _Line]) -> list[Leaf]:
         """Return the properties of the result: those of the stream in order, then new ones."""
         found = []
-        always = {*self.keys, DELETED_AT}
+        always = {*self.keys, DELETED_AT, self.rule.index}
         for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
             line = lines.get(name)
             if line is not None and name not in self.properties:
@@ -306,7 +347,7 @@ class _Output:
         found = None
         for rule in self.adding:
             for line in rule.properties:
-                if line.is_pattern and "." in line.name and fnmatchcase(path, line.name):
+                if line.is_pattern and "." in line.name and self._matches(path, line.name):
                     found = _Line(line.definition, setting_of(rule.key, line.name))
         return found
 
@@ -336,22 +377,27 @@ class _Output:
 
     def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
         """Return a property that is a column of the stream, or a field inside one."""
-        document = self.source.schema
+        document, parent = self.source.schema, self.source.parent
         node: Mapping[str, Any] | None = self.source.root
         kind: T.DataType = self.source.struct
         nullable, required = False, True
         for step, part in enumerate(path):
             inside = node if step == 0 else object_node(document, node or {})
+            is_parent = parent is not None and step == 0 and part == PARENT
+            named = is_parent or part in (inside or {}).get("required", ())
             node = (inside or {}).get("properties", {}).get(part)
+            node = parent.root if parent is not None and is_parent else node
             field = kind[part] if isinstance(kind, T.StructType) and part in kind.names else None
             if field is None:
                 return Leaf(Cell(name, T.NullType()), node or {}, False)
-            named = part in (inside or {}).get("required", ())
             node = node if node is not None else _default_schema(field)
             node = nullable_node(node) if nullable else node
             required = required and named and not nullable
             nullable = nullable or field.nullable
             kind = field.dataType
+        if parent is not None and path[0] == PARENT and path[1:] == self.array[: len(path) - 1]:
+            # Made anew, without the array.
+            node = spark_type_to_json_schema(kind, nullable)
         return Leaf(Cell(name, kind, nullable, path), node or {}, required)
 
     def _schema(self, leaves: Sequence[Leaf]) -> dict[str, Any]:
@@ -385,11 +431,11 @@ def _default_schema(field: T.StructField) -> Mapping[str, Any]:
 
 
 def _transform(
-    leaves: Sequence[Leaf], condition: Condition | None, notes: Sequence[str]
+    leaves: Sequence[Leaf], condition: Condition | None, maker: Maker, explode: Explode | None
 ) -> Transform:
     cells = tuple(leaf.cell for leaf in leaves if leaf.cell.path or leaf.cell.made)
     made = dict.fromkeys(cell.made for cell in cells if cell.made is not None)
-    return Transform(cells, tuple(made), condition, tuple(notes))
+    return Transform(cells, tuple(made), condition, tuple(maker.notes), explode)
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _SourceStream) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,8 +14,14 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.types.record_text import quoted
 
+if TYPE_CHECKING:
+    from shared.maps.exploding import Explode
+
 ERROR = "__map_error"
 """Text column of a transform's result: why a row could not be mapped; null if it could."""
+
+PLACE = "__map_place"
+"""Column of exploded rows: the place of the element, from 0; null in rows without one."""
 
 _STAGED = "__map_filter"
 
@@ -95,16 +103,28 @@ class Transform:
         made: The values that may fail, in the order in which their errors are reported.
         filter: Condition for rows to keep; None for all.
         notes: Lines for the log.
+        explode: Makes the rows that all of this is about from those of the stream; None if they
+            are the same.
     """
 
     cells: tuple[Cell, ...]
     made: tuple[Made, ...] = ()
     filter: Condition | None = None
     notes: tuple[str, ...] = ()
+    explode: Explode | None = None
+
+    @property
+    def leaves_out(self) -> bool:
+        """Return whether a row of the stream may have no row in the result."""
+        return self.filter is not None or self.explode is not None
 
     @property
     def reads(self) -> frozenset[str]:
         """Return the source columns it needs."""
+        return self._reads if self.explode is None else self.explode.reads
+
+    @property
+    def _reads(self) -> frozenset[str]:
         filtered = frozenset[str]() if self.filter is None else self.filter.made.reads
         made = (item.reads for item in self.made)
         return filtered.union(*made, *(cell.reads for cell in self.cells))
@@ -134,9 +154,9 @@ class Transform:
             keep: Source columns to append unchanged; a mapping renames them.
             bypass: Rows with a value in this column pass unmapped and unfiltered, without an
             error; their other columns are null. Name it in `keep` to keep it in the result.
-            mark: Instead of `bypass`, for a transform with a filter: name of a column added to the
-            result. Rows that are filtered out are kept like bypassed rows; it is true in them and
-            null in all others.
+            mark: Instead of `bypass`, for a transform that `leaves_out` rows: name of a column
+            added to the result. Rows that are filtered out, and those without elements, are kept
+            like bypassed rows; it is true in them and null in all others.
             clear: Whether columns that are computed are null in rows that pass unmapped. If not,
             they hold anything, and Spark computes what several columns have in common once: it
             does not look for that under a condition.
@@ -146,28 +166,40 @@ class Transform:
             `mark`, rows that are filtered out are dropped; rows with an error are kept.
         """
         kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
+        if self.explode is not None:
+            names = dict.fromkeys([*kept.values(), *([bypass] if bypass else [])])
+            carried = {name: f"__map_carried_{number}" for number, name in enumerate(names)}
+            frame = self.explode.rows(frame, carried, bypass, outer=mark is not None)
+            kept = {name: carried[source] for name, source in kept.items()}
+            bypass = None if bypass is None else carried[bypass]
+        place = None if self.explode is None else F.col(PLACE)
         values: _Values = {}
         decides = [] if self.filter is None else [self.filter.made]
         if self.filter is not None and self.filter.made.in_python:
             others = {*kept.values(), *([bypass] if bypass else [])}
-            frame = _staged(frame, self.filter.made, self.reads | others)
+            others |= set() if place is None else {PLACE}
+            frame = _staged(frame, self.filter.made, self._reads | others)
             staged = F.col(_STAGED)
             values[self.filter.made] = (staged.getField("value"), staged.getField("error"))
         for made in (*decides, *self.made):
             if made not in values:
                 values[made] = made.columns
         skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
-        if self.filter is not None:
-            stays = _passes(self.filter, *values[self.filter.made])
-            if mark is None:
-                frame = frame.filter(stays if skipped is None else skipped | stays)
-            else:
-                frame = frame.withColumn(mark, F.when(~stays, F.lit(True)))
-                skipped = F.col(quoted(mark)).isNotNull()
-                kept[mark] = mark
+        there = None if place is None else place.isNotNull()
+        stays = None if self.filter is None else _passes(self.filter, *values[self.filter.made])
+        if mark is not None:
+            known = [column for column in (stays, there) if column is not None]
+            frame = frame.withColumn(mark, F.when(~reduce(and_, known), F.lit(True)))
+            skipped = F.col(quoted(mark)).isNotNull()
+            kept[mark] = mark
+        elif stays is not None:
+            frame = frame.filter(stays if skipped is None else skipped | stays)
         cleared = skipped if clear else None
         cells = [_cell(cell, values, cleared).alias(cell.name) for cell in self.cells]
-        error = _first_error(values, skipped).alias(ERROR)
+        error = _first_error(values, skipped)
+        if place is not None:
+            error = F.concat(F.lit("element "), place.cast("string"), F.lit(": "), error)
+        error = error.alias(ERROR)
         return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
 
 

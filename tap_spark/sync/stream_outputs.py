@@ -71,7 +71,7 @@ class Output:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
-        marks = KEY in keep and keep_filtered and transform.filter is not None
+        marks = KEY in keep and keep_filtered and transform.leaves_out
         mark = FILTERED if marks else None
         frame = transform.apply(slice_.frame, keep=keep, mark=mark)
         names = [*transform.struct().names, *keep, *([mark] if mark else [])]

@@ -33,6 +33,7 @@ class Counts:
             have, and records of `history` that add no version.
         replayed: Records that an earlier run has committed.
         unconfirmed: Those of `committed` whose commit does not tell a number.
+        exploded: Rows that `__explode__` has made of records, beyond the first of each.
     """
 
     received: int = 0
@@ -42,6 +43,7 @@ class Counts:
     merged: int = 0
     replayed: int = 0
     unconfirmed: int = 0
+    exploded: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         """Return the sum of both."""
@@ -51,7 +53,7 @@ class Counts:
     def missing(self) -> int:
         """Return the number of received records without a known fate; negative for too many."""
         known = self.committed + self.rejected + self.filtered + self.merged + self.replayed
-        return self.received - known
+        return self.received + self.exploded - known
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,13 @@ def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:
     known = [file.rows for file in batch.files if file.rows is not None]
     if len(known) == len(batch.files) and sum(known) != result.received:
         raise _error(batch.source, f"{sum(known)} records were staged, {result.received} were read")
-    rest = result.received - result.rows - result.rejected
+    records = result.rows - result.exploded
+    rest = result.received - records - result.rejected
     may_drop = batch.making is not None
-    if rest < 0 or (rest and not may_drop):
+    if rest < 0 or records < min(1, result.rows) or (rest and not may_drop):
         raise _error(
             batch.source,
-            f"{result.received} records were read, {result.rows} written and "
+            f"{result.received} records were read, {records} written and "
             f"{result.rejected} rejected",
         )
     return result
@@ -146,10 +149,12 @@ def check_commit(
     rejected = sum(result.rejected for result in results)
     replayed = sum(result.replayed for result in results)
     written = sum(result.rows for result in results)
-    filtered = received - rejected - replayed - written
+    exploded = sum(result.exploded for result in results)
+    filtered = received + exploded - rejected - replayed - written
     found = merged_rows(batch.source, written, committed or Committed())
     unconfirmed = written if committed is None or committed.rows is None else 0
-    return Counts(received, written - found, rejected, filtered, found, replayed, unconfirmed)
+    fates = (written - found, rejected, filtered, found, replayed)
+    return Counts(received, *fates, unconfirmed, exploded)
 
 
 def merged_rows(stream: str, written: int, committed: Committed) -> int:

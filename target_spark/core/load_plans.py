@@ -260,6 +260,7 @@ class LoadResult:
         received: Records of the files, as counted by the tasks that read them.
         replayed: Those that an earlier run has committed.
         columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
+        exploded: Those of `rows` that are not the first of their record.
     """
 
     parts: tuple[Part, ...] = ()
@@ -271,3 +272,4 @@ class LoadResult:
     received: int = 0
     replayed: int = 0
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
+    exploded: int = 0

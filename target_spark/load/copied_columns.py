@@ -51,8 +51,10 @@ def without_copies(
         made: Columns that Spark makes in any case.
 
     Returns:
-        The map without its copies, and the copies.
+        The map without its copies, and the copies: none if a record may have several rows.
     """
+    if transform.explode is not None:
+        return transform, ()
     kinds = {
         field.name: field.dataType for field in table if carried(field).dataType == field.dataType
     }

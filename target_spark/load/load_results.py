@@ -36,6 +36,7 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
         received=sum(row["rows"] for row in _of("read", rows)),
         columns=columns_of(facts) if len(facts) == len(parts) else {},
         reject_files=tuple(row["url"] for row in _of("reject file", rows)),
+        exploded=sum(row["rows"] for row in _of("exploded", rows)),
     )
 
 

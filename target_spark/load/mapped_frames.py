@@ -33,6 +33,7 @@ from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
 from target_spark.load.rejected_originals import Originals
 from target_spark.load.row_origin import ROW_ORIGIN
+from target_spark.load.whole_records import WholeRecords
 from target_spark.validation.missing_keys import Key, missing_key_reason
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     source = source_columns(read.schema, add_metadata=metadata)
     records = _records(read, making)
     keys = tuple(key.name for key in read.keys)
-    if load_frames.needs_frame(write) or read.document is not None:
+    several = making.transform.explode is not None
+    if several or load_frames.needs_frame(write) or read.document is not None:
         work = _Work(source, making.transform, (), write, keys)
         return _mapped(numbers, records, work, read.columns)
     transform, copies = without_copies(making.transform, write.struct, metadata=metadata, made=keys)
@@ -171,7 +173,9 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(values)]
     added = [F.col(quoted(name)) for name in (ROW_ORIGIN, ERROR, REJECT_COLUMN)]
-    task = partial(write_mapped, read, load_tasks.write_plan(work.write, columns), names)
+    several = work.transform.explode is not None
+    plan = load_tasks.write_plan(work.write, columns)
+    task = partial(write_mapped, read, plan, names, several=several)
     return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
 
 
@@ -184,6 +188,8 @@ def write_mapped(
     write: load_tasks.WritePlan,
     names: Sequence[str],
     batches: Iterable[pa.RecordBatch],
+    *,
+    several: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Write mapped rows and reject those that failed; for `mapInArrow`.
 
@@ -192,9 +198,17 @@ def write_mapped(
         write: How the rows are written.
         names: Names of the columns that Spark made.
         batches: These columns, and the added ones.
+        several: Whether a record may have several rows: all are written, or none.
     """
     failed = _Failed(read, write.columns, names)
-    yield load_tasks.written(write, partial(failed.others, batches))
+    whole = WholeRecords(len(names)) if several else None
+
+    def rows(results: list[dict[str, Any]]) -> Iterator[pa.Table]:
+        yield from failed.others(batches if whole is None else whole.of(batches), results)
+        if whole is not None:
+            results.append({"kind": "exploded", "rows": whole.exploded})
+
+    yield load_tasks.written(write, rows)
 
 
 @dataclass

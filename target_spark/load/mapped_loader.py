@@ -305,5 +305,6 @@ def _together(outputs: Sequence[LoadResult]) -> MappedResult:
         reject_files=tuple(url for result in outputs for url in result.reject_files),
         received=max((result.received for result in outputs), default=0),
         replayed=max((result.replayed for result in outputs), default=0),
+        exploded=sum(result.exploded for result in outputs),
         outputs=tuple(replace(result, reject_files=()) for result in outputs),
     )

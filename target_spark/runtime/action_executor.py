@@ -245,7 +245,8 @@ class ActionExecutor:
             result = self._loader.convert(batch)
             pieces[action.piece] = (files, result)
             size = sum(part.size for part in result.parts)
-            return ev.WorkDone(action.work, result.rows, size, result.rejected)
+            records = result.rows - result.exploded
+            return ev.WorkDone(action.work, records, size, result.rejected)
 
         self._workers.start(action.work, task)
 

@@ -19,6 +19,9 @@ MAX_INTEGER_BITS = 1024
 
 RECORD_NAMES = ("record", "_")
 STREAM_NAMES = ("__stream_name__", "__original_stream_name__")
+PARENT = "__parent__"
+"""In entries with `__explode__`: the record whose array holds the element."""
+
 SPECIAL_NAMES = (*RECORD_NAMES, *STREAM_NAMES, "config")
 """Names that never are columns."""
 
@@ -151,8 +154,8 @@ def _problems(tree: ast.expr) -> Iterator[tuple[ast.AST, str]]:
 def _wrong_parts(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     match node:
         case ast.Name(id=name) if name[:2] == name[-2:] == "__" and name.strip("_"):
-            if name not in STREAM_NAMES:
-                yield node, f"the name '{name}' is not available{nearest(name, STREAM_NAMES)}"
+            if name not in (known := (*STREAM_NAMES, PARENT)):
+                yield node, f"the name '{name}' is not available{nearest(name, known)}"
         case ast.Attribute(attr=name):
             if name.startswith(_REFUSED_PREFIXES) or name in REFUSED_METHODS:
                 yield node, f"the attribute '{name}' is not available"

@@ -30,22 +30,33 @@ def batch(*rows: int | None, mapped: bool = False) -> Batch:
     return Batch(StreamSchema("s", {}), files, "t-1", making=making)
 
 
-def result(received: int, rows: int, rejected: int = 0, replayed: int = 0) -> LoadResult:
-    return LoadResult(rows=rows, rejected=rejected, received=received, replayed=replayed)
+def result(
+    received: int, rows: int, rejected: int = 0, replayed: int = 0, exploded: int = 0
+) -> LoadResult:
+    counts = {"rejected": rejected, "received": received, "replayed": replayed}
+    return LoadResult(rows=rows, exploded=exploded, **counts)
 
 
-@given(FEW, FEW, FEW, st.one_of(st.none(), FEW), st.booleans())
+@given(FEW, FEW, FEW, st.one_of(st.none(), FEW), st.booleans(), FEW)
 def test_a_conversion_balances_or_fails(
-    received: int, rows: int, rejected: int, staged: int | None, mapped: bool
+    received: int, rows: int, rejected: int, staged: int | None, mapped: bool, exploded: int
 ) -> None:
-    rest = received - rows - rejected
+    rest = received + exploded - rows - rejected
     good = (staged is None or staged == received) and (rest == 0 or (mapped and rest > 0))
+    good = good and (exploded < rows or exploded == 0)
+    found = result(received, rows, rejected, exploded=exploded)
     if good:
-        found = result(received, rows, rejected)
         assert check_conversion(batch(staged, mapped=mapped), found) is found
         return
     with pytest.raises(BalanceError, match="counts do not balance"):
-        check_conversion(batch(staged, mapped=mapped), result(received, rows, rejected))
+        check_conversion(batch(staged, mapped=mapped), found)
+
+
+def test_rows_of_elements_are_told_from_records() -> None:
+    """Five records: one with four elements, one with one, two without any, one rejected."""
+    counts = check_commit(batch(5, mapped=True), [result(5, 5, 1, exploded=3)], Committed(5))
+    assert counts == Counts(5, 5, 1, 2, exploded=3)
+    assert counts.missing == 0
 
 
 def test_the_error_says_what_and_where() -> None:

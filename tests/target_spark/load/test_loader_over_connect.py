@@ -48,7 +48,8 @@ for form in ("parquet", "json"):
     loader.activate(StreamSchema("s", schema), 2)
     loader.finish("s")
 rule = {"n": {"sql": "10 div (id - 1)"}, "first": "tags[0]", "__filter__": "id < 3"}
-maps = TransformSettings(map_rules({"s": rule}, []))
+tag = {"__source__": "s", "__explode__": "tags", "of": "__parent__['id']"}
+maps = TransformSettings(map_rules({"s": rule, "tag": tag}, []))
 config = TargetConfig(path=f"{folder}/mapped", failure=FailurePolicy(policy="LogAndContinue"))
 config = replace(config, transforms=maps)
 loader = MappedLoader(config, Loader(config, starter.get), starter)
@@ -84,3 +85,5 @@ def test_loads_and_activates(tmp_path: Path) -> None:
     assert "[(1, \"property 'n': SqlError: Spark cannot compute it from this record" in done.stdout
     [row] = pq.read_table(tmp_path / "mapped" / "s").to_pylist()
     assert (row["id"], row["n"], row["first"]) == (2, 10, "a")
+    tags = pq.read_table(tmp_path / "mapped" / "tag").to_pylist()
+    assert sorted((row["tags"], row["of"]) for row in tags) == [("a", 1), ("a", 2)]

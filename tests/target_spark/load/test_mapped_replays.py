@@ -19,8 +19,12 @@ from target_spark.load.mapped_loader import MappedLoader
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
-SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
+INTEGER = {"type": "integer"}
+PROPERTIES = {"id": INTEGER, "parts": {"type": "array", "items": INTEGER}}
+SCHEMA = {"type": "object", "properties": PROPERTIES}
 MAPS = {"s": {"twice": "id * 2"}, "copy": {"__source__": "s", "__filter__": "id % 2 == 0"}}
+PARTS = {"__source__": "s", "__explode__": "parts", "__filter__": "parts % 2 == 0"}
+PARTS_TOO = {"s": MAPS["s"], "copy": {**PARTS, "id": "__parent__.id * 10 + parts"}}
 
 
 class OneFails(Loader):
@@ -37,15 +41,18 @@ class OneFails(Loader):
 def staged(path: Path, first: int, last: int) -> InputFile:
     """Return records of a range, as they are staged."""
     lines = [
-        json.dumps({"type": "RECORD", "stream": "s", "record": {"id": number}})
+        json.dumps({"type": "RECORD", "stream": "s", "record": {"id": number, "parts": [1, 2, 4]}})
         for number in range(first, last)
     ]
     path.write_text("".join(f"{line}\n" for line in lines))
     return InputFile(str(path), Encoding("singer"), None, path.stat().st_size, ((1, 1),))
 
 
-def test_an_output_that_was_durable_gets_nothing_twice(lake_spark: Any, tmp_path: Path) -> None:
-    settings = {"path": str(tmp_path / "out"), "format": "delta", "stream_maps": MAPS}
+@pytest.mark.parametrize("maps", [MAPS, PARTS_TOO])
+def test_an_output_that_was_durable_gets_nothing_twice(
+    lake_spark: Any, tmp_path: Path, maps: dict[str, Any]
+) -> None:
+    settings = {"path": str(tmp_path / "out"), "format": "delta", "stream_maps": maps}
     config = target_config(settings)
     stream = StreamSchema("s", SCHEMA, ("id",))
 
@@ -74,4 +81,5 @@ def test_an_output_that_was_durable_gets_nothing_twice(lake_spark: Any, tmp_path
     assert ids("s") == list(range(10))
     assert run(Loader, 2, (0, 10), (10, 15), (15, 20)) == (10,)
     assert ids("s") == list(range(20))
-    assert ids("copy") == list(range(0, 20, 2))
+    parts = [number * 10 + part for number in range(20) for part in (2, 4)]
+    assert ids("copy") == (list(range(0, 20, 2)) if maps is MAPS else parts)
