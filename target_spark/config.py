@@ -153,7 +153,7 @@ class TargetConfig(TableSettings):
     )
     load_without_spark: bool = setting(
         SWITCH,
-        "Convert small batches by threads of this program until Spark is up, which starts only if "
+        "Convert batches by threads of this program until Spark is up, which starts only if "
         "something needs it: see docs/target-spark.md. Otherwise Spark does everything.",
         default=True,
     )

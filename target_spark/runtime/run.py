@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import stat
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from shared.run_summary import RunSummary
     from shared.singer.stdout import MessageOutput
     from target_spark.config import TargetConfig
+    from target_spark.load.driver_tasks import DriverTasks
 
 _logger = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ def run(
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
     """
-    from shared.spark.conf import executors_share_disk  # noqa: PLC0415
+    from shared.spark.conf import executors_share_disk, local_cores  # noqa: PLC0415
     from shared.spark.session import SessionStarter  # noqa: PLC0415
     from target_spark.load.driver_tasks import DriverTasks  # noqa: PLC0415
     from target_spark.load.loader import Loader  # noqa: PLC0415
@@ -96,15 +98,22 @@ def run(
         with Timer(JOB_DURATION):
             driver, early = None, 0
             if config.load_without_spark:
-                driver = DriverTasks(starter.running, starter.start)
-                needs_spark = REGISTRY.get(config.format).needs_spark(config)
-                early = 0 if needs_spark else EARLY_BYTES
+                cores = local_cores(config.spark)
+                driver = DriverTasks(starter.running, starter.start, cores)
+                early = _early_bytes(config, driver)
             plain = Loader(config, starter.get, driver)
             mapped = config.transforms.active
             loader = MappedLoader(config, plain, starter) if mapped else plain
             run_with(config, input_fd, output, loader, starter, summary, early)
     finally:
         starter.stop()
+
+
+def _early_bytes(config: TargetConfig, driver: DriverTasks) -> int:
+    """Return the bytes of records after which Spark starts before a batch needs it."""
+    if REGISTRY.get(config.format).needs_spark(config):
+        return 0
+    return sys.maxsize if driver.suffice and not config.transforms.active else EARLY_BYTES
 
 
 def run_with(
