@@ -6,6 +6,7 @@ import configparser
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,17 @@ def test_a_signal_keeps_the_state_of_what_is_committed(folder: Folder) -> None:
     assert process.returncode == 143, log.decode()
     assert folder.bookmarks["first"]["files"]
     assert "files" not in folder.bookmarks.get("orders", {})
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_units(folder: Folder) -> None:
+    units = [text.replace(PLACE, str(folder.path)) for text in snippets("ini")]
+    files = [folder.path / Path(text.split()[1]).name for text in units]
+    for file, text in zip(files, units, strict=True):
+        file.write_text(text)
+    command = ["systemd-analyze", "verify", *map(str, files)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (checked.returncode, "orders" in checked.stderr) == (0, False), checked.stderr
 
 
 @pytest.mark.parametrize("text", snippets("ini"), ids=lambda text: text.splitlines()[0])
