@@ -63,6 +63,8 @@ _OWN_BOUNDS: dict[str, Location] = {
     "memory_size": ("batch_size_bytes",),
 }
 _NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
+_TO_DO = (ev.RecordsSeen, ev.BatchSeen, ev.VersionSeen, ev.LineRejected)
+"""What changes tables, or was meant to."""
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
@@ -173,6 +175,8 @@ def run_with(
                 signals,
                 wakeup,
                 config.stall_limit_seconds,
+                config.heartbeat_seconds,
+                summary,
             )
             try:
                 loop.run()
@@ -266,6 +270,8 @@ class _Loop:
     signals: StopSignals
     wakeup: Wakeup
     stall_limit: float | None = None
+    heartbeat: float = 0
+    summary: RunSummary | None = None
     clock: Callable[[], float] = field(default_factory=_Clock)
 
     def __post_init__(self) -> None:
@@ -275,7 +281,9 @@ class _Loop:
         self._ended = False
         self._stop_by: float | None = None
         self._error: BaseException | None = None
-        self._stall = StallWatch(self.stall_limit or math.inf, self.clock())
+        self._stall = StallWatch(
+            self.stall_limit or math.inf, self.clock(), heartbeat=self.heartbeat or math.inf
+        )
 
     def run(self) -> None:
         """Run to the end.
@@ -300,8 +308,11 @@ class _Loop:
             raise self._error
 
     def _look_for_stall(self) -> None:
-        """End a run that makes no progress like one that is stopped by a signal."""
+        """Say that a run makes no progress, and end it at the limit as if by a signal."""
         now = self.clock()
+        beat = self._stall.beat(now, lambda: self.pipeline.waits_for)
+        if beat is not None:
+            _logger.info("%s", beat)
         warning = self._stall.warning(now)
         if warning is not None:
             _logger.warning("%s", warning)
@@ -367,6 +378,8 @@ class _Loop:
 
     def _handle(self, event: ev.Event) -> None:
         problem: SingerSparkError | None = None
+        if self.summary is not None and isinstance(event, _TO_DO):
+            self.summary.has_work = True
         for action in self.pipeline.handle(event, self.clock()):
             if isinstance(action, ev.CleanUp):
                 self._error = action.error
