@@ -7,6 +7,7 @@ they never need Spark for that: its start costs more than its processes save.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ FEW_CORES = 4
 """Cores of a local Spark up to which it does not pay for conversions alone."""
 BATCH_BYTES = 256 * 1024 * 1024
 """Bytes of lines in the largest batch that the driver converts then: a signal waits for it."""
+EARLY_BYTES = 4 * 1024 * 1024
+"""Bytes of records after which Spark starts ahead of the first batch that needs it."""
 COLUMN_WEIGHT = 0.25
 """Work for a byte of a columnar file, compared with a byte of lines."""
 
@@ -46,6 +49,7 @@ class DriverTasks:
 
     Attributes:
         suffice: Whether Spark is not started for conversions alone.
+        early_bytes: Bytes of records after which Spark starts before a batch needs it.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class DriverTasks:
         cores: int = 0,
     ) -> None:
         self.suffice = 0 < cores <= FEW_CORES
+        self.early_bytes = sys.maxsize if self.suffice else EARLY_BYTES
         self._running = running
         self._start = start
         self._lock = threading.Lock()

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import stat
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ from shared.singer.logs import Progress
 from shared.singer.metrics import JOB_DURATION, Timer
 from shared.stall_watch import StallWatch
 from shared.storage.files import StorageOptions
-from target_spark.config import REGISTRY
 from target_spark.core import events as ev
 from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from shared.run_summary import RunSummary
     from shared.singer.stdout import MessageOutput
     from target_spark.config import TargetConfig
-    from target_spark.load.driver_tasks import DriverTasks
 
 _logger = logging.getLogger(__name__)
 
@@ -52,8 +49,6 @@ BLOCK_BYTES = 1024 * 1024
 MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
-EARLY_BYTES = 4 * 1024 * 1024
-"""Bytes of records after which Spark starts, if small batches do not need it."""
 SILENCE_SECONDS = 0.5
 """Silence after a SCHEMA after which Spark starts: the tap seems to be looking for records."""
 _LENIENT = ("LogAndContinue", "SendToDLQ")
@@ -98,24 +93,16 @@ def run(
     starter = SessionStarter(config.spark)
     try:
         with Timer(JOB_DURATION):
-            driver, early = None, 0
+            driver = None
             if config.load_without_spark:
                 cores = local_cores(config.spark)
                 driver = DriverTasks(starter.running, starter.start, cores)
-                early = _early_bytes(config, driver)
             plain = Loader(config, starter.get, driver)
             mapped = config.transforms.active
             loader = MappedLoader(config, plain, starter) if mapped else plain
-            run_with(config, input_fd, output, loader, starter, summary, early)
+            run_with(config, input_fd, output, loader, starter, summary)
     finally:
         starter.stop()
-
-
-def _early_bytes(config: TargetConfig, driver: DriverTasks) -> int:
-    """Return the bytes of records after which Spark starts before a batch needs it."""
-    if REGISTRY.get(config.format).needs_spark(config):
-        return 0
-    return sys.maxsize if driver.suffice and not config.transforms.active else EARLY_BYTES
 
 
 def run_with(
@@ -125,7 +112,6 @@ def run_with(
     loader: Loads,
     spark: Spark,
     summary: RunSummary | None = None,
-    early_bytes: int = 0,
 ) -> None:
     """Run with a loader and Spark of the caller.
 
@@ -136,8 +122,6 @@ def run_with(
         loader: Loads batches.
         spark: Starts Spark.
         summary: Collects what the run moved.
-        early_bytes: Bytes of records after which Spark starts before a batch needs it; 0 to start
-            it at the first record, or if the tap is silent after a SCHEMA.
     """
     _widen(input_fd)
     wakeup = Wakeup()
@@ -163,7 +147,6 @@ def run_with(
                 rejections=Rejections(letters),
                 summary=summary,
                 expected=expected,
-                early_bytes=early_bytes,
                 publishes=config.write_audit_publish,
             )
             loop = _Loop(

@@ -472,6 +472,9 @@ class EachStepFailsOnce(FakeLoader):
         if is_first:
             raise DestinationError("away") from ConnectionResetError(104, "reset")
 
+    def early_bytes(self) -> int:
+        return 0
+
     def recalls(self, stream: str) -> bool:
         return True
 
