@@ -30,6 +30,9 @@ from shared.singer.logs import is_debug, setup_logging
 FILE = click.Path(readable=False)
 """Completed as a name of a file by shells; the programs check by themselves whether it is there."""
 
+CHOSEN_CODE = click.IntRange(64, 125)
+"""Exit codes that a user may choose: neither program nor a shell uses them."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -80,6 +83,12 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             "--warn-drift",
             is_flag=True,
             help="Warn if rows or nulls differ much from the last run in the --summary file.",
+        ),
+        click.option(
+            "--empty-code",
+            type=CHOSEN_CODE,
+            metavar="N",
+            help="Exit code if all went well and nothing was to do, e.g. 99 (default: 0).",
         ),
         click.option(
             "--version",
@@ -225,7 +234,7 @@ def run_main(
 
     Args:
         program: Names the log lines.
-        command: The click command.
+        command: The click command; its function returns an exit code, or None for 0.
         args: Arguments; None for those of the process.
         others: Commands to run instead if the first argument is their name.
 
@@ -243,7 +252,7 @@ def run_main(
         if given and given[0] in known:
             command, given, name = known[given[0]], given[1:], f"{name} {given[0]}"
         with command.make_context(name, given) as context:
-            command.invoke(context)
+            return command.invoke(context) or 0
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except click.ClickException as error:
@@ -251,7 +260,6 @@ def run_main(
         return error.exit_code
     except BaseException as error:
         return report(error, logging.getLogger(program.name))
-    return 0
 
 
 def _complete(

@@ -46,7 +46,7 @@ class SingerSparkError(Exception):
         hint: What the user can do about it, in one line.
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
     meaning: ClassVar[str] = "an unexpected failure (a bug, or the environment)"
     example: ClassVar[str] = (
         "unexpected error: KeyError: 'x' (set LOGLEVEL=debug for the traceback)"

@@ -60,6 +60,10 @@ class RunSummary:
     Args:
         program: Name of the program.
         clock: Seconds since the epoch.
+
+    Attributes:
+        has_work: Whether anything was to do: a record, a batch or a version of a table came.
+        exit_code: Exit code of the run if it ends well.
     """
 
     def __init__(self, program: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -72,6 +76,8 @@ class RunSummary:
         self._columns: dict[str, dict[str, Any]] = {}
         self._timeline = Timeline()
         self._is_dry = False
+        self.has_work = False
+        self.exit_code = 0
 
     def add(self, stream: str, **counts: float) -> None:
         """Add to counts of a stream."""
@@ -117,6 +123,12 @@ class RunSummary:
         """Say that the run loads nothing: its counts are those of a run that would."""
         self._is_dry = True
 
+    def choose_exit_code(self, empty_code: int | None) -> None:
+        """Let a run that ended well end with `empty_code`, if given, if nothing was to do."""
+        if empty_code is not None and not self.has_work:
+            _log.info("nothing to do: no records, batches or versions (exit code %d)", empty_code)
+            self.exit_code = empty_code
+
     def of_table(self, table: str) -> Mapping[str, Any]:
         """Return the counts of a table so far."""
         with self._lock:
@@ -141,7 +153,7 @@ class RunSummary:
                 "ended_at": _time(now),
                 "seconds": round(now - self._started_at, 3),
                 **({"dry_run": True} if self._is_dry else {}),
-                **_ending(error),
+                **_ending(error, self.exit_code),
                 **self._totals,
                 "streams": {name: dict(facts) for name, facts in self._streams.items()},
                 "columns": dict(self._columns),
@@ -217,9 +229,9 @@ def _write(text: str, path: str, option: str) -> None:
         ) from error
 
 
-def _ending(error: BaseException | None) -> dict[str, Any]:
+def _ending(error: BaseException | None, good: int) -> dict[str, Any]:
     if error is None:
-        return {"exit_code": 0, "error": None}
+        return {"exit_code": good, "error": None}
     known = known_error(error)
     code = SingerSparkError.exit_code if known is None else known.exit_code
     text = f"{type(error).__name__}: {error}" if known is None else str(known)

@@ -27,6 +27,7 @@ from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_settings import SparkSettings
+from shared.stall_watch import heartbeats
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
@@ -36,8 +37,9 @@ _logger = logging.getLogger(__name__)
 
 _STDOUT = 1
 _EXCLUDED = {
-    "discover": ("test", "dry_run", "streams", "full_refresh", "limit", "backfill"),
-    "test": ("dry_run", "full_refresh", "limit", "backfill"),
+    "discover": ("test", "dry_run", "streams", "full_refresh", "limit", "backfill", "empty_code"),
+    "test": ("dry_run", "full_refresh", "limit", "backfill", "empty_code"),
+    "dry_run": ("empty_code",),
     "backfill": ("streams", "full_refresh"),
 }
 """Options of the command line, and others that they exclude."""
@@ -86,6 +88,7 @@ def command(
     summary: str | None,
     report: str | None,
     warn_drift: bool,
+    empty_code: int | None,
     discover: bool,
     as_json: bool,
     catalog: str | None,
@@ -93,16 +96,16 @@ def command(
     test: str | None,
     dry_run: bool,
     **given: Any,
-) -> None:
-    """Run the command that the options choose."""
+) -> int:
+    """Run the command that the options choose; return the exit code."""
     if about:
         check_extensions()
         print_about(PROGRAM, form)
-        return
+        return 0
     check_form(place, form)
     if as_json and not discover:
         raise click.UsageError("--json is for --discover.")
-    _check_usage(discover=discover, test=test, dry_run=dry_run, **given)
+    _check_usage(discover=discover, test=test, dry_run=dry_run, empty_code=empty_code, **given)
     options = _run_options(**given)
     with summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected:
         named = None if place is None else place_settings(place, form, os.environ)
@@ -110,11 +113,13 @@ def command(
         config = tap_config(with_passwords(settings, environment(sources)))
         if validate_config:
             _logger.info("the settings are valid: %s stream(s)", len(config.streams))
-            return
+            return 0
         raise_on_sigterm()
         chosen: dict[str, Any] = {"catalog": catalog, "state": state}
         chosen |= {"test": test, "dry": dry_run}
         _run(config, options, collected, discover=discover, as_json=as_json, **chosen)
+        collected.choose_exit_code(empty_code)
+        return collected.exit_code
 
 
 def _check_usage(**given: Any) -> None:
@@ -152,26 +157,31 @@ def _run(
 
     as_table = os.isatty(_STDOUT) and not as_json
     output = claim_stdout()
-    if discover:
-        found = _discover(config)
-        text = _table(found) if as_table else json.dumps(found, indent=2)
-        output.write(text.encode() + b"\n")
-        return
-    from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
-    from tap_spark.planning.replication import load_state  # noqa: PLC0415
-    from tap_spark.sync.sync import run_sync, run_test  # noqa: PLC0415
 
-    chosen = None if catalog is None else load_catalog(catalog)
-    if test is not None:
-        run_test(config, test, chosen, output, options)
-        return
-    known = None if state is None else load_state(state)
-    if dry:
-        from tap_spark.sync.sync import dry_run  # noqa: PLC0415
+    def waits_for() -> str:
+        return "the reader of standard output" if output.is_writing else "the source or Spark"
 
-        dry_run(config, chosen, known, options)
-    else:
-        run_sync(config, chosen, known, output, options, summary)
+    with heartbeats(config.heartbeat_seconds, lambda: output.bytes_written, waits_for):
+        if discover:
+            found = _discover(config)
+            text = _table(found) if as_table else json.dumps(found, indent=2)
+            output.write(text.encode() + b"\n")
+            return
+        from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
+        from tap_spark.planning.replication import load_state  # noqa: PLC0415
+        from tap_spark.sync.sync import run_sync, run_test  # noqa: PLC0415
+
+        chosen = None if catalog is None else load_catalog(catalog)
+        if test is not None:
+            run_test(config, test, chosen, output, options)
+            return
+        known = None if state is None else load_state(state)
+        if dry:
+            from tap_spark.sync.sync import dry_run  # noqa: PLC0415
+
+            dry_run(config, chosen, known, options)
+        else:
+            run_sync(config, chosen, known, output, options, summary)
 
 
 def _table(catalog: dict[str, Any]) -> str:

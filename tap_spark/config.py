@@ -96,6 +96,12 @@ class TapConfig:
         "all of it the run ends with exit code 12. Unbounded if not set.",
         examples=[1800],
     )
+    heartbeat_seconds: int = setting(
+        at_least(0),
+        "Each time that no message was written for so long, an INFO line says what the run waits "
+        "for. 0 for no such lines.",
+        default=60,
+    )
     spool: SpoolSettings = group(
         SpoolSettings, "Disk space for lines on their way from Spark to standard output."
     )

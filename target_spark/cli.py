@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.cli import (
+    CHOSEN_CODE,
     FILE,
     check_form,
     common_options,
@@ -24,7 +25,7 @@ from shared.cli import (
     write_draft,
 )
 from shared.encodings.encoding_registry import check_encodings
-from shared.errors import SettingsError, SourceError, Where
+from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
 from shared.text_table import WIDTH
@@ -59,6 +60,12 @@ _input = click.option(
 @_input
 @click.option("--dry-run", is_flag=True, help="Log what a run would do to tables; load nothing.")
 @click.option(
+    "--overlap-code",
+    type=CHOSEN_CODE,
+    metavar="N",
+    help="Exit code if another run loads a stream into its table, e.g. 99 (default: 13).",
+)
+@click.option(
     "--backfill",
     "stream",
     metavar="STREAM",
@@ -77,32 +84,57 @@ def command(
     summary: str | None,
     report: str | None,
     warn_drift: bool,
+    empty_code: int | None,
+    overlap_code: int | None,
     input_file: str | None,
     dry_run: bool,
     **backfill: str | None,
-) -> None:
-    """Run the command that the options select."""
+) -> int:
+    """Run the command that the options select; return the exit code."""
     if about:
         check_encodings()
         print_about(PROGRAM, form)
-        return
+        return 0
     check_form(place, form)
-    with summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected:
+    with (
+        summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected,
+        _overlap_ends_with(overlap_code),
+    ):
         named = None if place is None else place_settings(place, form)
         config = target_config(read_settings(PROGRAM, sources, named))
         config = replace(config, backfill=backfill_of(config.format, **backfill))
         if validate_config:
             _logger.info("the settings are valid: %s into %s", config.format, config.path)
-            return
+            return 0
         raise_on_sigterm()
-        if input_file is None:
-            _run(config, _STDIN, collected, dry=dry_run)
-            return
-        input_fd = open_input(input_file)
-        try:
+        with _input_fd(input_file) as input_fd:
             _run(config, input_fd, collected, dry=dry_run)
-        finally:
-            os.close(input_fd)
+        collected.choose_exit_code(empty_code)
+        return collected.exit_code
+
+
+@contextmanager
+def _overlap_ends_with(code: int | None) -> Iterator[None]:
+    """Give the error about another run an exit code of the user's choice; None for its own."""
+    try:
+        yield
+    except AlreadyRunningError as error:
+        if code is not None:
+            error.exit_code = code
+        raise
+
+
+@contextmanager
+def _input_fd(path: str | None) -> Iterator[int]:
+    """Yield the descriptor of a file; of standard input for None."""
+    if path is None:
+        yield _STDIN
+        return
+    fd = open_input(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def backfill_of(
@@ -273,12 +305,8 @@ def verify_command(
     from target_spark.runtime.verify import verify  # noqa: PLC0415
 
     raise_on_sigterm()
-    fd = _STDIN if input_file is None else open_input(input_file)
-    try:
+    with _input_fd(input_file) as fd:
         verify(config, fd, output, ranges=ranges, **how)
-    finally:
-        if input_file is not None:
-            os.close(fd)
 
 
 @contextmanager

@@ -151,9 +151,15 @@ class TargetConfig(TableSettings):
         "logs a warning, after all of it the run ends with exit code 12. Unbounded if not set.",
         examples=[1800],
     )
+    heartbeat_seconds: int = setting(
+        at_least(0),
+        "Each time that there was no input, finished conversion or commit for so long, an INFO "
+        "line says what the run waits for. 0 for no such lines.",
+        default=60,
+    )
     load_without_spark: bool = setting(
         SWITCH,
-        "Convert small batches by threads of this program until Spark is up, which starts only if "
+        "Convert batches by threads of this program until Spark is up, which starts only if "
         "something needs it: see docs/target-spark.md. Otherwise Spark does everything.",
         default=True,
     )

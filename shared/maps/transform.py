@@ -129,6 +129,12 @@ class Transform:
         made = (item.reads for item in self.made)
         return filtered.union(*made, *(cell.reads for cell in self.cells))
 
+    @property
+    def only_copies(self) -> bool:
+        """Return whether no row is left out and no value is computed."""
+        plain = all(cell.made is None and cell.finish is None for cell in self.cells)
+        return plain and not self.made and not self.leaves_out
+
     def struct(self) -> T.StructType:
         """Return the columns of the result, without `ERROR`."""
         return T.StructType(

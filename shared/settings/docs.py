@@ -81,7 +81,9 @@ def errors_page() -> str:
     text = (
         "Both programs end with one of these exit codes. One line on standard error says what went "
         "wrong (settings: one line per problem); `LOGLEVEL=debug` adds the traceback. "
-        "[Troubleshooting](troubleshooting.md) explains the messages."
+        "[Troubleshooting](troubleshooting.md) explains the messages. Codes from 64 to 125 are for "
+        "`--empty-code` (instead of 0, if nothing was to do) and `--overlap-code` (instead of 13): "
+        "[exit codes of your choice](orchestrators.md#exit-codes-of-your-choice)."
     )
     return "\n\n".join((NOTE, "# Exit codes", text, exit_code_table(), *_examples())) + "\n"
 

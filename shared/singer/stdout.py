@@ -25,11 +25,16 @@ class MessageOutput:
 
     Args:
         fd: An open descriptor; it is owned by this object and closed by `close`.
+
+    Attributes:
+        bytes_written: Bytes so far.
+        is_writing: Whether a write has begun and not ended; the reader may not read.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.bytes_written = 0
+        self.is_writing = False
         if _F_SETPIPE_SZ is not None:
             # Fails if fd is not a pipe, or above the user's pipe quota; only speed is lost.
             with contextlib.suppress(OSError):
@@ -46,6 +51,7 @@ class MessageOutput:
             OSError: Any other failure of the descriptor (e.g. a full disk behind a redirect).
         """
         view = memoryview(data).cast("B")
+        self.is_writing = True
         while view:
             try:
                 written = os.write(self._fd, view)
@@ -56,6 +62,7 @@ class MessageOutput:
                 raise _closed_pipe() from error
             self.bytes_written += written
             view = view[written:]
+        self.is_writing = False
 
     def copy_file(self, path: str | os.PathLike[str]) -> int:
         """Write the bytes of a local file, inside the kernel if it can.
@@ -71,7 +78,9 @@ class MessageOutput:
             OSError: The file cannot be read, or the descriptor not written.
         """
         with Path(path).open("rb", buffering=0) as file:
+            self.is_writing = True
             sent = self._send_file(file.fileno())
+            self.is_writing = False
             file.seek(sent)
             while block := file.read(READ_BYTES):
                 self.write(block)

@@ -402,6 +402,7 @@ def _told_rows(run: Run, plan: StreamPlan) -> int | None:
 
 def _activate(run: Run, plan: StreamPlan) -> None:
     if plan.version is not None:
+        run.summary.has_work = True
         run.output.write(activate_version_line(plan.stream, plan.version))
 
 
@@ -572,6 +573,8 @@ def _meter(
     summary: RunSummary, plan: StreamPlan, counter: Counter, progress: Progress
 ) -> Callable[[ChunkInfo], None]:
     def count(chunk: ChunkInfo) -> None:
+        if chunk.rows:
+            summary.has_work = True
         counter.increment(chunk.rows)
         progress.add(chunk.rows, chunk.size)
         summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size)

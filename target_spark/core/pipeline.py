@@ -214,6 +214,11 @@ class Pipeline:
         """Return whether running work will be durable when it ends."""
         return self._schedule.is_committing
 
+    @property
+    def waits_for(self) -> str:
+        """Name what the run waits for: work, or input."""
+        return ", ".join(self._schedule.running + ["input"] * self.wants_input) or "its end"
+
     def deadline(self) -> float:
         """Return when a `Tick` is due; `math.inf` for never."""
         if self._stopping:

@@ -116,6 +116,13 @@ class Schedule:
         return not (self._running or self._steps or self._converts or self._later)
 
     @property
+    def running(self) -> list[str]:
+        """Name the work that runs, or waits for its retry."""
+        jobs = (*self._running.values(), *self._later)
+        named = (f"the {_kind_of_work(job)} of stream '{job.stream.schema.stream}'" for job in jobs)
+        return list(dict.fromkeys(named))
+
+    @property
     def is_converting(self) -> bool:
         """Return whether conversions run or wait."""
         begun = (*self._running.values(), *self._later)

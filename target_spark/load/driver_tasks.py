@@ -1,11 +1,13 @@
-"""Small batches that the driver converts itself until Spark is up: a start takes seconds.
+"""Batches that the driver converts itself until Spark is up: a start takes seconds.
 
-Threads of the driver run what tasks of Spark would, on the same plans.
+Threads of the driver run what tasks of Spark would, on the same plans. On a machine with few cores
+they never need Spark for that: its start costs more than its processes save.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 32 * 1024 * 1024
 """Bytes of lines that the driver converts; by then a start of Spark has begun to pay."""
+FEW_CORES = 4
+"""Cores of a local Spark up to which it does not pay for conversions alone."""
+BATCH_BYTES = 256 * 1024 * 1024
+"""Bytes of lines in the largest batch that the driver converts then: a signal waits for it."""
+EARLY_BYTES = 4 * 1024 * 1024
+"""Bytes of records after which Spark starts ahead of the first batch that needs it."""
 COLUMN_WEIGHT = 0.25
 """Work for a byte of a columnar file, compared with a byte of lines."""
 
@@ -37,16 +45,27 @@ class DriverTasks:
     Args:
         running: Returns the session if it has started; does not wait.
         start: Starts Spark in the background.
+        cores: Cores of Spark on this machine; 0 if it runs elsewhere.
+
+    Attributes:
+        suffice: Whether Spark is not started for conversions alone.
+        early_bytes: Bytes of records after which Spark starts before a batch needs it.
     """
 
     def __init__(
-        self, running: Callable[[], SparkSession | None], start: Callable[[], None]
+        self,
+        running: Callable[[], SparkSession | None],
+        start: Callable[[], None],
+        cores: int = 0,
     ) -> None:
+        self.suffice = 0 < cores <= FEW_CORES
+        self.early_bytes = sys.maxsize if self.suffice else EARLY_BYTES
         self._running = running
         self._start = start
         self._lock = threading.Lock()
         self._work = 0.0
-        self._turns = threading.BoundedSemaphore(os.cpu_count() or 1)
+        self._threads = cores or os.cpu_count() or 1
+        self._turns = threading.BoundedSemaphore(self._threads)
 
     @property
     def is_needed(self) -> bool:
@@ -61,12 +80,13 @@ class DriverTasks:
         """
         if not self.is_needed:
             return False
+        largest = BATCH_BYTES if self.suffice else LINE_BYTES
         with self._lock:
             self._work += work
-            is_much = self._work > LINE_BYTES
-        if is_much:
+            is_much = not self.suffice and self._work > LINE_BYTES
+        if is_much or work > largest:
             self._start()
-        return work <= LINE_BYTES
+        return work <= largest
 
     def run(self, task: Task, count: int, place: str, where: Where) -> list[dict[str, Any]]:
         """Return the reports of some tasks.
@@ -87,7 +107,7 @@ class DriverTasks:
                 return [row for rows in task([numbers]) for row in rows.to_pylist()]
 
         try:
-            with ThreadPoolExecutor(os.cpu_count() or 1, "convert") as threads:
+            with ThreadPoolExecutor(self._threads, "convert") as threads:
                 found = list(threads.map(run_one, range(count)))
         except OSError as error:
             raise write_error(place, error) from error

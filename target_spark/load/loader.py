@@ -72,6 +72,9 @@ class Loader:
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)
         self._converter = Converter(config, spark, self._files, self._tables, driver)
+        self._early_bytes = 0
+        if driver is not None and not declared.needs_spark(config):
+            self._early_bytes = driver.early_bytes
         self._leases = RunLeases(config.overlapping_runs)
         self._replays = ReplayDetector(config, self._destination, self._tables, self._files)
 
@@ -180,6 +183,10 @@ class Loader:
     def can_detect_replays(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
         return self._replays.can_detect(stream)
+
+    def early_bytes(self) -> int:
+        """Return the bytes of records after which Spark starts before a batch needs it."""
+        return self._early_bytes
 
     def recalls(self, stream: str) -> bool:
         """Return whether `recall` must be called before the first record of a stream."""

@@ -100,6 +100,18 @@ class MappedLoader:
         """Return whether rows of a stream become visible only at the end of the input."""
         return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
 
+    def early_bytes(self) -> int:
+        """See `Loader.early_bytes`: 0 if a map computes values."""
+        with self._lock:
+            outputs = [
+                one
+                for serials in self._outputs.values()
+                for each in serials.values()
+                for one in each
+            ]
+        computes = any(one.making and not one.making.transform.only_copies for one in outputs)
+        return 0 if computes else self._loader.early_bytes()
+
     def recalls(self, stream: str) -> bool:
         """See `Loader.recalls`: of any output."""
         return any(self._loader.recalls(name) for name in self._names(stream))

@@ -70,6 +70,13 @@ class Loads(Protocol):
         """Delete loaded BATCH files, if the settings say so."""
         ...
 
+    def early_bytes(self) -> int:
+        """Return the bytes of records after which Spark starts before a batch needs it.
+
+        If 0, it starts at the first record, or if the tap is silent after a SCHEMA.
+        """
+        ...
+
     def recalls(self, stream: str) -> bool:
         """Return whether `recall` must be called before the first record of a stream."""
         ...
@@ -129,7 +136,6 @@ class ActionExecutor:
         rejections: Reports rejected records.
         summary: Collects what the run moved.
         expected: Collects what is expected of the rows.
-        early_bytes: Bytes of records after which Spark starts before a batch needs it.
         publishes: Nothing is visible before it is audited.
     """
 
@@ -146,10 +152,8 @@ class ActionExecutor:
         rejections: Rejections | None = None,
         summary: RunSummary | None = None,
         expected: ExpectedRows | None = None,
-        early_bytes: int = 0,
         publishes: bool = False,
     ) -> None:
-        self._early_bytes = early_bytes
         self._staged_bytes = 0
         self._publishes = publishes
         self._expected = expected or ExpectedRows()
@@ -213,7 +217,7 @@ class ActionExecutor:
 
     def start_spark(self) -> None:
         """Start Spark, which takes seconds, before work needs it; not before a SCHEMA."""
-        if self._is_spark_wanted and self._staged_bytes >= self._early_bytes:
+        if self._is_spark_wanted and self._staged_bytes >= self._loader.early_bytes():
             self._is_spark_wanted = False
             self._spark.start()
 

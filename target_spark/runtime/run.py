@@ -23,7 +23,6 @@ from shared.singer.logs import Progress
 from shared.singer.metrics import JOB_DURATION, Timer
 from shared.stall_watch import StallWatch
 from shared.storage.files import StorageOptions
-from target_spark.config import REGISTRY
 from target_spark.core import events as ev
 from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline
@@ -50,8 +49,6 @@ BLOCK_BYTES = 1024 * 1024
 MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
-EARLY_BYTES = 4 * 1024 * 1024
-"""Bytes of records after which Spark starts, if small batches do not need it."""
 SILENCE_SECONDS = 0.5
 """Silence after a SCHEMA after which Spark starts: the tap seems to be looking for records."""
 _LENIENT = ("LogAndContinue", "SendToDLQ")
@@ -61,6 +58,8 @@ _OWN_BOUNDS: dict[str, Location] = {
     "memory_size": ("batch_size_bytes",),
 }
 _NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
+_TO_DO = (ev.RecordsSeen, ev.BatchSeen, ev.VersionSeen, ev.LineRejected)
+"""What changes tables, or was meant to."""
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
@@ -79,7 +78,7 @@ def run(
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
     """
-    from shared.spark.conf import executors_share_disk  # noqa: PLC0415
+    from shared.spark.conf import executors_share_disk, local_cores  # noqa: PLC0415
     from shared.spark.session import SessionStarter  # noqa: PLC0415
     from target_spark.load.driver_tasks import DriverTasks  # noqa: PLC0415
     from target_spark.load.loader import Loader  # noqa: PLC0415
@@ -94,15 +93,14 @@ def run(
     starter = SessionStarter(config.spark)
     try:
         with Timer(JOB_DURATION):
-            driver, early = None, 0
+            driver = None
             if config.load_without_spark:
-                driver = DriverTasks(starter.running, starter.start)
-                needs_spark = REGISTRY.get(config.format).needs_spark(config)
-                early = 0 if needs_spark else EARLY_BYTES
+                cores = local_cores(config.spark)
+                driver = DriverTasks(starter.running, starter.start, cores)
             plain = Loader(config, starter.get, driver)
             mapped = config.transforms.active
             loader = MappedLoader(config, plain, starter) if mapped else plain
-            run_with(config, input_fd, output, loader, starter, summary, early)
+            run_with(config, input_fd, output, loader, starter, summary)
     finally:
         starter.stop()
 
@@ -114,7 +112,6 @@ def run_with(
     loader: Loads,
     spark: Spark,
     summary: RunSummary | None = None,
-    early_bytes: int = 0,
 ) -> None:
     """Run with a loader and Spark of the caller.
 
@@ -125,8 +122,6 @@ def run_with(
         loader: Loads batches.
         spark: Starts Spark.
         summary: Collects what the run moved.
-        early_bytes: Bytes of records after which Spark starts before a batch needs it; 0 to start
-            it at the first record, or if the tap is silent after a SCHEMA.
     """
     _widen(input_fd)
     wakeup = Wakeup()
@@ -152,7 +147,6 @@ def run_with(
                 rejections=Rejections(letters),
                 summary=summary,
                 expected=expected,
-                early_bytes=early_bytes,
                 publishes=config.write_audit_publish,
             )
             loop = _Loop(
@@ -164,6 +158,8 @@ def run_with(
                 signals,
                 wakeup,
                 config.stall_limit_seconds,
+                config.heartbeat_seconds,
+                summary,
             )
             try:
                 loop.run()
@@ -257,6 +253,8 @@ class _Loop:
     signals: StopSignals
     wakeup: Wakeup
     stall_limit: float | None = None
+    heartbeat: float = 0
+    summary: RunSummary | None = None
     clock: Callable[[], float] = field(default_factory=_Clock)
 
     def __post_init__(self) -> None:
@@ -266,7 +264,9 @@ class _Loop:
         self._ended = False
         self._stop_by: float | None = None
         self._error: BaseException | None = None
-        self._stall = StallWatch(self.stall_limit or math.inf, self.clock())
+        self._stall = StallWatch(
+            self.stall_limit or math.inf, self.clock(), heartbeat=self.heartbeat or math.inf
+        )
 
     def run(self) -> None:
         """Run to the end.
@@ -291,8 +291,11 @@ class _Loop:
             raise self._error
 
     def _look_for_stall(self) -> None:
-        """End a run that makes no progress like one that is stopped by a signal."""
+        """Say that a run makes no progress, and end it at the limit as if by a signal."""
         now = self.clock()
+        beat = self._stall.beat(now, lambda: self.pipeline.waits_for)
+        if beat is not None:
+            _logger.info("%s", beat)
         warning = self._stall.warning(now)
         if warning is not None:
             _logger.warning("%s", warning)
@@ -358,6 +361,8 @@ class _Loop:
 
     def _handle(self, event: ev.Event) -> None:
         problem: SingerSparkError | None = None
+        if self.summary is not None and isinstance(event, _TO_DO):
+            self.summary.has_work = True
         for action in self.pipeline.handle(event, self.clock()):
             if isinstance(action, ev.CleanUp):
                 self._error = action.error

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 from doc_pages import (
     PAGES,
     ROOT,
@@ -42,7 +44,8 @@ MOST_README_BYTES = 10_000
 STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 SHELL = blocks("sh", "console")
 MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "ACTIVATE_VERSION")
-OTHER_PROGRAMS = {"[", "cat", "cd", "docker", "jq", "meltano", "mv", "tail", "zip"}
+OTHER_PROGRAMS = {"[", "cat", "cd", "chmod", "docker", "echo", "jq", "meltano", "mv", "systemctl",
+                  "tail", "zip"}  # fmt: skip
 INSTALLERS = {"pip", "pipx", "uv", "uvx"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
@@ -95,7 +98,7 @@ def test_pages_that_the_code_names_are_there() -> None:
 
 
 def test_blocks_are_of_a_language_that_is_checked() -> None:
-    known = {"sh", "console", "json", "python", "toml", "mermaid", ""}
+    known = {"sh", "console", "json", "python", "toml", "mermaid", "bash", "ini", "yaml", ""}
     for page in PAGES:
         assert set(re.findall(r"^ *```(\w+)$", text_of(page), re.MULTILINE)) <= known, page
 
@@ -103,6 +106,16 @@ def test_blocks_are_of_a_language_that_is_checked() -> None:
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_python_compiles(block: Block) -> None:
     compile(block.text, name_of(block.page), "exec")
+
+
+@pytest.mark.parametrize("block", blocks("bash"), ids=str)
+def test_scripts_parse(block: Block) -> None:
+    subprocess.run(["bash", "-n"], input=block.text.encode(), check=True)
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_yaml_parses(block: Block) -> None:
+    assert yaml.safe_load(block.text)
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)

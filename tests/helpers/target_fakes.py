@@ -119,6 +119,9 @@ class FakeLoader:
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         self.deleted += [file.url for file in files]
 
+    def early_bytes(self) -> int:
+        return 0
+
     def recalls(self, stream: str) -> bool:
         return False
 

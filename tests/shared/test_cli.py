@@ -285,6 +285,7 @@ class TestTap:
             ["--backfill", "s", "--from", "1", "--to", "2", "--streams", "s"],
             ["--backfill", "s", "--from", "1", "--to", "2", "--full-refresh", "s"],
             ["--test", "--full-refresh", "a"],
+            ["--dry-run", "--empty-code", "99"],
         ],
     )
     def test_options_that_exclude_each_other(

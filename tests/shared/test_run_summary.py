@@ -64,6 +64,21 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
         raise RecordError("the reason why the run failed")
 
 
+def test_a_run_with_nothing_to_do_is_not_compared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "run.json")
+    for rows in (500, 0):
+        with summarized("tap-spark", path, warn_drift=True) as summary:
+            summary.add("s", sent=rows)
+            summary.has_work = rows > 0
+            summary.choose_exit_code(99)
+    found = read(tmp_path / "run.json")
+    assert (found["exit_code"], found["error"]) == (99, None)
+    assert found["baseline"]["rows"] == {"s": 500}
+    assert "in the last run" not in caplog.text
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 9)), max_size=50))
 def test_the_timeline_is_bounded_and_loses_nothing(moved: list[tuple[float, int]]) -> None:
     timeline = Timeline()

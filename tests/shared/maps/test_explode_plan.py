@@ -66,6 +66,9 @@ def test_properties_of_objects_are_those_of_the_records() -> None:
     assert output.schema["properties"] == ITEM["properties"]
     assert output.schema["required"] == ["sku"]
     assert (output.key_properties, reads(output)) == ((), {"items"})
+    assert output.transform is not None
+    assert output.transform.leaves_out
+    assert not output.transform.only_copies, "Spark makes the rows"
 
 
 def test_the_stream_itself_stays_as_it_is() -> None:

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from shared.errors import PartialRunError, SourceError
+from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.planning.catalog import build_entry
@@ -51,6 +52,7 @@ def run(
     settings: dict[str, Any],
     catalog: dict[str, Any] | None = None,
     state: dict[str, Any] | None = None,
+    summary: RunSummary | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Return the messages of a run."""
@@ -59,7 +61,7 @@ def run(
     with out.open("wb") as file:
         output = MessageOutput(os.dup(file.fileno()))
         try:
-            sync.run_sync(config, catalog, state, output, RunOptions(**options))
+            sync.run_sync(config, catalog, state, output, RunOptions(**options), summary)
         finally:
             output.close()
     return [json.loads(line) for line in out.read_text().splitlines()]
@@ -89,6 +91,27 @@ def test_files_without_anything_new(tmp_path: Path, kind: str, more: dict[str, A
     messages = run(tmp_path, {"streams": [stream], **more}, catalog, state)
     assert [message["type"] for message in messages] == ["SCHEMA", "STATE"]
     assert messages[-1]["value"] == state
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "has_work"),
+    [
+        ("id,name\n", {"replication_method": "INCREMENTAL"}, False),
+        ("id,name\n1,a\n", {"replication_method": "INCREMENTAL"}, True),
+        ("id,name\n", {}, True),
+    ],
+)
+def test_what_is_something_to_do(
+    tmp_path: Path, text: str, more: dict[str, Any], has_work: bool
+) -> None:
+    """The table of a FULL_TABLE stream whose source is empty becomes empty, too."""
+    (tmp_path / "data.csv").write_text(text)
+    stream = {"name": "s", "format": "csv", "path": str(tmp_path / "data.csv"), **more}
+    summary = RunSummary("tap-spark")
+    messages = run(tmp_path, {"streams": [stream]}, summary=summary)
+    kinds = {message["type"] for message in messages}
+    assert summary.has_work is has_work is bool(kinds & {"RECORD", "ACTIVATE_VERSION"})
+    assert messages[-1]["type"] == "STATE"
 
 
 def test_a_file_that_was_touched_gets_a_new_bookmark(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -48,7 +49,8 @@ def tap(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tap]:
     spool = tmp_path / "spool"
     stream = {"name": "rows", "format": "rows", "row_count": 50_000_000, "column_count": 8}
     given = dict(getattr(request, "param", {}))
-    settings = {name: given.pop(name) for name in ("stall_limit_seconds",) if name in given}
+    own = ("stall_limit_seconds", "heartbeat_seconds")
+    settings = {name: given.pop(name) for name in own if name in given}
     stream |= given
     config.write_text(
         json.dumps(
@@ -134,12 +136,14 @@ def test_a_signal_while_the_reader_sleeps_still_ends_the_run(tap: Tap) -> None:
     assert list(tap.spool.iterdir()) == []
 
 
-@pytest.mark.parametrize("tap", [{"stall_limit_seconds": 8}], indirect=True)
+@pytest.mark.parametrize("tap", [{"stall_limit_seconds": 8, "heartbeat_seconds": 1}], indirect=True)
 def test_a_reader_that_sleeps_for_too_long_ends_the_run(tap: Tap) -> None:
     tap.read_some()
     family = tap.family()
     assert tap.process.wait(90) == 12
     log = tap.log.read_text()
+    assert re.search(r"no progress for \d s: waiting for the source or Spark", log)
+    assert re.search(r"no progress for \d s: waiting for the reader of standard output", log)
     assert "no progress for 4 s; the run ends after 8 s" in log
     assert "setting 'stall_limit_seconds': no message was written for 8 s" in log
     assert all_gone(family)

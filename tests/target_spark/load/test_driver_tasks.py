@@ -18,7 +18,13 @@ from shared.settings.batch.types import FailurePolicy
 from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.core.retries import may_pass
-from target_spark.load.driver_tasks import LINE_BYTES, DriverTasks, work_of
+from target_spark.load.driver_tasks import (
+    BATCH_BYTES,
+    FEW_CORES,
+    LINE_BYTES,
+    DriverTasks,
+    work_of,
+)
 from target_spark.load.load_tasks import results
 from target_spark.load.loader import Loader
 
@@ -44,8 +50,8 @@ class Starter:
     def start(self) -> None:
         self.starts += 1
 
-    def tasks(self, session: Any = None) -> DriverTasks:
-        return DriverTasks(lambda: session, self.start)
+    def tasks(self, session: Any = None, cores: int = 0) -> DriverTasks:
+        return DriverTasks(lambda: session, self.start, cores)
 
 
 def test_small_batches_are_taken_until_spark_is_up() -> None:
@@ -63,6 +69,16 @@ def test_a_large_batch_starts_spark() -> None:
     spark = Starter()
     assert not spark.tasks().take(LINE_BYTES + 1)
     assert spark.starts == 1
+
+
+def test_few_cores_need_no_spark_for_any_number_of_batches() -> None:
+    spark = Starter()
+    tasks = spark.tasks(cores=FEW_CORES)
+    assert all(tasks.take(BATCH_BYTES) for _ in range(9))
+    assert spark.starts == 0
+    assert not tasks.take(BATCH_BYTES + 1)
+    assert spark.starts == 1
+    assert not spark.tasks(cores=FEW_CORES + 1).take(LINE_BYTES + 1)
 
 
 def test_compressed_lines_are_more_work_and_columns_less() -> None:

@@ -67,6 +67,9 @@ class Below:
     def activate(self, stream: StreamSchema, version: int) -> None:
         self._note("activate", stream.stream)
 
+    def early_bytes(self) -> int:
+        return 7
+
     def recalls(self, stream: str) -> bool:
         return stream == "noted"
 
@@ -106,6 +109,17 @@ def test_each_output_has_a_batch_of_its_own() -> None:
     assert [b.source for b in below.batches] == ["orders", "orders"]
     assert (result.rows, len(result.parts)) == (6, 2)
     assert set(below.batches[1].stream.schema["properties"]) == {"id", "name"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"), [({"name": "name.upper()"}, 0), ({"price": None}, 7)]
+)
+def test_spark_starts_early_for_maps_that_compute(rules: Any, expected: int) -> None:
+    mapped, _ = loader({"orders": rules})
+    mapped.plan(batch("others").stream)
+    assert mapped.early_bytes() == 7
+    mapped.plan(batch().stream)
+    assert mapped.early_bytes() == expected
 
 
 def test_only_what_outputs_need_is_parsed_and_only_the_first_tells() -> None:

@@ -472,6 +472,9 @@ class EachStepFailsOnce(FakeLoader):
         if is_first:
             raise DestinationError("away") from ConnectionResetError(104, "reset")
 
+    def early_bytes(self) -> int:
+        return 0
+
     def recalls(self, stream: str) -> bool:
         return True
 
@@ -604,3 +607,55 @@ def test_a_stalled_run_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
             run_with(made.config, reader, made.output, made.loader, made.spark)
     assert made.output.states == [1]
     assert "the run ends after" in caplog.text
+
+
+def test_a_run_that_waits_says_for_what(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    made = Result(tmp_path, heartbeat_seconds=1, stall_limit_seconds=1.5, batch_size_rows=1)
+    with pipe() as (reader, writer):
+        os.write(writer, lines(SCHEMA, record(1), state(1)))
+        with pytest.raises(StalledRunError):
+            run_with(made.config, reader, made.output, made.loader, made.spark)
+    assert "no progress for 1 s: waiting for input" in caplog.text
+
+
+def test_a_commit_that_lasts_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Slow(FakeLoader):
+        def commit(self, batch: Batch, results: Sequence[LoadResult]) -> dict[str, Loaded]:
+            time.sleep(1.3)
+            return super().commit(batch, results)
+
+    caplog.set_level(logging.INFO)
+    made = Result(tmp_path, heartbeat_seconds=1)
+    made.loader = Slow()
+    made.load(lines(SCHEMA, record(1), state(1)))
+    assert "no progress for 1 s: waiting for the commit of stream 's'" in caplog.text
+
+
+VERSION = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 1}
+BATCH_MESSAGE = {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "has_work"),
+    [
+        ((), False),
+        ((SCHEMA,), False),
+        ((SCHEMA, state(1)), False),
+        ((SCHEMA, record(1)), True),
+        ((SCHEMA, BATCH_MESSAGE), True),
+        ((SCHEMA, VERSION), True),
+    ],
+)
+def test_what_is_something_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: tuple, has_work: bool
+) -> None:
+    (tmp_path / "a").touch()
+    monkeypatch.chdir(tmp_path)
+    summary = RunSummary("target-spark")
+    made = Result(tmp_path)
+    made.load(lines(*messages), summary)
+    assert summary.has_work is has_work
+    summary.choose_exit_code(99)
+    assert summary.as_dict(None)["exit_code"] == (0 if has_work else 99)
+    assert made.output.states == [1] * (messages[-1:] == (state(1),))
