@@ -55,8 +55,12 @@ class TestJson(Suite):
     format = "json"
 
     def read(self, folder: Path, table: str) -> list[Row]:
-        files = sorted((folder / "out" / table).glob("part-*"))
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        place = folder / "out" / table
+        rows = []
+        for file in sorted(place.rglob("part-*")):
+            above = dict(name.split("=", 1) for name in file.relative_to(place).parts[:-1])
+            rows += [{**json.loads(line), **above} for line in file.read_text().splitlines()]
+        return rows
 
 
 @pytest.mark.spark
