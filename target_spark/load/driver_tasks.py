@@ -29,12 +29,14 @@ LINE_BYTES = 32 * 1024 * 1024
 """Bytes of lines that the driver converts; by then a start of Spark has begun to pay."""
 FEW_CORES = 4
 """Cores of a local Spark up to which it does not pay for conversions alone."""
-BATCH_BYTES = 256 * 1024 * 1024
-"""Bytes of lines in the largest batch that the driver converts then: a signal waits for it."""
 EARLY_BYTES = 4 * 1024 * 1024
 """Bytes of records after which Spark starts ahead of the first batch that needs it."""
 COLUMN_WEIGHT = 0.25
 """Work for a byte of a columnar file, compared with a byte of lines."""
+
+BATCH_BYTES = 512 * 1024 * 1024
+"""Bytes of lines in the largest batch that the driver converts on few cores. A signal waits for it:
+on two cores, some seven seconds."""
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
