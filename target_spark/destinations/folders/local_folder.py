@@ -21,7 +21,6 @@ from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,
     FolderChange,
-    TableFolder,
     is_partition,
     visible,
 )
@@ -104,12 +103,6 @@ class LocalFolder:
                 self._put(self._built(change))
                 for pending in change.add:
                     Path(pending).unlink()
-
-    def swap(self, replacement: TableFolder) -> None:
-        """Replace the table by another folder; remove the old one."""
-        with writing(self.table):
-            make_durable(replacement.table)
-            self._put(Path(replacement.table))
 
     def close(self) -> None:
         """Remove the hidden folder of this run."""

@@ -16,7 +16,6 @@ from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,
     FolderChange,
-    TableFolder,
     is_partition,
     visible,
 )
@@ -94,13 +93,6 @@ class RemoteFolder:
             for gone in (*(join(path, name) for name in change.drop), *moves):
                 _remove(filesystem, gone)
             filesystem.invalidate_cache(path)
-
-    def swap(self, replacement: TableFolder) -> None:
-        """Move the replacement's files in, then remove the earlier files."""
-        old = frozenset(self.files())
-        names = replacement.files()
-        add = {join(replacement.table, name): name for name in names}
-        self.publish(FolderChange(add, old - set(names), replacement.side()))
 
     def close(self) -> None:
         """Remove the hidden folder of this run."""

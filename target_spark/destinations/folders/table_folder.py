@@ -52,9 +52,6 @@ class TableFolder(Protocol):
     def publish(self, change: FolderChange) -> None:
         """Make a change visible and durable."""
 
-    def swap(self, replacement: TableFolder) -> None:
-        """Replace the table by another folder; remove the old one."""
-
     def close(self) -> None:
         """Remove the hidden files of this run."""
 
