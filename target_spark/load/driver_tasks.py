@@ -6,6 +6,7 @@ they never need Spark for that: its start costs more than its processes save.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -29,14 +30,13 @@ LINE_BYTES = 32 * 1024 * 1024
 """Bytes of lines that the driver converts; by then a start of Spark has begun to pay."""
 FEW_CORES = 4
 """Cores of a local Spark up to which it does not pay for conversions alone."""
+BATCH_BYTES = 512 * 1024 * 1024
+"""Bytes of lines in the largest batch that the driver converts on few cores. A signal waits for it:
+on two cores, some seven seconds."""
 EARLY_BYTES = 4 * 1024 * 1024
 """Bytes of records after which Spark starts ahead of the first batch that needs it."""
 COLUMN_WEIGHT = 0.25
 """Work for a byte of a columnar file, compared with a byte of lines."""
-
-BATCH_BYTES = 512 * 1024 * 1024
-"""Bytes of lines in the largest batch that the driver converts on few cores. A signal waits for it:
-on two cores, some seven seconds."""
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -50,7 +50,6 @@ class DriverTasks:
         cores: Cores of Spark on this machine; 0 if it runs elsewhere.
 
     Attributes:
-        suffice: Whether Spark is not started for conversions alone.
         early_bytes: Bytes of records after which Spark starts before a batch needs it.
     """
 
@@ -60,8 +59,10 @@ class DriverTasks:
         start: Callable[[], None],
         cores: int = 0,
     ) -> None:
-        self.suffice = 0 < cores <= FEW_CORES
-        self.early_bytes = sys.maxsize if self.suffice else EARLY_BYTES
+        suffices = 0 < cores <= FEW_CORES
+        self.early_bytes = sys.maxsize if suffices else EARLY_BYTES
+        self._most = math.inf if suffices else LINE_BYTES
+        self._largest = BATCH_BYTES if suffices else LINE_BYTES
         self._running = running
         self._start = start
         self._lock = threading.Lock()
@@ -82,13 +83,13 @@ class DriverTasks:
         """
         if not self.is_needed:
             return False
-        largest = BATCH_BYTES if self.suffice else LINE_BYTES
         with self._lock:
             self._work += work
-            is_much = not self.suffice and self._work > LINE_BYTES
-        if is_much or work > largest:
+            is_much = self._work > self._most
+        fits = work <= self._largest
+        if is_much or not fits:
             self._start()
-        return work <= largest
+        return fits
 
     def run(self, task: Task, count: int, place: str, where: Where) -> list[dict[str, Any]]:
         """Return the reports of some tasks.

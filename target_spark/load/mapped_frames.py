@@ -93,7 +93,8 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
     if not copied:
         return None
     paths = {copy.name: copy.path for copy in copied}
-    records = replace(_records(read, making), keys=tuple(Key(key, paths[key]) for key in keys))
+    records = _records(read, making, source_columns(read.schema, add_metadata=metadata))
+    records = replace(records, keys=tuple(Key(key, paths[key]) for key in keys))
     plan = load_tasks.write_plan(write, read.columns)
     return partial(load_tasks.load, records, plan, made=partial(_copied, copied, read.columns))
 
@@ -113,7 +114,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     """
     metadata = read.metadata is not None
     source = source_columns(read.schema, add_metadata=metadata)
-    records = _records(read, making)
+    records = _records(read, making, source)
     keys = tuple(key.name for key in read.keys)
     several = making.transform.explode is not None
     if several or load_frames.needs_frame(write) or read.document is not None:
@@ -124,11 +125,10 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
 
 
-def _records(read: ReadPlan, making: Making) -> ReadPlan:
-    """Return how the source records are read."""
+def _records(read: ReadPlan, making: Making, source: StructType) -> ReadPlan:
+    """Return how the source records are read, with the columns for maps."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-    source = source_columns(read.schema, add_metadata=read.metadata is not None)
     return replace(
         read,
         columns=to_arrow_schema(_carried(source)),

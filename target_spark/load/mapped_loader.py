@@ -85,6 +85,7 @@ class MappedLoader:
         self._found: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, dict[str, Loaded]] = {}
         self._logged: set[str] = set()
+        self._computes = False
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
@@ -102,15 +103,7 @@ class MappedLoader:
 
     def early_bytes(self) -> int:
         """See `Loader.early_bytes`: 0 if a map computes values."""
-        with self._lock:
-            outputs = [
-                one
-                for serials in self._outputs.values()
-                for each in serials.values()
-                for one in each
-            ]
-        computes = any(one.making and not one.making.transform.only_copies for one in outputs)
-        return 0 if computes else self._loader.early_bytes()
+        return 0 if self._computes else self._loader.early_bytes()
 
     def recalls(self, stream: str) -> bool:
         """See `Loader.recalls`: of any output."""
@@ -234,6 +227,7 @@ class MappedLoader:
             if self._loader.plan(planned):
                 loaded.append((output, planned))
         self._found[stream.stream] = found
+        self._computes |= any(o.transform and not o.transform.only_copies for o, _ in loaded)
         self._log_notes(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
