@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import IO
+from urllib.parse import unquote, urlsplit
 
-from shared.errors import DISK_FULL, DestinationError, Where
+from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.formats.file_formats import Encoding
-from shared.storage.files import local_path
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import STAGED, InputFile
@@ -63,12 +63,12 @@ class Staging:
         open_files: Files kept open at a time; others are reopened for new lines.
 
     Raises:
+        SettingsError: `root` is a `file:` URL of another machine.
         DestinationError: It cannot be written, or is full.
     """
 
     def __init__(self, root: str | None, *, open_files: int = OPEN_FILES) -> None:
-        local = local_path(root) if root else None
-        self.root = Path(local or tempfile.gettempdir()).absolute()
+        self.root = (_local_path(root) if root else None) or Path(tempfile.gettempdir())
         self._limit = open_files
         self._owned: OwnedFolder | None = None
         self._folder = self.root
@@ -184,6 +184,20 @@ def _abandon(file: StagedFile) -> None:
     if handle is not None:
         with contextlib.suppress(OSError, ValueError):
             handle.raw.close()
+
+
+def _local_path(root: str) -> Path | None:
+    """Return the folder that a path or `file:` URL names; None for an object store."""
+    parts = urlsplit(root)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
+        return Path(unquote(parts.path))
+    if parts.scheme == "file":
+        raise SettingsError(
+            f"'{root}' is not a local folder",
+            where=Where(setting="staging.root"),
+            hint="give a local folder, one that all executors share, or the URL of an object store",
+        )
+    return None if "://" in root else Path(root).absolute()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import Encoding
 from target_spark.destinations.folders.folder_names import WORK_PREFIX
 from target_spark.runtime.staging import Staging
@@ -80,6 +80,17 @@ def test_the_system_folder_is_the_default(tmp_path, monkeypatch):
 def test_a_file_url_is_a_path(tmp_path):
     with Staging(f"file://{tmp_path}"):
         assert len(folders(tmp_path)) == 1
+
+
+def test_a_file_url_may_be_escaped(tmp_path):
+    (tmp_path / "a b").mkdir()
+    with Staging(f"file://localhost{tmp_path}/a%20b"):
+        assert len(folders(tmp_path / "a b")) == 1
+
+
+def test_a_file_of_another_machine_is_refused():
+    with pytest.raises(SettingsError, match=r"staging\.root"):
+        Staging("file://elsewhere/x")
 
 
 def test_lines_wait_on_this_disk_if_the_root_is_an_object_store(tmp_path, monkeypatch):
