@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,6 +49,17 @@ _input = click.option(
 )
 
 
+def _range_options(what: str) -> Callable[[Any], Any]:
+    """Return the options for a range of a table; `what` a run does with it."""
+    options = (
+        click.option("--backfill", "stream", metavar="STREAM", help=what),
+        click.option("--column", help="Column of the range, for --backfill."),
+        click.option("--from", "since", metavar="VALUE", help="Least value of the range."),
+        click.option("--to", "until", metavar="VALUE", help="Value after the range."),
+    )
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 @click.command(
     help=PROGRAM.description,
     epilog="`target-spark init --help`: a settings file to begin with. `target-spark history "
@@ -65,15 +76,7 @@ _input = click.option(
     metavar="N",
     help="Exit code if another run loads a stream into its table, e.g. 99 (default: 13).",
 )
-@click.option(
-    "--backfill",
-    "stream",
-    metavar="STREAM",
-    help="Replace a range of this stream's table by the records of the run, in one step.",
-)
-@click.option("--column", help="Column of the range, for --backfill.")
-@click.option("--from", "since", metavar="VALUE", help="Least value of the range.")
-@click.option("--to", "until", metavar="VALUE", help="Value after the range.")
+@_range_options("Replace a range of this stream's table by the records of the run, in one step.")
 def command(
     *,
     sources: tuple[str, ...],
@@ -291,12 +294,21 @@ def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_ru
 @click.option("--repair", is_flag=True, help="Change the rows that differ, in one commit.")
 @click.option("--force", is_flag=True, help="Consent to the deletion of many rows by --repair.")
 @click.option("--deletes", is_flag=True, help="Look for deleted rows alone, by their keys.")
+@_range_options("Compare only a range of this stream's table, which the tap sends by --backfill.")
 def verify_command(
-    *, sources: tuple[str, ...], input_file: str | None, ranges: int, **how: bool
+    *,
+    sources: tuple[str, ...],
+    input_file: str | None,
+    ranges: int,
+    repair: bool,
+    force: bool,
+    deletes: bool,
+    **backfill: str | None,
 ) -> None:
     """Compare tables with what a tap sends, and write one line of JSON for each table.
 
-    The tap must send all rows: run it without a state. Nothing is loaded, and no STATE is written.
+    The tap must send all rows, or all of a range: run it without a state. Nothing is loaded, and no
+    STATE is written.
     """
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
@@ -304,9 +316,10 @@ def verify_command(
     config = target_config(read_settings(PROGRAM, sources))
     from target_spark.runtime.verify import verify  # noqa: PLC0415
 
+    config = replace(config, backfill=backfill_of(config.format, **backfill))
     raise_on_sigterm()
     with _input_fd(input_file) as fd:
-        verify(config, fd, output, ranges=ranges, **how)
+        verify(config, fd, output, ranges=ranges, repair=repair, force=force, deletes=deletes)
 
 
 @contextmanager

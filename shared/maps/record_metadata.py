@@ -11,6 +11,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+METADATA = "_sdc_"
+"""How the names of these columns begin."""
 DELETED_AT = "_sdc_deleted_at"
 RECEIVED_AT = "_sdc_received_at"
 TABLE_VERSION = "_sdc_table_version"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.errors import RecordError, Where
+from shared.errors import DestinationError, RecordError, Where
 
 
 @dataclass(frozen=True)
 class Backfill:
-    """A range of a table that a run replaces.
+    """A range of a table that a run replaces, or compares with the source.
 
     Attributes:
         stream: Name of the stream.
@@ -31,4 +31,18 @@ def outside_range(backfill: Backfill) -> RecordError:
         f"{backfill.since} to before {backfill.until}",
         where=Where(stream=backfill.stream),
         hint="give both programs the same --from and --to; the table is unchanged",
+    )
+
+
+def without_column(backfill: Backfill, shown: str) -> DestinationError:
+    """Return the error for a table that lacks the column of the range.
+
+    Args:
+        backfill: The range.
+        shown: Name of the table in messages.
+    """
+    return DestinationError(
+        f"{shown} does not have the column '{backfill.column}' of the range",
+        where=Where(stream=backfill.stream),
+        hint="see --column",
     )

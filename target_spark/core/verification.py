@@ -95,11 +95,27 @@ class Verification:
     force: bool = False
     deletes: bool = False
 
+    def repaired(self, *, can_delete: bool, part: bool) -> tuple[str, ...]:
+        """Return the kinds of differences that a repair ends.
 
-def check_vanished(found: TableDifference, *, force: bool) -> None:
-    """Raise DifferenceError if a repair would delete so many rows that the input looks partial."""
-    vanished = found.count(VANISHED)
-    if not force and vanished > MOST_VANISHED * found.table_rows:
+        Args:
+            can_delete: Rows can be deleted, or marked as deleted.
+            part: Only a range is compared: a row that left it in the source looks like a deleted
+                one.
+        """
+        deletes = (VANISHED,) if can_delete and (self.force or not part) else ()
+        return deletes if self.deletes else (MISSING, CHANGED, *deletes)
+
+    def check_vanished(self, found: TableDifference) -> None:
+        """Check that a repair does not delete so many rows that the input looks partial.
+
+        Raises:
+            DifferenceError: It would; the difference has been reported.
+        """
+        vanished = found.count(VANISHED)
+        if self.force or vanished <= MOST_VANISHED * found.table_rows:
+            return
+        self.report(found)
         raise DifferenceError(
             f"nothing was changed: {vanished} of {found.table_rows} rows of {found.table} are not "
             "in the input",

@@ -37,6 +37,7 @@ JDBC = Declaration(
         versions=True,
         views=True,
         backfill=True,
+        verify=True,
         leases=True,
     ),
     block=schema_of(JdbcSettings, "Database to load into, with the format `jdbc`."),

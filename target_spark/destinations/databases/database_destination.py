@@ -8,6 +8,7 @@ import json
 import logging
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.destinations.databases.run_resources import RunResources, named_schema
 from target_spark.destinations.databases.sink import StagingSink
+from target_spark.destinations.databases.staged_comparison import verify_table
 from target_spark.destinations.databases.table_replacement import empty_table, swap_in, swap_names
 from target_spark.destinations.databases.table_work import (
     TablePlan,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
     from target_spark.config import TargetConfig
     from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.core.verification import Verification
     from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
@@ -187,6 +190,12 @@ class JdbcDestination(Destination):
     def finish(self, request: TableRequest) -> Committed | None:
         """See `Destination`."""
         held, committed = self._held.get(request.stream), None
+        wanted = request.verification
+        if wanted is not None:
+            self._held.pop(request.stream, None)
+            if held:
+                _repeated(lambda: self._verify(held, wanted))
+            return None
         if held:
             committed = _repeated(lambda: self._replace(held))
             with self._lock:
@@ -276,6 +285,16 @@ class JdbcDestination(Destination):
         # With keys, a later flush updates rows of an earlier one: the sum is not the table's.
         by_key = any(one.by_key for one in found)
         return None if by_key or not found else Committed(sum(one.rows or 0 for one in found))
+
+    def _verify(self, held: Sequence[Flush], wanted: Verification) -> None:
+        """Compare the rows of all flushes with the table; repair what differs, if wanted."""
+        with self._work(held[-1].request) as work:
+            work.lock()
+            shown = self.table(held[-1].request.name).shown
+            found = verify_table(work, held, wanted, shown, time.time())
+            work.connection.commit()
+            self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
+        wanted.report(found)
 
     def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""

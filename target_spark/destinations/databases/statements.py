@@ -209,8 +209,28 @@ class LoadSql:
         return f"SELECT 1 FROM ({staged}) s WHERE NOT {inside} LIMIT 1"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
-        """Create a table with the columns and indexes of another, if DDL is not transactional."""
+        """Create a table with the columns of another, and if `undoes_ddl` is false its indexes."""
         raise NotImplementedError
+
+    def digest(self, values: Sequence[tuple[str, str]]) -> str:
+        """Return a text of 32 characters that differs for other values, null or not.
+
+        Args:
+            values: Expressions with their types.
+        """
+        raise NotImplementedError
+
+    def number(self, digest: str) -> str:
+        """Return a number of 60 bits from a digest."""
+        raise NotImplementedError
+
+    def example(self, names: Sequence[str]) -> str:
+        """Return columns as the text of a JSON object."""
+        raise NotImplementedError
+
+    def retyped(self, expression: str, sql_type: str) -> str:
+        """Return a value with the wider type that `change_type` gives to its column."""
+        return f"CAST({expression} AS {sql_type})"
 
     def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
         """Rename tables, all at once, if DDL is not transactional."""

@@ -166,7 +166,7 @@ class TableWork:
         parts = [part for part in parts if part.rows]
         if not parts:
             return Committed(0)
-        rows = self._rows(request, plan, tuple(part.url for part in parts))
+        rows = self.staged_rows(request, plan, tuple(part.url for part in parts))
         self._check(rows)
         sql = self.database.sql
         count = 0
@@ -211,7 +211,7 @@ class TableWork:
         if not urls:
             return
         column = plan.mapping[backfill.column]
-        statement = self.database.sql.outside_range(self._rows(request, plan, urls), column)
+        statement = self.database.sql.outside_range(self.staged_rows(request, plan, urls), column)
         self.cursor.execute(statement, (backfill.since, backfill.until))
         if self.cursor.fetchone() is not None:
             raise outside_range(backfill)
@@ -300,7 +300,10 @@ class TableWork:
         for name in change.nullable:
             yield from sql.drop_not_null(self.place, name, types[name])
 
-    def _rows(self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...]) -> Rows:
+    def staged_rows(
+        self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...] = ()
+    ) -> Rows:
+        """Return rows of staging tables, and how they are loaded."""
         sql, found = self.database.sql, plan.table
         stored = {column.name: column.sql_type for column in found.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import DestinationError, DifferenceError, SingerSparkError, Where
+from shared.errors import DestinationError, SingerSparkError, Where
 from shared.formats.file_formats import Encoding
-from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.maps.record_metadata import DELETED_AT, METADATA, TABLE_VERSION
 from shared.types.arrow_types import as_nullable
-from target_spark.core.backfill import outside_range
+from target_spark.core.backfill import outside_range, without_column
 from target_spark.core.balance import Committed
-from target_spark.core.verification import check_vanished
+from target_spark.core.verification import VANISHED
 from target_spark.destinations.destination import (
     Destination,
     Flush,
@@ -43,7 +43,6 @@ from target_spark.destinations.lakes.note_files import NoteFile, lake_leases, no
 from target_spark.destinations.lakes.pending_parts import pending_folders
 from target_spark.destinations.lakes.row_audit import rows_found
 from target_spark.destinations.lakes.row_changes import (
-    METADATA,
     adopted_rows,
     appended,
     keys_in_parts,
@@ -449,13 +448,11 @@ class LakeDestination(Destination):
         now = self._shaped(table, flushes)
         frame = self._rows(table, flushes, now)
         request = flushes[-1].request
-        if backfill is None:
+        condition = self._part_of(table, frame, now, backfill)
+        if condition is None:
             change = self._plan(now, request)
             form.replace(table.spark, frame, table.place, change, request, mark)
         else:
-            condition = range_sql(backfill, now)
-            if frame.where(f"NOT coalesce({condition}, false)").limit(1).count():
-                raise outside_range(backfill)
             form.replace_range(table.spark, frame, table.place, condition, mark)
         self._view(table, request, now)
         changed = form.changed_rows(table.spark, table.place, mark)
@@ -482,23 +479,36 @@ class LakeDestination(Destination):
                 hint="load the stream first, or give --repair",
             )
         frame = self._rows(table, flushes, now)
-        sides = compared_sides(frame, table.spark.table(place.table), now, last.request, wanted)
+        part = self._part_of(table, frame, now, last.request.backfill)
+        rows = table.spark.table(place.table)
+        sides = compared_sides(frame, rows, now, last.request, wanted, part)
         missing = () if wanted.deletes else self._missing_columns(now, flushes)
         found = sides.difference(last.stream, place.shown, missing)
-        if wanted.repair and found.ranges:
-            try:
-                check_vanished(found, force=wanted.force)
-            except DifferenceError:
-                wanted.report(found)
-                raise
-            found = replace(found, repaired=sides.repaired)
+        repaired = wanted.repaired(can_delete=sides.can_delete, part=part is not None)
+        if wanted.repair and found.ranges and repaired:
+            if VANISHED in repaired:
+                wanted.check_vanished(found)
+            found = replace(found, repaired=repaired)
             mark = Mark(run_of(last.token), last.stream, last.token, last.source)
             at = time.time()
             # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
-            rows = sides.repairs(found, at).localCheckpoint()
-            with view_of(table.spark, rows) as view:
+            changes = sides.repairs(found, at).localCheckpoint()
+            with view_of(table.spark, changes) as view:
                 form.execute(table.spark, sides.repair_sql(place.table, view), place, mark)
         wanted.report(found)
+
+    def _part_of(
+        self, table: OpenTable, rows: DataFrame, now: LakeTable, backfill: Backfill | None
+    ) -> str | None:
+        """Return the condition for a range of a table; check that the rows of the run are in it."""
+        if backfill is None:
+            return None
+        if now.names.get(backfill.column, backfill.column) not in now.struct.names:
+            raise without_column(backfill, table.place.shown)
+        condition = range_sql(backfill, now)
+        if rows.where(f"NOT coalesce({condition}, false)").limit(1).count():
+            raise outside_range(backfill)
+        return condition
 
     def _missing_columns(self, now: LakeTable, flushes: Sequence[Flush]) -> tuple[str, ...]:
         """Return the stream's columns that the table lacks."""

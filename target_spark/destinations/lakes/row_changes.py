@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shared.maps.record_metadata import (
     DELETED_AT,
     IS_CURRENT,
+    METADATA,
     RECEIVED_AT,
     VALID_FROM,
     VALID_TO,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-METADATA = "_sdc_"
-"""Beginning of the names of columns that make no version if they change."""
 Keys = tuple[tuple[KeyRange, ...], int]
 """Ranges of key columns, and the number of different keys."""
 Planner = Callable[["StructType | None", TableRequest, Mapping[str, str]], TableChange]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.maps.record_metadata import DELETED_AT
+from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.types.record_text import quoted
 from target_spark.core.verification import (
     CHANGED,
@@ -22,7 +22,6 @@ from target_spark.core.verification import (
     TableDifference,
 )
 from target_spark.destinations.lakes.merge import GONE, repair_sql
-from target_spark.destinations.lakes.row_changes import METADATA
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,6 +47,8 @@ class RowComparison:
         deleted: Column that marks rows as deleted, if the table has one.
         hard_delete: Delete rows instead.
         kinds: The kinds of differences that count.
+        part: Condition for the rows of the table that are compared; None for all. A row with a key
+            of the source is compared in any case.
     """
 
     source: DataFrame
@@ -58,13 +59,12 @@ class RowComparison:
     deleted: str | None = None
     hard_delete: bool = False
     kinds: Sequence[str] = KINDS
+    part: str | None = None
 
     @property
-    def repaired(self) -> tuple[str, ...]:
-        """Return the kinds of differences that a repair ends."""
-        can_delete = self.hard_delete or self.deleted is not None
-        able = (MISSING, CHANGED, VANISHED) if can_delete else (MISSING, CHANGED)
-        return tuple(kind for kind in able if kind in self.kinds)
+    def can_delete(self) -> bool:
+        """Return whether rows of the table can be deleted, or marked as deleted."""
+        return self.hard_delete or self.deleted is not None
 
     def difference(
         self, stream: str, table: str, missing_columns: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class RowComparison:
             table: Name of the table in messages.
             missing_columns: Columns of the stream that the table lacks.
         """
-        source, target = self._summed(self.source, "s"), self._summed(self._cast, "t")
+        source, target = self._summed(self.source, "s"), self._summed(self._cast(self._inside), "t")
         rows = [row.asDict() for row in source.join(target, _RANGE, "full_outer").collect()]
         sums = {row[_RANGE]: (row["ns"] or 0, row["nt"] or 0) for row in rows}
         differing = sorted(row[_RANGE] for row in rows if row["hs"] != row["ht"])
@@ -131,7 +131,11 @@ class RowComparison:
         """Return the keys that differ: the key columns, with range and kind."""
         chosen = F.col(_RANGE).isin(list(ranges))
         source = self._hashed(self.source).where(chosen).alias("s")
-        grouped = self._hashed(self._cast).where(chosen).groupBy(_RANGE, *map(quoted, self.keys))
+        grouped = (
+            self._hashed(self._cast(self._near))
+            .where(chosen)
+            .groupBy(_RANGE, *map(quoted, self.keys))
+        )
         one_row = F.count(F.lit(1)).alias(_ROWS), F.min(_HASH).alias(_HASH)
         joined = source.join(grouped.agg(*one_row).alias("t"), self._same_keys(), "full_outer")
         kind = (
@@ -147,10 +151,22 @@ class RowComparison:
         return joined.select(*both, kind.alias(_KIND)).where(F.col(_KIND).isin(list(self.kinds)))
 
     @property
-    def _cast(self) -> DataFrame:
-        """Return the table with the types of the source, which may be wider."""
+    def _inside(self) -> DataFrame:
+        return self.table if self.part is None else self.table.where(self.part)
+
+    @property
+    def _near(self) -> DataFrame:
+        """Return the rows of the range, and those outside of it that have a key of the source."""
+        if self.part is None:
+            return self.table
+        outside = self.table.where(f"NOT coalesce({self.part}, false)").alias("t")
+        known = outside.join(self.source.alias("s"), self._same_keys(), "left_semi")
+        return self._inside.unionByName(known)
+
+    def _cast(self, frame: DataFrame) -> DataFrame:
+        """Return rows of the table with the types of the source, which may be wider."""
         types = {field.name: field.dataType for field in self.source.schema}
-        return self.table.select(*(F.col(quoted(n)).cast(types[n]).alias(n) for n in self.columns))
+        return frame.select(*(F.col(quoted(n)).cast(types[n]).alias(n) for n in self.columns))
 
     def _hashed(self, frame: DataFrame) -> DataFrame:
         types = {field.name: field.dataType for field in frame.schema}
@@ -178,6 +194,7 @@ def compared_sides(
     now: LakeTable,
     request: TableRequest,
     wanted: Verification,
+    part: str | None = None,
 ) -> RowComparison:
     """Return the comparison of a run's rows with a table.
 
@@ -190,6 +207,7 @@ def compared_sides(
         now: Its columns and names.
         request: The request of the stream.
         wanted: How to compare.
+        part: Condition for the rows of the table; None for all.
     """
     names = {name: now.names.get(name, name) for name in request.struct.names}
     compared = [
@@ -207,7 +225,7 @@ def compared_sides(
     kinds = (VANISHED,) if wanted.deletes else KINDS
     compared = keys if wanted.deletes else compared
     hard = request.hard_delete
-    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds)
+    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds, part)
 
 
 def _hashable(name: str, dtype: DataType) -> Column:

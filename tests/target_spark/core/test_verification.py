@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.errors import DifferenceError
-from target_spark.core.verification import RangeDifference, TableDifference, check_vanished
+from target_spark.core.verification import RangeDifference, TableDifference, Verification
 
 ONE = RangeDifference(3, 5, 6, {"vanished": 2, "changed": 1}, {"vanished": '{"id":1}'})
 TWO = RangeDifference(9, 1, 2, {"doubled": 1}, {})
@@ -35,8 +35,25 @@ def test_the_report_of_a_table() -> None:
 
 
 def test_many_rows_are_deleted_only_with_consent() -> None:
-    check_vanished(FOUND, force=False)
+    reported: list[TableDifference] = []
+    wanted = Verification(reported.append)
+    wanted.check_vanished(FOUND)
     few = replace(FOUND, table_rows=19)
-    check_vanished(few, force=True)
+    replace(wanted, force=True).check_vanished(few)
+    assert not reported
     with pytest.raises(DifferenceError, match="nothing was changed: 2 of 19 rows of '/t' are not"):
-        check_vanished(few, force=False)
+        wanted.check_vanished(few)
+    assert reported == [few]
+
+
+def test_what_a_repair_ends() -> None:
+    def repaired(*, can_delete: bool = True, part: bool = False, **how: bool) -> str:
+        wanted = Verification(print, **how)  # type: ignore[arg-type]
+        return " ".join(wanted.repaired(can_delete=can_delete, part=part))
+
+    assert repaired() == "missing changed vanished"
+    assert repaired(can_delete=False) == "missing changed"
+    assert repaired(deletes=True) == "vanished"
+    assert repaired(part=True) == "missing changed", "a row may only have left the range"
+    assert repaired(part=True, force=True) == "missing changed vanished"
+    assert repaired(part=True, deletes=True) == ""

@@ -14,6 +14,7 @@ from shared.errors import DifferenceError, MessageError, SettingsError
 from shared.singer.stdout import MessageOutput
 from target_spark.cli import main
 from target_spark.config import TargetConfig, target_config
+from target_spark.core.backfill import Backfill
 from target_spark.core.load_plans import StreamSchema
 from target_spark.core.verification import RangeDifference, TableDifference
 from target_spark.runtime import verify as command
@@ -81,6 +82,14 @@ def test_formats_that_cannot_be_compared(tmp_path: Path, caplog: pytest.LogCaptu
     assert "tables of the format 'parquet' cannot be verified" in caplog.text
 
 
+def test_a_range_has_all_of_its_options(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = tmp_path / "config.json"
+    settings.write_text('{"path": "x", "format": "delta"}')
+    given = ["verify", "--config", str(settings), "--backfill", "orders", "--from", "1"]
+    assert main(given) == 2
+    assert "a backfill needs four options" in caplog.text
+
+
 class TestRequests:
     STREAM = StreamSchema("a", {"properties": {"id": {"type": "integer"}}}, ("id",))
 
@@ -91,12 +100,14 @@ class TestRequests:
 
         from target_spark.core.verification import Verification
 
-        own = replace(config(**settings), verification=Verification(print))
+        part = Backfill("a", "id", "1", "5")
+        own = replace(config(**settings), verification=Verification(print), backfill=part)
         assert load_method(own, "a") == "overwrite", "rows wait for the end of the input"
         return table_request(own, stream, T.StructType([T.StructField("id", T.LongType())]))
 
     def test_rows_are_compared_by_key(self) -> None:
         assert self.request().verification is not None
+        assert self.request().backfill is not None
         with pytest.raises(MessageError, match="key properties"):
             self.request(StreamSchema("a", self.STREAM.schema))
 

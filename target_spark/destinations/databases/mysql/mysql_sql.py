@@ -245,6 +245,26 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         return f"CREATE TABLE {self.table(place)} LIKE {self.table(like)}"
 
+    def digest(self, values: Sequence[tuple[str, str]]) -> str:
+        """See `LoadSql`."""
+        texts = (f"({value} + 0e0)" if kind == "float" else value for value, kind in values)
+        digests = ", ".join(f"ifnull(md5({text}), '-')" for text in texts)
+        return f"md5(concat({digests}))"
+
+    def number(self, digest: str) -> str:
+        """See `LoadSql`."""
+        return f"CAST(conv(substr({digest}, 1, 15), 16, 10) AS decimal(20))"
+
+    def example(self, names: Sequence[str]) -> str:
+        """See `LoadSql`."""
+        pairs = (f"{_literal(name)}, {self.name(name)}" for name in names)
+        return f"json_object({', '.join(pairs)})"
+
+    def retyped(self, expression: str, sql_type: str) -> str:
+        """See `LoadSql`: other types have the same text."""
+        is_decimal = sql_type.startswith("decimal")
+        return super().retyped(expression, sql_type) if is_decimal else expression
+
     def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
         """See `LoadSql`."""
         names = (f"{self.table(old)} TO {self.table(new)}" for old, new in pairs)

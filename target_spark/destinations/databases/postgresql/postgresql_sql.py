@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -170,6 +171,28 @@ class PostgreSqlSql(LoadSql):
         sets = (f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in others)
         newer = self.newer(self.table(place), "EXCLUDED.{name}", rows)
         return f"{target}UPDATE SET {', '.join(sets)}{f' WHERE {newer}' if newer else ''}"
+
+    def copy(self, place: TablePlace, like: TablePlace) -> str:
+        """See `LoadSql`."""
+        made = f"CREATE {self.unlogged}TABLE {self.table(place)}"
+        return f"{made} (LIKE {self.table(like)} INCLUDING DEFAULTS)"
+
+    def digest(self, values: Sequence[tuple[str, str]]) -> str:
+        """See `LoadSql`."""
+        return f"md5(CAST(ROW({', '.join(value for value, _ in values)}) AS text))"
+
+    def number(self, digest: str) -> str:
+        """See `LoadSql`."""
+        return f"CAST(CAST('x' || substr({digest}, 1, 15) AS bit(60)) AS bigint)"
+
+    def example(self, names: Sequence[str]) -> str:
+        """See `LoadSql`."""
+        pairs = (
+            f"{_literal(json.dumps(name, ensure_ascii=False))} || ':' || "
+            f"coalesce(CAST(to_json({self.name(name)}) AS text), 'null')"
+            for name in names
+        )
+        return "'{' || " + " || ',' || ".join(pairs) + " || '}'"
 
     def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
         """See `LoadSql`: compare null keys separately, as indexes and hashes cannot help."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from database_loads import PG, Loads, MariaDb, Rows, request, tables_of
+from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, tables_of
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import TableRequest
@@ -17,63 +15,6 @@ pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 Flushes = list[tuple[TableRequest, Rows]]
-
-NEVER_COMMITS = {"SELECT", "INSERT", "UPDATE", "DELETE", "SET"}
-
-
-class Killed(BaseException):
-    """The process is dead."""
-
-
-@dataclass
-class Killer:
-    """Cuts every connection of a run before a statement that may commit something.
-
-    To the server, being killed before any other is the same as being killed before the next such.
-    """
-
-    left: int
-    connections: list[Any] = field(default_factory=list)
-
-    def step(self, sql: str) -> None:
-        self.left -= sql.partition(" ")[0] not in NEVER_COMMITS
-        if self.left < 0:
-            for connection in self.connections:
-                with contextlib.suppress(Exception):
-                    connection.close()
-            raise Killed
-
-    def connect(self, connect: Callable[..., Any]) -> Callable[..., Any]:
-        def connected(*args: Any) -> Connection:
-            self.connections.append(connect(*args))
-            return Connection(self.connections[-1], self)
-
-        return connected
-
-
-class Through:
-    """All that another object has."""
-
-    def __init__(self, inner: Any, killer: Killer) -> None:
-        self.inner, self.killer = inner, killer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-class Connection(Through):
-    def cursor(self) -> Cursor:
-        return Cursor(self.inner.cursor(), self.killer)
-
-    def commit(self) -> None:
-        self.killer.step("commit")
-        self.inner.commit()
-
-
-class Cursor(Through):
-    def execute(self, query: str, *args: Any) -> Any:
-        self.killer.step(query)
-        return self.inner.execute(query, *args)
 
 
 def whole(columns: str, keys: str = "") -> TableRequest:

@@ -17,6 +17,7 @@ from pyarrow import parquet
 from shared.spark.spark_settings import SparkSettings
 from shared.types.arrow_types import struct_to_arrow
 from target_spark.config import TargetConfig
+from target_spark.core.backfill import Backfill
 from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
 from target_spark.core.schema_contract import SchemaContract
 from target_spark.core.verification import Verification
@@ -52,6 +53,7 @@ class Load:
     order_by: tuple[str, ...] = ()
     contract: SchemaContract = field(default_factory=SchemaContract)
     verification: Verification | None = None
+    backfill: Backfill | None = None
     stream: str = "orders"
     table: str = "orders"
     run: str = ""
@@ -92,6 +94,7 @@ class Load:
             order_by=self.order_by,
             contract=self.contract,
             verification=self.verification,
+            backfill=self.backfill,
         )
 
     def flush(

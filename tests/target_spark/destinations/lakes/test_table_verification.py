@@ -11,6 +11,7 @@ from lake_loads import Load
 from pyspark.sql.types import StructType
 
 from shared.errors import DestinationError, DifferenceError
+from target_spark.core.backfill import Backfill
 from target_spark.core.verification import TableDifference, Verification
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -32,7 +33,8 @@ def compare(load: Load, *parts: Any, ddl: str = "", **how: Any) -> TableDifferen
     found: list[TableDifference] = []
     given = {"report": found.append, "ranges": 8, **how}
     struct = StructType.fromDDL(ddl) if ddl else load.struct
-    run = load.other(method="overwrite", verification=Verification(**given), struct=struct)
+    own = {"backfill": given.pop("backfill", None), "struct": struct}
+    run = load.other(method="overwrite", verification=Verification(**given), **own)
     run.load(*parts)
     run.end()
     return found[0]
@@ -78,6 +80,19 @@ def test_deletions_are_found_by_the_keys_alone(lake_load: Make) -> None:
     gone = [number for number, deleted in load.rows("id", "_sdc_deleted_at") if deleted]
     assert sorted(gone) == [1, 2]
     assert compare(load, keys, deletes=True, ddl=ddl).left == ""
+
+
+def test_only_a_range_is_compared(delta_load: Make) -> None:
+    """A row of the source whose own row in the table is outside of the range has changed."""
+    load = delta_load("id long, at long", keys=("id",), method="upsert", hard_delete=True)
+    load.load([{"id": one, "at": at} for one, at in [(1, 1), (2, 5), (3, 6), (4, 99), (5, 7)]])
+    source = [{"id": one, "at": at} for one, at in [(2, 5), (4, 6), (6, 9)]]
+    part = Backfill(load.stream, "at", "5", "10")
+    kept = compare(load, source, backfill=part, repair=True)
+    assert (kept.count("missing"), kept.count("changed")) == (1, 1)
+    assert (kept.source_rows, kept.table_rows) == (3, 3)
+    assert kept.left == "2 vanished", "they may only have left the range"
+    assert load.rows() == [(1, 1), (2, 5), (3, 6), (4, 6), (5, 7), (6, 9)]
 
 
 def test_a_partial_input_deletes_nothing_without_consent(delta_load: Make) -> None:

@@ -1,0 +1,377 @@
+"""The staged rows of a run beside those of a database table: compared and repaired by the server.
+
+The staged rows first go into a table like the real one, by the statements of a load: both sides
+then have the values that the table stores.
+"""
+
+# ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import DestinationError, Where
+from shared.maps.record_metadata import DELETED_AT, METADATA
+from target_spark.core.backfill import without_column
+from target_spark.core.verification import (
+    CHANGED,
+    DOUBLED,
+    KINDS,
+    MISSING,
+    VANISHED,
+    RangeDifference,
+    TableDifference,
+    Verification,
+)
+from target_spark.destinations.databases.database import FoundTable, Rows, TablePlace
+from target_spark.destinations.databases.ledger import Ledger
+from target_spark.destinations.databases.table_replacement import swap_names
+from target_spark.destinations.databases.table_work import TableWork
+
+if TYPE_CHECKING:
+    from target_spark.core.backfill import Backfill
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.destinations.databases.database import Cursor
+    from target_spark.destinations.databases.statements import LoadSql
+    from target_spark.destinations.destination import Flush
+
+_ARGUMENT = "\0"
+"""Place of an argument in a statement; no name of a column has this character."""
+Counts = tuple[dict[str, int], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class _PassingNames(Ledger):
+    """A ledger whose new names of columns are those of a table that is dropped again."""
+
+    given: dict[str, str] = field(default_factory=dict)
+
+    def names(self, cursor: Cursor) -> dict[str, str]:
+        """See `Ledger`."""
+        return {**super().names(cursor), **self.given}
+
+    def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:  # noqa: ARG002
+        """See `Ledger`."""
+        self.given.update(mapping)
+
+
+@dataclass(frozen=True)
+class ComparedColumn:
+    """A column that both sides have.
+
+    Attributes:
+        name: Its name.
+        source_type: Its type in the table of the run's rows, which may be wider.
+        table_type: Its type in the real table.
+    """
+
+    name: str
+    source_type: str
+    table_type: str
+
+
+@dataclass(frozen=True)
+class StagedComparison:
+    """Both sides, and the table for what differs.
+
+    Attributes:
+        sql: Statements of the database.
+        cursor: Of the transaction.
+        source: Table of the run's rows, one for each key.
+        table: The real table.
+        found: Place of the table for the keys that differ.
+        keys: The key columns.
+        columns: All compared columns.
+        ranges: Number of ranges of hashed keys.
+        deleted: Column that marks rows as deleted, if the table has one.
+        kinds: The kinds of differences that count.
+        part: The range of the table that is compared; None for all of it. A row with a key of the
+            run is compared in any case.
+        part_column: Its column in the table.
+    """
+
+    sql: LoadSql
+    cursor: Cursor
+    source: TablePlace
+    table: TablePlace
+    found: TablePlace
+    keys: Sequence[ComparedColumn]
+    columns: Sequence[ComparedColumn]
+    ranges: int
+    deleted: str | None = None
+    kinds: Sequence[str] = KINDS
+    part: Backfill | None = None
+    part_column: str = ""
+
+    def difference(
+        self, stream: str, shown: str, missing_columns: tuple[str, ...] = ()
+    ) -> TableDifference:
+        """Compare both sides: all rows by sums of hashes, those of differing ranges by key.
+
+        Args:
+            stream: The stream.
+            shown: Name of the table in messages.
+            missing_columns: Columns of the stream that the table lacks.
+        """
+        self._run(self._sums())
+        sums = {int(row[0]): tuple(map(int, row[1:])) for row in self.cursor.fetchall()}
+        found = self._counted(
+            sorted(n for n, (_, _, *hashes) in sums.items() if len({*hashes}) > 1)
+        )
+        return TableDifference(
+            stream,
+            shown,
+            sum(ours for ours, *_ in sums.values()),
+            sum(theirs for _, theirs, *_ in sums.values()),
+            tuple(RangeDifference(n, sums[n][0], sums[n][1], *found[n]) for n in sorted(found)),
+            missing_columns,
+        )
+
+    def repair(self, rows: Rows, repaired: Sequence[str], at: float, *, hard_delete: bool) -> None:
+        """Change the rows that differ, in the open transaction.
+
+        Args:
+            rows: Names the columns that the run sets, and the keys.
+            repaired: The kinds of differences to end.
+            at: Time for the mark of deleted rows, seconds since the epoch.
+            hard_delete: Delete rows instead.
+        """
+        sql, table = self.sql, self.sql.table(self.table)
+        if VANISHED in repaired:
+            gone = f"{self._key_digest(table=True)} IN ({self._chosen(VANISHED)})"
+            if hard_delete:
+                self.cursor.execute(f"DELETE FROM {table} WHERE {gone}")
+            else:
+                time = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+                mark = sql.name(self.deleted or DELETED_AT)
+                change = f"UPDATE {table} SET {mark} = {sql.instant(time)}"
+                self.cursor.execute(f"{change} WHERE {mark} IS NULL AND {gone}")
+        renewed = [kind for kind in (MISSING, CHANGED) if kind in repaired]
+        if renewed:
+            names = sql.names(list(rows.values))
+            wanted = f"{self._key_digest(table=False)} IN ({self._chosen(*renewed)})"
+            self.cursor.execute(
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM {sql.table(self.source)} "
+                f"WHERE {wanted} {sql.on_conflict(self.table, rows)}"
+            )
+
+    def _counted(self, ranges: Sequence[int]) -> dict[int, Counts]:
+        """Keep the keys that differ; return their number of each kind, and one of them."""
+        text = self.sql.type_of(T.StringType())
+        found = self.sql.table(self.found)
+        self.cursor.execute(self.sql.drop(self.found))
+        self.cursor.execute(
+            f"CREATE TABLE {found} (r integer, k char(32), kind varchar(8), example {text})"
+        )
+        if not ranges:
+            return {}
+        self._run(f"INSERT INTO {found} (r, k, kind, example) {self._differences(ranges)}")
+        columns = "SELECT r, kind, count(*), min(example)"
+        self.cursor.execute(f"{columns} FROM {found} GROUP BY r, kind")
+        counted: dict[int, Counts] = {}
+        for number, kind, count, example in self.cursor.fetchall():
+            counts, examples = counted.setdefault(number, ({}, {}))
+            counts[kind], examples[kind] = count, example
+        return counted
+
+    def _sums(self) -> str:
+        """Select rows and sums of hashes of both sides, for each range."""
+        number = self.sql.number("h")
+        theirs = f"SELECT r, 0 AS s, 1 AS t, {number} AS h FROM ({self._hashed(True)}) t"
+        ours = f"SELECT r, 1 AS s, 0 AS t, {number} AS h FROM ({self._hashed(False)}) s"
+        sums = "sum(s), sum(t), sum(h * s), sum(h * t)"
+        inside = " WHERE inside = 1"
+        return f"SELECT r, {sums} FROM ({ours} UNION ALL {theirs}{inside}) b GROUP BY r"
+
+    def _differences(self, ranges: Sequence[int]) -> str:
+        """Select the keys that differ, with range and kind."""
+        chosen = f" WHERE r IN ({', '.join(map(str, ranges))})"
+        ours = "SELECT r, k, 1 AS s, 0 AS t, h AS hs, NULL AS ht, example, inside"
+        theirs = "SELECT r, k, 0 AS s, 1 AS t, NULL AS hs, h AS ht, example, inside"
+        both = (
+            f"{ours} FROM ({self._hashed(False)}) s{chosen} "
+            f"UNION ALL {theirs} FROM ({self._hashed(True)}) t{chosen}"
+        )
+        kind = (
+            f"CASE WHEN sum(t) = 0 THEN '{MISSING}' WHEN sum(s) = 0 THEN '{VANISHED}' "
+            f"WHEN sum(t) > 1 THEN '{DOUBLED}' WHEN max(hs) <> max(ht) THEN '{CHANGED}' END"
+        )
+        keys = (
+            f"SELECT min(r) AS r, k, {kind} AS kind, min(example) AS example "
+            f"FROM ({both}) b GROUP BY k HAVING max(inside) = 1"
+        )
+        kinds = ", ".join(f"'{one}'" for one in self.kinds)
+        return f"SELECT r, k, kind, example FROM ({keys}) g WHERE kind IN ({kinds})"
+
+    def _hashed(self, table: bool) -> str:
+        """Select range, digests of key and row, and the key as text, of one side."""
+        row = self.sql.digest([self._value(column, table=table) for column in self.columns])
+        example = self.sql.example([column.name for column in self.keys])
+        place = self.sql.table(self.table if table else self.source)
+        kept = f" WHERE {self.sql.name(self.deleted)} IS NULL" if self.deleted else ""
+        rows = (
+            f"SELECT {self._key_digest(table=table)} AS k, {row} AS h, {example} AS example, "
+            f"{self._inside if table else '1'} AS inside FROM {place}{kept}"
+        )
+        number = f"mod({self.sql.number('k')}, {self.ranges})"
+        return f"SELECT k, {number} AS r, h, example, inside FROM ({rows}) x"
+
+    @property
+    def _inside(self) -> str:
+        if self.part is None:
+            return "1"
+        name = self.sql.name(self.part_column)
+        return f"CASE WHEN {name} >= {_ARGUMENT} AND {name} < {_ARGUMENT} THEN 1 ELSE 0 END"
+
+    def _key_digest(self, *, table: bool) -> str:
+        return self.sql.digest([self._value(column, table=table) for column in self.keys])
+
+    def _value(self, column: ComparedColumn, *, table: bool) -> tuple[str, str]:
+        """Return the value of a column, with the type of the source, and that type."""
+        name, kind = self.sql.name(column.name), column.source_type
+        is_same = not table or column.table_type == kind
+        return name if is_same else self.sql.retyped(name, kind), kind
+
+    def _chosen(self, *kinds: str) -> str:
+        listed = ", ".join(f"'{kind}'" for kind in kinds)
+        return f"SELECT k FROM {self.sql.table(self.found)} WHERE kind IN ({listed})"
+
+    def _run(self, statement: str) -> None:
+        if self.part is None:
+            self.cursor.execute(statement)
+            return
+        statement = statement.replace("%", "%%").replace(_ARGUMENT, "%s")
+        self.cursor.execute(statement, (self.part.since, self.part.until))
+
+
+def verify_table(
+    work: TableWork, held: Sequence[Flush], wanted: Verification, shown: str, at: float
+) -> TableDifference:
+    """Compare the rows of flushes with the table; repair what differs, if that is wanted.
+
+    The caller commits and drops the tables of `swap_names`.
+
+    Args:
+        work: The locked table.
+        held: The flushes.
+        wanted: How to compare.
+        shown: Name of the table in messages.
+        at: Time for the mark of deleted rows, seconds since the epoch.
+
+    Raises:
+        DestinationError: The table does not exist.
+        DifferenceError: A repair would delete too many rows; `wanted` has been given what differs.
+    """
+    requests = list({one.write.struct.json(): one.request for one in held}.values())
+    last = requests[-1]
+    if wanted.repair and not wanted.deletes:
+        for request in requests:
+            work.alter(request, work.plan(request))
+        work.connection.commit()
+    table = work.database.describe(work.cursor, work.place)
+    if table is None:
+        raise DestinationError(
+            f"the table '{work.place.table}' does not exist",
+            where=Where(stream=last.stream),
+            hint="load the stream first, or give --repair",
+        )
+    filled = _filled(work, requests, held)
+    sides, missing = _sides(work, filled, last, table, wanted)
+    found = sides.difference(last.stream, shown, missing)
+    repaired = _repaired(work, last, sides, wanted, found)
+    if repaired:
+        if VANISHED in repaired:
+            wanted.check_vanished(found)
+        if set(repaired) != {VANISHED}:
+            work.key(last, work.plan(last))
+        rows = filled.staged_rows(last, filled.plan(last))
+        # What the source has counts, whatever `upsert_order_by` says.
+        rows = replace(rows, order_by={}, deleted=None)
+        sides.repair(rows, repaired, at, hard_delete=last.hard_delete)
+    return replace(found, repaired=repaired)
+
+
+def _filled(work: TableWork, requests: Sequence[TableRequest], held: Sequence[Flush]) -> TableWork:
+    """Return work on a table like the real one, with the rows of the run."""
+    place = TablePlace(work.place.schema, swap_names(work)[0])
+    ledger = _PassingNames(work.database, work.place, work.ledger.run)
+    made = replace(work, place=place, ledger=ledger)
+    work.cursor.execute(work.database.sql.drop(place))
+    work.cursor.execute(work.database.sql.copy(place, work.place))
+    for request in requests:
+        made.alter(request, made.plan(request))
+    for request in requests:
+        made.key(request, made.plan(request))
+    for flush in held:
+        plan = made.plan(flush.request)
+        if flush.request.backfill is not None:
+            made.check_range(flush.request, plan, flush.parts, flush.request.backfill)
+        made.insert(flush.request, plan, flush.parts)
+    return made
+
+
+def _sides(
+    work: TableWork,
+    filled: TableWork,
+    request: TableRequest,
+    table: FoundTable,
+    wanted: Verification,
+) -> tuple[StagedComparison, tuple[str, ...]]:
+    """Return both sides, and the stream's columns that the table lacks."""
+    plan = filled.plan(request)
+    types = {column.name: column.sql_type for column in table.columns}
+    wider = {column.name: column.sql_type for column in plan.table.columns}
+    own = {name: plan.mapping[name] for name in request.struct.names}
+    columns = [
+        ComparedColumn(name, wider[name], types[name])
+        for source, name in own.items()
+        if name in types and not source.startswith(METADATA)
+    ]
+    names = {plan.mapping[key] for key in request.keys}
+    keys = [column for column in columns if column.name in names]
+    deleted = own.get(DELETED_AT)
+    part = request.backfill
+    if part is not None and plan.mapping[part.column] not in types:
+        raise without_column(part, f"the table '{work.place.table}'")
+    lacking = (
+        source
+        for source, name in own.items()
+        if name not in types and not source.startswith(METADATA)
+    )
+    sides = StagedComparison(
+        work.database.sql,
+        work.cursor,
+        filled.place,
+        work.place,
+        TablePlace(work.place.schema, swap_names(work)[1]),
+        keys,
+        keys if wanted.deletes else columns,
+        wanted.ranges,
+        deleted if deleted in types else None,
+        (VANISHED,) if wanted.deletes else KINDS,
+        part,
+        "" if part is None else plan.mapping[part.column],
+    )
+    return sides, () if wanted.deletes else tuple(lacking)
+
+
+def _repaired(
+    work: TableWork,
+    request: TableRequest,
+    sides: StagedComparison,
+    wanted: Verification,
+    found: TableDifference,
+) -> tuple[str, ...]:
+    """Return the kinds of differences that are repaired; none if nothing differs."""
+    if not wanted.repair or not found.ranges:
+        return ()
+    can_delete = request.hard_delete or sides.deleted is not None
+    kinds = wanted.repaired(can_delete=can_delete, part=request.backfill is not None)
+    if found.count(DOUBLED) and not work.is_keyed(request):
+        # Without unique keys, an upsert does not find its rows.
+        return tuple(kind for kind in kinds if kind == VANISHED)
+    return kinds
