@@ -97,6 +97,7 @@ class Slice:
             mapped. None if the record has it.
         filtered_column: A column outside the record: true in rows that a map filters; they are not
             written, but their key counts. Only with a `key_column`; None if all are written.
+        told_rows: Rows of the frame, as the metadata of the source tell; None if they do not.
     """
 
     frame: DataFrame
@@ -104,6 +105,7 @@ class Slice:
     ordered: bool = False
     key_column: str | None = None
     filtered_column: str | None = None
+    told_rows: int | None = None
 
     @property
     def helper_columns(self) -> frozenset[str]:

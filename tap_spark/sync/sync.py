@@ -376,7 +376,8 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
         told = _told_rows(run, plan)
-        _sync_slices(run, plan, state_writer, _meter(run.summary, plan, counter, progress))
+        found = _sync_slices(run, plan, state_writer, _meter(run.summary, plan, counter, progress))
+        told = told if told is not None or not _sends_all(run, plan) else found
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
         state_writer.finish(lambda state: _known(finish_stream(state, plan), plan))
@@ -390,14 +391,20 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
 
 def _told_rows(run: Run, plan: StreamPlan) -> int | None:
     """Return how many records a stream should have; None if nothing tells."""
-    source, outputs = source_for(plan.config), run.outputs.of(plan)
-    is_whole = plan.resume is Resume.NOTHING and plan.end_value is None and run.limit is None
-    is_plain = len(outputs) == 1 and outputs[0].transform is None
-    if not (is_whole and is_plain and isinstance(source, TellingSource)):
+    source = source_for(plan.config)
+    if not (_sends_all(run, plan) and isinstance(source, TellingSource)):
+        return None
+    if plan.resume is not Resume.NOTHING or plan.end_value is not None:
         return None
     with suppress(OSError, SourceError, ValueError):
         return source.told_rows()
     return None
+
+
+def _sends_all(run: Run, plan: StreamPlan) -> bool:
+    """Return whether each row that is read becomes one record."""
+    outputs = run.outputs.of(plan)
+    return run.limit is None and len(outputs) == 1 and outputs[0].transform is None
 
 
 def _activate(run: Run, plan: StreamPlan) -> None:
@@ -408,7 +415,8 @@ def _activate(run: Run, plan: StreamPlan) -> None:
 
 def _sync_slices(
     run: Run, plan: StreamPlan, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
-) -> None:
+) -> int | None:
+    """Write the rows of a stream; return how many the metadata of its slices tell, if they do."""
     source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     if isinstance(source, DriverSource):
@@ -420,9 +428,30 @@ def _sync_slices(
                 _settle(plan, rows.bookmark, state_writer)
             elif rows.bookmark is not None:
                 state_writer.update(partial(_reached, plan, rows.bookmark))
-            return
-    slices = _slices(run, source, read_plan)
+            return None
+    told: list[int | None] = []
+    slices = _noted(_slices(run, source, read_plan), told)
     slices = slices if run.limit is None else first_slices(slices, run.limit)
+    _write_slices(run, plan, slices, state_writer, meter)
+    known = [rows for rows in told if rows is not None]
+    return sum(known) if told and len(known) == len(told) else None
+
+
+def _noted(slices: Iterator[Slice], told: list[int | None]) -> Iterator[Slice]:
+    """Yield slices, and note the rows that each tells."""
+    for slice_ in slices:
+        told.append(slice_.told_rows)
+        yield slice_
+
+
+def _write_slices(
+    run: Run,
+    plan: StreamPlan,
+    slices: Iterator[Slice],
+    state_writer: StateWriter,
+    meter: Callable[[ChunkInfo], None],
+) -> None:
+    outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     if len(outputs) > 1:
         several = SeveralOutputs(plan, outputs, state_writer, meter)
         if batch is None:

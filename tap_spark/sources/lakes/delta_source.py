@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
+from shared.storage.files import local_path
 from shared.types.spark_conform import conformed, loose
 from tap_spark.sources.frame_helpers import col, quoted
 from tap_spark.sources.lakes.delta_log import (
@@ -19,6 +20,7 @@ from tap_spark.sources.lakes.delta_log import (
     names_at,
     stale_columns,
 )
+from tap_spark.sources.lakes.delta_statistics import MOST_FILES, rows_in_log
 from tap_spark.sources.lakes.lake_changes import as_records, both_versions, with_commit_columns
 from tap_spark.sources.lakes.lake_log import (
     ChangeReadMode,
@@ -49,9 +51,11 @@ class DeltaPinned(Pinned):
 
     Attributes:
         has_feed: Whether its change data feed is on now.
+        files: Number of its files now.
     """
 
     has_feed: bool = False
+    files: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,26 @@ class DeltaSource(LakeSource):
     def pin(self, spark: SparkSession) -> DeltaPinned:
         """See `LakeSource.pin`."""
         newest = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT 1").select("version").collect()
-        detail = spark.sql(f"DESCRIBE DETAIL {self.relation}").select("id", "properties").first()
+        details = spark.sql(f"DESCRIBE DETAIL {self.relation}")
+        detail = details.select("id", "properties", "numFiles").first()
         version = int(newest[0].version)
         table_id, properties = (detail.id, detail.properties) if detail else (None, {})
         has_feed = str((properties or {}).get(CHANGE_FEED)).lower() == "true"
-        return DeltaPinned(self._version(spark, version).schema, version, table_id, has_feed)
+        files = int(detail.numFiles or 0) if detail else 0
+        struct = self._version(spark, version).schema
+        return DeltaPinned(struct, version, table_id, has_feed, files)
 
     def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
         """See `LakeSource.rows`."""
         return conformed(self._version(spark, int(pinned.position or 0)), want)
+
+    def rows_told(self, pinned: Pinned) -> int | None:
+        """See `LakeSource.rows_told`: by the statistics of a table on a local disk."""
+        if self.path is None or local_path(self.path) is None or pinned.position is None:
+            return None
+        if not isinstance(pinned, DeltaPinned) or pinned.files > MOST_FILES:
+            return None
+        return rows_in_log(self.path, pinned.position)
 
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any]:
         """See `LakeSource.first_bookmark`."""

@@ -51,6 +51,13 @@ class IcebergSnapshot:
         rows = 0 if nothing else self._count("added-records") + self._count("deleted-records")
         return TableCommit(self.number, self.parent, self.at_micros, how, rows, only_new)
 
+    @property
+    def rows(self) -> int | None:
+        """Return its rows; None if the summary does not tell, or files with deletes hide some."""
+        if self.summary.get("total-delete-files") != "0":
+            return None
+        return self._count("total-records") if "total-records" in self.summary else None
+
     def _count(self, name: str) -> int:
         text = str(self.summary.get(name, "0"))
         return int(text) if text.isdigit() else 0

@@ -95,6 +95,13 @@ class IcebergSource(LakeSource):
             return conformed(self._load(self._reader(spark), found.location), want).limit(0)
         return self._at(spark, found, want, found.position)
 
+    def rows_told(self, pinned: Pinned) -> int | None:
+        """See `LakeSource.rows_told`: by the summary of the snapshot."""
+        if pinned.position is None:
+            return 0
+        snapshot = _of_iceberg(pinned).metadata.snapshots.get(pinned.position)
+        return None if snapshot is None else snapshot.rows
+
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
         """See `LakeSource.first_bookmark`; ids are text, as not every JSON parser keeps 64 bits."""
         if pinned.position is None:

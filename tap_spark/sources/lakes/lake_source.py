@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,10 @@ class LakeSource(ABC):
     @abstractmethod
     def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
         """Return the rows of the pinned version."""
+
+    @abstractmethod
+    def rows_told(self, pinned: Pinned) -> int | None:
+        """Return the rows of the pinned version as the metadata tell; None if they do not."""
 
     @abstractmethod
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
@@ -178,7 +182,9 @@ class LakeSource(ABC):
         self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
     ) -> Iterator[Slice]:
         if plan.resume is not Resume.LOG_POSITION:
-            yield planned_slice(self.rows(spark, pinned, want), plan)
+            slice_ = planned_slice(self.rows(spark, pinned, want), plan)
+            whole = plan.resume is Resume.NOTHING and not self.stream.options
+            yield replace(slice_, told_rows=self.rows_told(pinned)) if whole else slice_
         elif self.has_position(plan.bookmark):
             yield from self.changes(spark, plan, pinned, want)
         else:
@@ -191,7 +197,8 @@ class LakeSource(ABC):
     ) -> Slice:
         """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
-        return Slice(as_first_records(self.rows(spark, pinned, want)), mark)
+        told = None if self.stream.options else self.rows_told(pinned)
+        return Slice(as_first_records(self.rows(spark, pinned, want)), mark, told_rows=told)
 
     def _wanted(self, plan: StreamPlan, present: StructType) -> StructType:
         """Return the selected columns with the catalog's types."""

@@ -9,12 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from mapped_bench import Bench
 from pyarrow import orc
 
 from shared.run_summary import RunSummary
 from tap_spark.config import tap_config
 from tap_spark.sources.files import columnar_files
+from tap_spark.sources.lakes import delta_source
 from tap_spark.sources.source import TellingSource, source_for
+from tap_spark.sync import sync
 
 
 def source(path: Path, form: str = "parquet", **more: Any) -> Any:
@@ -46,17 +49,9 @@ def test_what_footers_do_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not isinstance(source(tmp_path / "a.parquet", "csv"), TellingSource)
 
 
-@pytest.mark.spark
-def test_a_run_says_what_the_source_has(
-    tmp_path: Path, spark: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mapped_bench import Bench
-
-    from tap_spark.sync import sync
-
-    folder = tmp_path / "in"
-    folder.mkdir()
-    pq.write_table(table(5), folder / "a.parquet")
+@pytest.fixture
+def summaries(monkeypatch: pytest.MonkeyPatch) -> list[RunSummary]:
+    """Return the summaries of the runs that follow."""
     collected: list[RunSummary] = []
     run_sync = sync.run_sync
 
@@ -65,16 +60,59 @@ def test_a_run_says_what_the_source_has(
         run_sync(*args, summary=collected[-1])
 
     monkeypatch.setattr(sync, "run_sync", summarized)
+    return collected
+
+
+def facts(summaries: list[RunSummary]) -> dict[str, Any]:
+    found: dict[str, Any] = summaries[-1].as_dict(None)["streams"]["s"]
+    return found
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+DIFFERS = "stream 's': 5 records were sent, the source had 6 rows when the read began"
+
+
+@pytest.mark.spark
+def test_a_run_says_what_the_source_has(
+    tmp_path: Path,
+    spark: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    summaries: list[RunSummary],
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pq.write_table(table(5), folder / "a.parquet")
     bench = Bench(spark, tmp_path, monkeypatch)
     settings = {"streams": [{"name": "s", "format": "parquet", "path": str(folder)}]}
     bench.tap(settings)
-    assert collected[0].as_dict(None)["streams"]["s"]["source_rows"] == 5
+    assert facts(summaries)["source_rows"] == 5
     monkeypatch.setattr(columnar_files, "told_by_footer", lambda *_: (6, {}))
     bench.tap(settings)
-    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert warnings == [
-        "stream 's': 5 records were sent, the source had 6 rows when the read began"
-    ]
+    assert warned(caplog) == [DIFFERS]
     maps = {"s": {"id": "id"}}
     bench.tap({**settings, "stream_maps": maps})
-    assert "source_rows" not in collected[-1].as_dict(None)["streams"]["s"]
+    assert "source_rows" not in facts(summaries)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_run_says_what_a_table_tells(
+    tmp_path: Path,
+    lake_spark: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    summaries: list[RunSummary],
+) -> None:
+    from deltalake import write_deltalake
+
+    path = str(tmp_path / "t")
+    write_deltalake(path, table(5))
+    monkeypatch.setattr(delta_source, "rows_in_log", lambda *_: 6)
+    stream = {"name": "s", "format": "delta", "path": path}
+    Bench(lake_spark, tmp_path, monkeypatch).tap({"streams": [stream]})
+    assert facts(summaries)["source_rows"] == 6
+    assert warned(caplog) == [DIFFERS]

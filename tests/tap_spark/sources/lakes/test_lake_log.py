@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.sources.lakes.delta_log import DeltaVersion, names_at, stale_columns
-from tap_spark.sources.lakes.iceberg_metadata import newest_file, parse_metadata
+from tap_spark.sources.lakes.iceberg_metadata import (
+    IcebergSnapshot,
+    newest_file,
+    parse_metadata,
+)
 from tap_spark.sources.lakes.lake_log import (
     ChangeReadMode,
     TableCommit,
@@ -225,3 +229,16 @@ def test_the_newest_metadata_file_is_found_by_number() -> None:
         "00010-b.gz.metadata.json"
     )
     assert newest_file(["version-hint.text"]) is None
+
+
+@pytest.mark.parametrize(
+    ("summary", "rows"),
+    [
+        ({"total-records": "5", "total-delete-files": "0"}, 5),
+        ({"total-records": "5", "total-delete-files": "1"}, None),
+        ({"total-records": "5"}, None),
+        ({"total-delete-files": "0"}, None),
+    ],
+)
+def test_rows_of_a_snapshot(summary: dict[str, str], rows: int | None) -> None:
+    assert IcebergSnapshot(1, None, 0, "append", summary).rows == rows

@@ -104,6 +104,20 @@ def test_every_value_is_the_tables_own_by_each_method(world: World) -> None:
     assert deleted[DELETED][-6:] == "+00:00"
 
 
+def test_the_metadata_tell_the_rows_of_the_version_that_is_read(world: World) -> None:
+    def told(method: str, **more: Any) -> int | None:
+        stream = world.stream(method, **more)
+        (slice_,) = source_for(stream.config).slices(world.spark, stream.plan())
+        return slice_.told_rows
+
+    world.create("id BIGINT").sql("INSERT INTO {t} VALUES (1), (2), (3)")
+    assert told("FULL_TABLE") == 3
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    assert told("LOG_BASED") == 2
+    assert told("INCREMENTAL", replication_key="id") is None
+    assert told("FULL_TABLE", options={"maxRecordsPerBatch": "1"}) is None
+
+
 def test_a_run_sees_the_version_it_began_with(world: World) -> None:
     world.create("id BIGINT").sql("INSERT INTO {t} VALUES (1)")
     for method in ("FULL_TABLE", "LOG_BASED"):
