@@ -9,6 +9,8 @@ FACTOR, LEAST_ROWS = 2.0, 100
 """Rows of a table differ much by this factor, and by so many rows."""
 NULL_SHARE = 0.1
 """Difference of the share of nulls of a column that is much."""
+MAGNITUDE = 10.0
+"""Numbers of a column differ much if their greatest magnitude does by this factor."""
 
 Baseline = Mapping[str, Any]
 
@@ -65,3 +67,33 @@ def _column_drift(last: Baseline, now: Baseline) -> Iterator[str]:
             before, share = facts["null_share"], found[column]["null_share"]
             if abs(share - before) >= NULL_SHARE:
                 yield f"{where}: {share:.0%} nulls, {before:.0%} in the last run"
+            if min(last["rows"].get(name, 0), now["rows"][name]) >= LEAST_ROWS:
+                old, new = _range(facts), _range(found[column])
+                if what := _range_drift(old, new):
+                    yield f"{where}: {what}, {_shown(new)}; {_shown(old)} in the last run"
+
+
+Range = tuple[Any, Any]
+
+
+def _range(facts: Mapping[str, Any]) -> Range:
+    return facts.get("min"), facts.get("max")
+
+
+def _shown(bounds: Range) -> str:
+    return f"{bounds[0]} to {bounds[1]}"
+
+
+def _range_drift(before: Range, now: Range) -> str | None:
+    """Return what differs much between two ranges of values; None for nothing, or if unknown."""
+    if None in (*before, *now):
+        return None
+    texts = [isinstance(bound, str) for bound in (*before, *now)]
+    if any(texts):
+        return None if all(texts) else "values of another type"
+    if now[0] < 0 <= before[0]:
+        return "negative values"
+    old, new = (max(map(abs, bounds)) for bounds in (before, now))
+    if max(old, new) >= MAGNITUDE * min(old, new) and old != new:
+        return "values of another magnitude"
+    return "one value only" if now[0] == now[1] and before[0] != before[1] else None

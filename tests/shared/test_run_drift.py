@@ -45,6 +45,34 @@ def test_columns() -> None:
     assert drift(last, {**baseline(9), "columns": {}}) == [], "without facts nothing is known"
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "warns"),
+    [
+        ((0, 10), (0, 99), ""),
+        ((1, 10), (1, 100), "values of another magnitude, 1 to 100; 1 to 10 in the last run"),
+        ((1, 100), (1, 9.5), "values of another magnitude"),
+        ((0, 0), (0, 0), ""),
+        ((0, 9), (-1, 9), "negative values, -1 to 9"),
+        ((-5, 9), (-9, 9), ""),
+        ((1, 9), (7, 7), "one value only, 7 to 7"),
+        ((7, 7), (8, 8), ""),
+        (("a", "b"), ("x", "z"), ""),
+        ((1, 2), ("1", "2"), "values of another type"),
+        ((None, None), (1, 2), ""),
+        ((1, 2), (None, 2), ""),
+    ],
+)
+def test_ranges_of_values(before: tuple, now: tuple, warns: str) -> None:
+    def run(rows: int, bounds: tuple) -> dict:
+        facts = {"null_share": 0.0, "min": bounds[0], "max": bounds[1]}
+        return {**baseline(rows), "columns": {"t": {"a": facts}}}
+
+    found = drift(run(100, before), run(150, now))
+    assert len(found) == bool(warns)
+    assert not found or found[0].startswith(f"stream 't', column 'a': {warns}")
+    assert drift(run(99, before), run(150, now)) == [], "few rows tell little"
+
+
 def test_a_table_that_is_not_loaded() -> None:
     assert drift(baseline(5), {"rows": {}, "columns": {}}) == [
         "stream 't': no rows, 5 in the last run"
