@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SettingsError, Where
+from target_spark.config import REGISTRY
 from target_spark.core.backfill import Backfill
 from target_spark.core.error_budget import ErrorBudget
 from target_spark.core.expectations import Expectations
@@ -97,7 +98,7 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     keys = key_properties(config, schema)
     _check_keys(stream, keys, struct, method)
     if config.verification is not None:
-        _check_verified(stream, own.load_method, keys, struct)
+        _check_verified(config, stream, keys, struct)
     backfill = _backfill(config, stream)
     if backfill is not None and own.load_method == "history":
         raise SettingsError(
@@ -161,9 +162,14 @@ def _order_by(own: StreamSettings, stream: str, struct: StructType) -> tuple[str
     return names
 
 
-def _check_verified(stream: str, method: str, keys: tuple[str, ...], struct: StructType) -> None:
-    """Raise an error if the table of a stream does not hold one row for each key."""
-    if method not in {"upsert", "overwrite"}:
+def _check_verified(
+    config: TargetConfig, stream: str, keys: tuple[str, ...], struct: StructType
+) -> None:
+    """Raise an error if the table of a stream is not meant to hold one row for each key."""
+    method = stream_settings(config, stream).load_method
+    # Files have no better method for a stream whose rows never change.
+    is_plain = method == "append-only" and not REGISTRY.get(config.format).supports.upsert
+    if method not in {"upsert", "overwrite"} and not is_plain:
         raise SettingsError(
             f"the table of '{method}' holds other rows than the source",
             where=Where(stream=stream, setting="load_method"),

@@ -312,16 +312,21 @@ class DestinationSuite:
     def test_verify(self, tmp_path: Path) -> None:
         """Rows that differ from the source are reported, and repaired if that is wanted."""
         self.needs("verify")
-        by_key: dict[str, Any] = {"load_method": "upsert", "hard_delete": True}
+        supports = REGISTRY.get(self.format).supports
+        method = "upsert" if supports.upsert else "append-only"
+        by_key: dict[str, Any] = {"load_method": method, "hard_delete": supports.upsert}
         self.load(tmp_path, schema(), *(record(n) for n in range(1, 13)), **by_key)
         source = [schema(), record(2, "old"), record(2, "new"), *(record(n) for n in range(3, 14))]
         rows, found = self.rows(tmp_path), list[TableDifference]()
-        for repair in (False, True, False):
+        for repair in (False, True, False) if supports.repair else (False,):
             wanted = Verification(found.append, ranges=4, repair=repair)
             self.load(tmp_path, *source, verification=wanted, batch_size_rows=2, **by_key)
             if len(found) == 1:
                 assert self.rows(tmp_path) == rows
-        assert [one.left for one in found] == ["1 missing, 1 changed, 1 vanished", "", ""]
+        assert found[0].left == "1 missing, 1 changed, 1 vanished"
+        if not supports.repair:
+            return
+        assert [one.left for one in found[1:]] == ["", ""]
         assert [one.count("vanished") for one in found] == [1, 1, 0]
         assert self.rows(tmp_path) == [(2, "new"), *((n, "x") for n in range(3, 14))]
 

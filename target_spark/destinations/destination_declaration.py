@@ -49,7 +49,8 @@ class Supports:
         versions: ACTIVATE_VERSION removes or marks rows.
         views: `generate_view` makes views.
         backfill: `--backfill` replaces a range of a table in one step.
-        verify: `target-spark verify` compares tables with the source, and repairs them.
+        verify: `target-spark verify` compares tables with the source.
+        repair: `target-spark verify --repair` changes the rows that differ.
         leases: `overlapping_runs` detects another run that loads the same stream.
     """
 
@@ -64,6 +65,7 @@ class Supports:
     backfill: bool = False
     leases: bool = False
     verify: bool = False
+    repair: bool = False
 
 
 def _always(config: TargetConfig) -> bool:  # noqa: ARG001

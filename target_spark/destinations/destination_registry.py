@@ -95,6 +95,7 @@ LABELS: Mapping[str, str] = {
     "versions": "ACTIVATE_VERSION",
     "views": "`generate_view`",
     "verify": "`target-spark verify`",
+    "repair": "`target-spark verify --repair`",
     "leases": "detects overlapping runs",
 }
 """Words of the documentation for each name in `Supports`."""

@@ -47,7 +47,7 @@ def verify(
         SettingsError: The format cannot be compared, or a stream's load method.
         SingerSparkError: See `run`.
     """
-    check_format(config)
+    check_format(config, repair=repair)
     found: list[TableDifference] = []
     wanted = Verification(found.append, ranges, repair, force, deletes)
     with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
@@ -66,15 +66,17 @@ def verify(
         raise DifferenceError(f"tables differ from the source: {'; '.join(left)}", hint=hint)
 
 
-def check_format(config: TargetConfig) -> None:
-    """Raise SettingsError if the tables of the format cannot be compared."""
-    if not REGISTRY.get(config.format).supports.verify:
-        able = ", ".join(name for name in REGISTRY.known if REGISTRY.get(name).supports.verify)
-        raise SettingsError(
-            f"tables of the format '{config.format}' cannot be verified",
-            where=Where(setting="format"),
-            hint=f"`target-spark verify` is for {able}",
-        )
+def check_format(config: TargetConfig, *, repair: bool) -> None:
+    """Raise SettingsError if the tables of the format cannot be compared, or repaired."""
+    name = config.format
+    needed = [("verify", f"tables of the format '{name}' cannot be verified")]
+    if repair:
+        needed.append(("repair", f"tables of the format '{name}' cannot be repaired"))
+    for word, problem in needed:
+        able = [each for each in REGISTRY.known if getattr(REGISTRY.get(each).supports, word)]
+        if name not in able:
+            hint = f"{word} is for {', '.join(able)}"
+            raise SettingsError(problem, where=Where(setting="format"), hint=hint)
 
 
 def summary_of(found: TableDifference) -> str:

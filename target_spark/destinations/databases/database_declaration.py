@@ -38,6 +38,7 @@ JDBC = Declaration(
         views=True,
         backfill=True,
         verify=True,
+        repair=True,
         leases=True,
     ),
     block=schema_of(JdbcSettings, "Database to load into, with the format `jdbc`."),

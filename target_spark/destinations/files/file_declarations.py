@@ -15,7 +15,7 @@ def _open(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
     from target_spark.destinations.leases.table_leases import folder_leases  # noqa: PLC0415
 
-    return FileDestination(file_settings(config), tools.rewrite, folder_leases(config))
+    return FileDestination(file_settings(config), tools.rewrite, folder_leases(config), tools.spark)
 
 
 def _needs_spark(config: TargetConfig) -> bool:
@@ -24,7 +24,7 @@ def _needs_spark(config: TargetConfig) -> bool:
 
 _USES = frozenset({"schema_contract", "partition_by"})
 _SUPPORTS = Supports(
-    overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True
+    overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True, verify=True
 )
 
 FILE_FORMATS = tuple(

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,9 +44,11 @@ from target_spark.destinations.folders.table_folder import FolderChange, TableFo
 from target_spark.tables.change_text import struct_change
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from target_spark.config import TargetConfig
+    from target_spark.core.verification import Verification
     from target_spark.destinations.leases.lease import Lease
     from target_spark.destinations.leases.table_leases import FolderLeases
     from target_spark.tables.version_edit import VersionEdit
@@ -109,8 +111,13 @@ class FileDestination(Destination):
     """See `Destination`."""
 
     def __init__(
-        self, settings: FileSettings, rewrite: Rewrite, leases: FolderLeases | None = None
+        self,
+        settings: FileSettings,
+        rewrite: Rewrite,
+        leases: FolderLeases | None = None,
+        spark: Callable[[], SparkSession] | None = None,
     ) -> None:
+        self._spark = spark
         self._leases = leases
         self._settings = settings
         self._options = settings.options
@@ -135,6 +142,10 @@ class FileDestination(Destination):
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
+        if request.verification is not None and local_path(self._settings.path) is None:
+            raise SettingsError(
+                "files can only be compared on a local disk", where=Where(setting="path")
+            )
         with self._lock:
             folder = self._folder(request)
             return self._write(folder, self._tables(folder, request)[1])
@@ -180,13 +191,27 @@ class FileDestination(Destination):
         """See `Destination`."""
         stream, committed = request.stream, None
         with self._lock:
-            if stream in self._held:
+            if request.verification is not None:
+                self._verify(self._held.pop(stream, []), request.verification)
+            elif stream in self._held:
                 committed = self._publish(request, self._held[stream])
                 del self._held[stream]
             folder = self._folders.pop(stream, None)
             if folder is not None:
                 folder.close()
         return committed
+
+    def _verify(self, held: Sequence[Flush], wanted: Verification) -> None:
+        """Compare the rows of flushes with the table."""
+        if not held or self._spark is None:
+            return
+        from target_spark.destinations.files.file_comparison import verify_files  # noqa: PLC0415
+
+        folder, shown_ = self._folder(held[-1].request), self.table(held[-1].request.name).shown
+        with writing(folder.table, self._options):
+            table = read_table_schema(folder, self._settings.encoding.format)
+            found = verify_files(self._spark(), folder, table, held, wanted, shown_)
+        wanted.report(found)
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Destination`. With `overwrite` all rows belong to the run."""

@@ -51,6 +51,7 @@ _SUPPORTS = Supports(
     backfill=True,
     leases=True,
     verify=True,
+    repair=True,
 )
 
 DELTA, ICEBERG = (

@@ -54,7 +54,11 @@ from target_spark.destinations.lakes.row_changes import (
     versioned,
     view_of,
 )
-from target_spark.destinations.lakes.row_comparison import compared_sides
+from target_spark.destinations.lakes.row_repair import (
+    compared_sides,
+    repair_statement,
+    repairs,
+)
 from target_spark.destinations.lakes.row_versions import with_versions
 from target_spark.destinations.lakes.table_history import TableHistory
 from target_spark.destinations.lakes.table_maintenance import TableMaintenance
@@ -492,9 +496,9 @@ class LakeDestination(Destination):
             mark = Mark(run_of(last.token), last.stream, last.token, last.source)
             at = time.time()
             # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
-            changes = sides.repairs(found, at).localCheckpoint()
+            changes = repairs(sides, found, at).localCheckpoint()
             with view_of(table.spark, changes) as view:
-                form.execute(table.spark, sides.repair_sql(place.table, view), place, mark)
+                form.execute(table.spark, repair_statement(sides, place.table, view), place, mark)
         wanted.report(found)
 
     def _part_of(

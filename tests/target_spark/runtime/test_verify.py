@@ -75,11 +75,16 @@ def test_one_line_for_people() -> None:
     assert command.summary_of(EQUAL).endswith("3 of the table; equal")
 
 
-def test_formats_that_cannot_be_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_can_be_compared_but_not_repaired(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = tmp_path / "config.json"
     settings.write_text('{"path": "x"}')
-    assert main(["verify", "--config", str(settings), "--input", str(settings)]) == 2
-    assert "tables of the format 'parquet' cannot be verified" in caplog.text
+    given = ["verify", "--config", str(settings), "--input", str(settings)]
+    assert main([*given, "--repair"]) == 2
+    assert "tables of the format 'parquet' cannot be repaired" in caplog.text
+    assert main([*given, "--backfill", "s", "--column", "c", "--from", "1", "--to", "2"]) == 2
+    assert "the format 'parquet' cannot replace a range" in caplog.text
 
 
 def test_a_range_has_all_of_its_options(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,6 +115,12 @@ class TestRequests:
         assert self.request().backfill is not None
         with pytest.raises(MessageError, match="key properties"):
             self.request(StreamSchema("a", self.STREAM.schema))
+
+    def test_files_may_be_appended_to(self) -> None:
+        files = {"format": "parquet", "load_method": "append-only"}
+        assert self.request(**files).verification is not None
+        with pytest.raises(SettingsError, match="'append-only' holds other rows"):
+            self.request(load_method="append-only")
 
     def test_the_table_must_hold_one_row_for_each_key(self) -> None:
         with pytest.raises(SettingsError, match="'history' holds other rows than the source"):

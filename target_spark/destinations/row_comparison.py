@@ -1,4 +1,4 @@
-"""The rows of a run beside those of a lake table: hashes of ranges first, then single keys."""
+"""The rows of a run beside those of a table: hashes of ranges first, then single keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.types.record_text import quoted
 from target_spark.core.verification import (
     CHANGED,
@@ -21,17 +20,14 @@ from target_spark.core.verification import (
     RangeDifference,
     TableDifference,
 )
-from target_spark.destinations.lakes.merge import GONE, repair_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from target_spark.core.load_plans import TableRequest
-    from target_spark.core.verification import Verification
-    from target_spark.destinations.lakes.lake_format import LakeTable
 
-_RANGE, _HASH, _KIND, _ROWS = "__range", "__hash", "__kind", "__rows"
+KIND = "__kind"
+_RANGE, _HASH, _ROWS = "__range", "__hash", "__rows"
 
 
 @dataclass(frozen=True)
@@ -91,44 +87,18 @@ class RowComparison:
             missing_columns,
         )
 
-    def repairs(self, found: TableDifference, at: float) -> DataFrame:
-        """Return the source of `repair_sql`: the rows that differ, and the keys that are gone.
-
-        Args:
-            found: The differences, with what to repair.
-            at: Time for the mark of deleted rows, seconds since the epoch.
-        """
-        differences = self._differences([one.range for one in found.ranges])
-        renewed = [kind for kind in (MISSING, CHANGED) if kind in found.repaired]
-        wanted = differences.where(F.col(_KIND).isin(renewed)).alias("t")
-        rows = self.source.alias("s").join(wanted, self._same_keys(), "left_semi")
-        rows = rows.withColumn(GONE, F.lit(False))
-        if VANISHED not in found.repaired:
-            return rows
-        gone = differences.where(F.col(_KIND) == VANISHED).select(*map(quoted, self.keys))
-        if self.deleted is not None:
-            kind = self.source.schema[self.deleted].dataType
-            mark = F.timestamp_micros(F.lit(round(at * 1e6))).cast(kind)
-            gone = gone.withColumn(self.deleted, mark)
-        return rows.unionByName(gone.withColumn(GONE, F.lit(True)), allowMissingColumns=True)
-
-    def repair_sql(self, table: str, view: str) -> str:
-        """Return the MERGE of `repairs`."""
-        mark = None if self.hard_delete else self.deleted
-        return repair_sql(self.keys, self.source.columns, mark, table, view)
-
     def _counted(self, ranges: Sequence[int]) -> dict[int, tuple[dict[str, int], dict[str, str]]]:
         """Return for each range the number of keys of each kind, and one of them."""
         key = F.to_json(F.struct(*map(quoted, self.keys)))
         wanted = F.count(F.lit(1)).alias("n"), F.min(key).alias("example")
         found: dict[int, tuple[dict[str, int], dict[str, str]]] = {}
-        for row in self._differences(ranges).groupBy(_RANGE, _KIND).agg(*wanted).collect():
+        for row in self.differences(ranges).groupBy(_RANGE, KIND).agg(*wanted).collect():
             counts, examples = found.setdefault(row[_RANGE], ({}, {}))
-            counts[row[_KIND]], examples[row[_KIND]] = row["n"], row["example"]
+            counts[row[KIND]], examples[row[KIND]] = row["n"], row["example"]
         return found
 
-    def _differences(self, ranges: Sequence[int]) -> DataFrame:
-        """Return the keys that differ: the key columns, with range and kind."""
+    def differences(self, ranges: Sequence[int]) -> DataFrame:
+        """Return the keys that differ in ranges: the key columns, with range and `KIND`."""
         chosen = F.col(_RANGE).isin(list(ranges))
         source = self._hashed(self.source).where(chosen).alias("s")
         grouped = (
@@ -137,7 +107,7 @@ class RowComparison:
             .groupBy(_RANGE, *map(quoted, self.keys))
         )
         one_row = F.count(F.lit(1)).alias(_ROWS), F.min(_HASH).alias(_HASH)
-        joined = source.join(grouped.agg(*one_row).alias("t"), self._same_keys(), "full_outer")
+        joined = source.join(grouped.agg(*one_row).alias("t"), self.same_keys(), "full_outer")
         kind = (
             F.when(F.col(f"t.{_HASH}").isNull(), MISSING)
             .when(F.col(f"s.{_HASH}").isNull(), VANISHED)
@@ -148,7 +118,7 @@ class RowComparison:
             F.coalesce(f"s.{quoted(name)}", f"t.{quoted(name)}").alias(name)
             for name in (_RANGE, *self.keys)
         )
-        return joined.select(*both, kind.alias(_KIND)).where(F.col(_KIND).isin(list(self.kinds)))
+        return joined.select(*both, kind.alias(KIND)).where(F.col(KIND).isin(list(self.kinds)))
 
     @property
     def _inside(self) -> DataFrame:
@@ -160,7 +130,7 @@ class RowComparison:
         if self.part is None:
             return self.table
         outside = self.table.where(f"NOT coalesce({self.part}, false)").alias("t")
-        known = outside.join(self.source.alias("s"), self._same_keys(), "left_semi")
+        known = outside.join(self.source.alias("s"), self.same_keys(), "left_semi")
         return self._inside.unionByName(known)
 
     def _cast(self, frame: DataFrame) -> DataFrame:
@@ -183,49 +153,10 @@ class RowComparison:
         rows = F.count(F.lit(1)).alias(f"n{side}")
         return self._hashed(frame).groupBy(_RANGE).agg(rows, total)
 
-    def _same_keys(self) -> Column:
+    def same_keys(self) -> Column:
+        """Return the condition for a row `s` of the source and a row `t` with the same key."""
         names = map(quoted, self.keys)
         return reduce(and_, (F.col(f"s.{n}").eqNullSafe(F.col(f"t.{n}")) for n in names))
-
-
-def compared_sides(
-    source: DataFrame,
-    table: DataFrame,
-    now: LakeTable,
-    request: TableRequest,
-    wanted: Verification,
-    part: str | None = None,
-) -> RowComparison:
-    """Return the comparison of a run's rows with a table.
-
-    The record metadata is not compared: it tells of the load. Rows that are marked as deleted
-    count as absent on both sides.
-
-    Args:
-        source: The rows of the run, with the columns of the table.
-        table: The table.
-        now: Its columns and names.
-        request: The request of the stream.
-        wanted: How to compare.
-        part: Condition for the rows of the table; None for all.
-    """
-    names = {name: now.names.get(name, name) for name in request.struct.names}
-    compared = [
-        name
-        for property_, name in names.items()
-        if not property_.startswith(METADATA) and name in table.columns
-    ]
-    deleted = names.get(DELETED_AT)
-    if deleted is not None and deleted in table.columns:
-        source, table = (side.where(F.col(quoted(deleted)).isNull()) for side in (source, table))
-    else:
-        deleted = None
-    source = source.select(*(quoted(name) for name in names.values() if name in table.columns))
-    keys = [names[key] for key in request.keys]
-    kinds = (VANISHED,) if wanted.deletes else KINDS
-    compared = keys if wanted.deletes else compared
-    hard = request.hard_delete
-    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds, part)
 
 
 def _hashable(name: str, dtype: DataType) -> Column:

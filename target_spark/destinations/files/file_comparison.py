@@ -1,0 +1,127 @@
+"""The files of a run beside those of a table: both are read by Spark in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructType
+
+from shared.errors import DestinationError, Where
+from shared.maps.record_metadata import DELETED_AT, METADATA
+from shared.storage.files import join
+from shared.types.record_text import quoted
+from target_spark.core.verification import KINDS, VANISHED, TableDifference, Verification
+from target_spark.destinations.row_comparison import RowComparison
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from target_spark.destinations.destination import Flush
+    from target_spark.destinations.files.stored_columns import TableSchema
+    from target_spark.destinations.folders.table_folder import TableFolder
+
+_FILE, _PART, _BLOCK, _ROW, _RANK = "__file", "__part", "__block", "__row", "__rank"
+
+
+def verify_files(
+    spark: SparkSession,
+    folder: TableFolder,
+    table: TableSchema | None,
+    held: Sequence[Flush],
+    wanted: Verification,
+    shown: str,
+) -> TableDifference:
+    """Compare the rows of flushes with those of a table.
+
+    Args:
+        spark: The session.
+        folder: The table, on a local disk.
+        table: Its columns; None if it does not exist.
+        held: The flushes.
+        wanted: How to compare.
+        shown: Name of the table in messages.
+
+    Raises:
+        DestinationError: The table does not exist.
+    """
+    request = held[-1].request
+    if table is None:
+        raise DestinationError(
+            f"{shown} does not exist",
+            where=Where(stream=request.stream),
+            hint="load the stream first",
+        )
+    source, rows = _source(spark, held), _table(spark, folder, table)
+    if DELETED_AT in source.columns:
+        source = source.where(F.col(DELETED_AT).isNull())
+    if DELETED_AT in rows.columns:
+        rows = rows.where(F.col(DELETED_AT).isNull())
+    own = [name for name in source.columns if not name.startswith(METADATA)]
+    columns = [name for name in own if name in rows.columns]
+    lacking = tuple(name for name in own if name not in rows.columns)
+    sides = RowComparison(
+        source.select(*map(quoted, columns)),
+        rows,
+        request.keys,
+        request.keys if wanted.deletes else columns,
+        wanted.ranges,
+        kinds=(VANISHED,) if wanted.deletes else KINDS,
+    )
+    return sides.difference(request.stream, shown, () if wanted.deletes else lacking)
+
+
+def _table(spark: SparkSession, folder: TableFolder, table: TableSchema) -> DataFrame:
+    urls = [join(folder.table, name) for name in folder.files()]
+    if not urls:
+        return spark.createDataFrame([], _read_struct(table.format, table.struct))
+    return _read(spark, table.format, table.struct, urls, folder.table)
+
+
+def _source(spark: SparkSession, held: Sequence[Flush]) -> DataFrame:
+    """Return the last row of each key, with the columns of all flushes."""
+    keys = held[-1].request.keys
+    parts = [(one, part.url) for one in held for part in one.parts if part.rows]
+    write = held[-1].write
+    form = write.encoding.format
+    if not parts:
+        return spark.createDataFrame([], _read_struct(form, write.struct))
+    frames = []
+    for struct in {one.write.struct.json(): one.write.struct for one, _ in parts}.values():
+        urls = [url for one, url in parts if one.write.struct == struct]
+        files = _read(spark, form, struct, urls, write.pending)
+        frames.append(
+            files.select(
+                "*",
+                F.col("_metadata.file_name").alias(_FILE),
+                F.col("_metadata.file_block_start").alias(_BLOCK),
+                F.monotonically_increasing_id().alias(_ROW),
+            )
+        )
+    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    numbers = [(url.rpartition("/")[2], number) for number, (_, url) in enumerate(parts)]
+    order = spark.createDataFrame(numbers, f"{_FILE} string, {_PART} long")
+    last = Window.partitionBy(*map(quoted, keys)).orderBy(
+        *(F.col(name).desc() for name in (_PART, _BLOCK, _ROW))
+    )
+    ranked = rows.join(F.broadcast(order), _FILE).withColumn(_RANK, F.row_number().over(last))
+    return ranked.where(F.col(_RANK) == 1).drop(_FILE, _PART, _BLOCK, _ROW, _RANK)
+
+
+def _read(
+    spark: SparkSession, form: str, struct: StructType, urls: Sequence[str], base: str
+) -> DataFrame:
+    reader = spark.read.format(form).schema(_read_struct(form, struct)).option("basePath", base)
+    if form == "csv":
+        reader = reader.options(header=True, multiLine=True, escape='"', mode="FAILFAST")
+    return reader.load(list(urls))
+
+
+def _read_struct(form: str, struct: StructType) -> StructType:
+    """Return the columns to read: texts have the same form on both sides."""
+    if form != "csv":
+        return struct
+    return reduce(lambda made, field: made.add(field.name, StringType()), struct, StructType())

@@ -1,0 +1,89 @@
+"""The rows of a run that a lake table should equal: what to compare, and the MERGE of a repair."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from shared.maps.record_metadata import DELETED_AT, METADATA
+from shared.types.record_text import quoted
+from target_spark.core.verification import CHANGED, KINDS, MISSING, VANISHED, TableDifference
+from target_spark.destinations.lakes.merge import GONE, repair_sql
+from target_spark.destinations.row_comparison import KIND, RowComparison
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.core.verification import Verification
+    from target_spark.destinations.lakes.lake_format import LakeTable
+
+
+def compared_sides(
+    source: DataFrame,
+    table: DataFrame,
+    now: LakeTable,
+    request: TableRequest,
+    wanted: Verification,
+    part: str | None = None,
+) -> RowComparison:
+    """Return the comparison of a run's rows with a table.
+
+    The record metadata is not compared: it tells of the load. Rows that are marked as deleted
+    count as absent on both sides.
+
+    Args:
+        source: The rows of the run, with the columns of the table.
+        table: The table.
+        now: Its columns and names.
+        request: The request of the stream.
+        wanted: How to compare.
+        part: Condition for the rows of the table; None for all.
+    """
+    names = {name: now.names.get(name, name) for name in request.struct.names}
+    compared = [
+        name
+        for property_, name in names.items()
+        if not property_.startswith(METADATA) and name in table.columns
+    ]
+    deleted = names.get(DELETED_AT)
+    if deleted is not None and deleted in table.columns:
+        source, table = (side.where(F.col(quoted(deleted)).isNull()) for side in (source, table))
+    else:
+        deleted = None
+    source = source.select(*(quoted(name) for name in names.values() if name in table.columns))
+    keys = [names[key] for key in request.keys]
+    kinds = (VANISHED,) if wanted.deletes else KINDS
+    compared = keys if wanted.deletes else compared
+    hard = request.hard_delete
+    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds, part)
+
+
+def repairs(sides: RowComparison, found: TableDifference, at: float) -> DataFrame:
+    """Return the source of `repair_sql`: the rows that differ, and the keys that are gone.
+
+    Args:
+        sides: Both sides.
+        found: The differences, with what to repair.
+        at: Time for the mark of deleted rows, seconds since the epoch.
+    """
+    differences = sides.differences([one.range for one in found.ranges])
+    renewed = [kind for kind in (MISSING, CHANGED) if kind in found.repaired]
+    wanted = differences.where(F.col(KIND).isin(renewed)).alias("t")
+    rows = sides.source.alias("s").join(wanted, sides.same_keys(), "left_semi")
+    rows = rows.withColumn(GONE, F.lit(False))
+    if VANISHED not in found.repaired:
+        return rows
+    gone = differences.where(F.col(KIND) == VANISHED).select(*map(quoted, sides.keys))
+    if sides.deleted is not None:
+        kind = sides.source.schema[sides.deleted].dataType
+        mark = F.timestamp_micros(F.lit(round(at * 1e6))).cast(kind)
+        gone = gone.withColumn(sides.deleted, mark)
+    return rows.unionByName(gone.withColumn(GONE, F.lit(True)), allowMissingColumns=True)
+
+
+def repair_statement(sides: RowComparison, table: str, view: str) -> str:
+    """Return the MERGE of `repairs`."""
+    mark = None if sides.hard_delete else sides.deleted
+    return repair_sql(sides.keys, sides.source.columns, mark, table, view)
