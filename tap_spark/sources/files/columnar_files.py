@@ -43,12 +43,15 @@ class ParquetSource(FileSource):
 
     def told_rows(self) -> int | None:
         """See `TellingSource`: by the footers of local files."""
+        # Others are read by Spark, which may have access that the driver does not have.
+        if self.stream.options or any(local_path(path) is None for path in self.paths):
+            return None
         files = list_files(tuple(self.paths))
-        if self.stream.options or len(files) > MOST_FOOTERS:
+        if len(files) > MOST_FOOTERS:
             return None
         rows = 0
         for file in files:
-            told = told_by_footer(self.kind, file.url)[0] if local_path(file.url) else None
+            told = told_by_footer(self.kind, file.url)[0]
             if told is None:
                 return None
             rows += told

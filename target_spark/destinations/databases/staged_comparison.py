@@ -164,14 +164,14 @@ class StagedComparison:
         text = self.sql.type_of(T.StringType())
         found = self.sql.table(self.found)
         self.cursor.execute(self.sql.drop(self.found))
-        self.cursor.execute(
-            f"CREATE TABLE {found} (r integer, k char(32), kind varchar(8), example {text})"
-        )
+        # A server may look for each row of the table in it: that needs an index.
+        columns = f"r integer, k char(32) PRIMARY KEY, kind varchar(8), example {text}"
+        self.cursor.execute(f"CREATE TABLE {found} ({columns})")
         if not ranges:
             return {}
         self._run(f"INSERT INTO {found} (r, k, kind, example) {self._differences(ranges)}")
-        columns = "SELECT r, kind, count(*), min(example)"
-        self.cursor.execute(f"{columns} FROM {found} GROUP BY r, kind")
+        counts_of = "SELECT r, kind, count(*), min(example)"
+        self.cursor.execute(f"{counts_of} FROM {found} GROUP BY r, kind")
         counted: dict[int, Counts] = {}
         for number, kind, count, example in self.cursor.fetchall():
             counts, examples = counted.setdefault(number, ({}, {}))
@@ -288,7 +288,8 @@ def verify_table(
             wanted.check_vanished(found)
         if set(repaired) != {VANISHED}:
             work.key(last, work.plan(last))
-        rows = filled.staged_rows(last, filled.plan(last))
+        # As for an upsert: columns that the stream lacks keep their values.
+        rows = filled.staged_rows(replace(last, method="upsert"), filled.plan(last))
         # What the source has counts, whatever `upsert_order_by` says.
         rows = replace(rows, order_by={}, deleted=None)
         sides.repair(rows, repaired, at, hard_delete=last.hard_delete)

@@ -175,7 +175,7 @@ class PostgreSqlSql(LoadSql):
     def copy(self, place: TablePlace, like: TablePlace) -> str:
         """See `LoadSql`."""
         made = f"CREATE {self.unlogged}TABLE {self.table(place)}"
-        return f"{made} (LIKE {self.table(like)} INCLUDING DEFAULTS)"
+        return f"{made} (LIKE {self.table(like)} INCLUDING DEFAULTS INCLUDING IDENTITY)"
 
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
         """See `LoadSql`."""

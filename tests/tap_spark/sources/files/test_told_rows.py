@@ -20,7 +20,7 @@ from tap_spark.sources.source import TellingSource, source_for
 from tap_spark.sync import sync
 
 
-def source(path: Path, form: str = "parquet", **more: Any) -> Any:
+def source(path: Path | str, form: str = "parquet", **more: Any) -> Any:
     stream = {"name": "s", "format": form, "path": str(path), **more}
     return source_for(tap_config({"streams": [stream]}).streams[0])
 
@@ -47,6 +47,8 @@ def test_what_footers_do_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(columnar_files, "MOST_FOOTERS", 0)
     assert source(tmp_path).told_rows() is None
     assert not isinstance(source(tmp_path / "a.parquet", "csv"), TellingSource)
+    monkeypatch.setattr(columnar_files, "list_files", None)
+    assert source("s3://bucket/a").told_rows() is None, "without listing the storage"
 
 
 @pytest.fixture

@@ -129,6 +129,7 @@ def test_a_partial_input_deletes_nothing_without_consent(db: Db, new_loads: NewL
     with pytest.raises(DifferenceError, match="5 of 10 rows"):
         compare(new_loads, db, asked, source, repair=True, report=reported.append)
     assert [one.left for one in reported] == ["5 vanished"]
+    assert compare(new_loads, db, asked, []).left == "10 vanished"
     assert db.table("select count(*) from t") == [("10",)]
     assert compare(new_loads, db, asked, source, repair=True, force=True).left == ""
     assert db.table("select count(*) from t") == [("5",)]
@@ -144,6 +145,23 @@ def test_a_table_that_lacks_columns_or_is_narrower(db: Db, new_loads: NewLoads) 
     assert db.table("select * from _singer_columns") == names
     assert compare(new_loads, db, wider, source, repair=True).left == ""
     assert db.table("select d, new from t") == [("1.500", db.null)]
+
+
+def test_what_was_made_by_hand_stays(db: Db, new_loads: NewLoads) -> None:
+    own = "note text, made varchar(9) not null default 'hand'"
+    own += ", twice int generated always as (id * 2) stored"
+    number = "bigint generated always as identity" if db.kind == "postgresql" else "serial"
+    db.run(f"create table t (id int primary key, v text, {own}, n {number})")
+    db.run("insert into t (id, v, note, made) values (1, 'old', 'n', 'other'), (2, 'x', 'n', 'm')")
+    asked = request("id int!, v string", "id", "upsert")
+    source = [(1, "new"), (2, "x"), (3, "x")]
+    assert compare(new_loads, db, asked, source).left == "1 missing, 1 changed"
+    assert compare(new_loads, db, asked, source, repair=True).left == ""
+    assert db.table("select id, v, note, made, twice from t order by id") == [
+        ("1", "new", "n", "other", "2"),
+        ("2", "x", "n", "m", "4"),
+        ("3", "x", db.null, "hand", "6"),
+    ]
 
 
 def test_rows_that_a_table_has_twice(db: Db, new_loads: NewLoads) -> None:

@@ -66,6 +66,7 @@ def test_keys_alone_and_columns_that_a_table_lacks(tmp_path: Path, spark: SparkS
     table = before(tmp_path, "parquet")
     keys = [(one,) for one, *_ in [*ROWS[1:], (9,)]]
     assert compared(spark, table, keys, ddl="a bigint", deletes=True).left == "1 vanished"
+    assert compared(spark, table, []).left == "4 vanished"
     table.destination.commit(table.flush(COLUMNS, ROWS[:1]))
     wider = [(*row, "more") for row in ROWS]
     found = compared(spark, table, wider, ddl="a bigint, b string, c string, d string")
