@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,6 +55,28 @@ class TableDifference:
     ranges: tuple[RangeDifference, ...] = ()
     missing_columns: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        stream: str,
+        table: str,
+        rows: Mapping[int, tuple[int, int]],
+        found: Mapping[int, tuple[dict[str, int], dict[str, str]]],
+        missing_columns: tuple[str, ...] = (),
+    ) -> TableDifference:
+        """Return the difference of a table.
+
+        Args:
+            stream: The stream.
+            table: Name of the table in messages.
+            rows: Range → rows of the source and of the table.
+            found: Range that differs → number of keys of each kind, and one of them.
+            missing_columns: Columns of the stream that the table lacks.
+        """
+        ranges = (RangeDifference(n, *rows[n], *found[n]) for n in sorted(found))
+        ours, theirs = (sum(pair[side] for pair in rows.values()) for side in (0, 1))
+        return cls(stream, table, ours, theirs, tuple(ranges), missing_columns)
 
     def count(self, kind: str) -> int:
         """Return how many keys differ in one way."""

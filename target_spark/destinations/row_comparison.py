@@ -17,7 +17,6 @@ from target_spark.core.verification import (
     KINDS,
     MISSING,
     VANISHED,
-    RangeDifference,
     TableDifference,
 )
 
@@ -67,25 +66,14 @@ class RowComparison:
     ) -> TableDifference:
         """Compare both sides: all rows by sums of hashes, those of differing ranges by key.
 
-        Args:
-            stream: The stream.
-            table: Name of the table in messages.
-            missing_columns: Columns of the stream that the table lacks.
+        See `TableDifference.of` for the arguments.
         """
         source, target = self._summed(self.source, "s"), self._summed(self._cast(self._inside), "t")
         rows = [row.asDict() for row in source.join(target, _RANGE, "full_outer").collect()]
         sums = {row[_RANGE]: (row["ns"] or 0, row["nt"] or 0) for row in rows}
         differing = sorted(row[_RANGE] for row in rows if row["hs"] != row["ht"])
         found = self._counted(differing) if differing else {}
-        differing = [number for number in differing if number in found]
-        return TableDifference(
-            stream,
-            table,
-            sum(ours for ours, _ in sums.values()),
-            sum(theirs for _, theirs in sums.values()),
-            tuple(RangeDifference(n, *sums[n], *found[n]) for n in differing),
-            missing_columns,
-        )
+        return TableDifference.of(stream, table, sums, found, missing_columns)
 
     def _counted(self, ranges: Sequence[int]) -> dict[int, tuple[dict[str, int], dict[str, str]]]:
         """Return for each range the number of keys of each kind, and one of them."""

@@ -23,7 +23,6 @@ from target_spark.core.verification import (
     KINDS,
     MISSING,
     VANISHED,
-    RangeDifference,
     TableDifference,
     Verification,
 )
@@ -110,26 +109,12 @@ class StagedComparison:
     def difference(
         self, stream: str, shown: str, missing_columns: tuple[str, ...] = ()
     ) -> TableDifference:
-        """Compare both sides: all rows by sums of hashes, those of differing ranges by key.
-
-        Args:
-            stream: The stream.
-            shown: Name of the table in messages.
-            missing_columns: Columns of the stream that the table lacks.
-        """
+        """Compare both sides, as `RowComparison.difference` does by Spark."""
         self._run(self._sums())
         sums = {int(row[0]): tuple(map(int, row[1:])) for row in self.cursor.fetchall()}
-        found = self._counted(
-            sorted(n for n, (_, _, *hashes) in sums.items() if len({*hashes}) > 1)
-        )
-        return TableDifference(
-            stream,
-            shown,
-            sum(ours for ours, *_ in sums.values()),
-            sum(theirs for _, theirs, *_ in sums.values()),
-            tuple(RangeDifference(n, sums[n][0], sums[n][1], *found[n]) for n in sorted(found)),
-            missing_columns,
-        )
+        rows = {number: (ours, theirs) for number, (ours, theirs, _, _) in sums.items()}
+        differing = sorted(number for number, (_, _, *hashes) in sums.items() if len({*hashes}) > 1)
+        return TableDifference.of(stream, shown, rows, self._counted(differing), missing_columns)
 
     def repair(self, rows: Rows, repaired: Sequence[str], at: float, *, hard_delete: bool) -> None:
         """Change the rows that differ, in the open transaction.

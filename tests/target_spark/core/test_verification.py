@@ -21,6 +21,12 @@ def test_what_is_left_is_what_was_not_repaired() -> None:
     assert lacking.left == "without the columns a, b"
 
 
+def test_rows_of_all_ranges_count() -> None:
+    rows = {9: (1, 2), 3: (5, 6), 4: (94, 94)}
+    found = {one.range: (one.keys, one.examples) for one in (TWO, ONE)}
+    assert TableDifference.of("orders", "'/t'", rows, found) == FOUND
+
+
 def test_the_report_of_a_table() -> None:
     report = FOUND.to_json()
     assert report["equal"] is False
