@@ -63,6 +63,8 @@ def verify(
     left = [f"{one.table} ({one.left})" for one in found if one.left]
     if left:
         hint = "" if repair else "--repair changes the rows that differ"
+        if repair and config.backfill is not None and not force:
+            hint = "vanished rows of a range stay without --force: they may only have left it"
         raise DifferenceError(f"tables differ from the source: {'; '.join(left)}", hint=hint)
 
 

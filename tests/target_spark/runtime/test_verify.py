@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def config(**settings: Any) -> TargetConfig:
 def verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Any]]:
     """Return a function that runs the command over what is found, and returns its lines."""
 
-    def run(*found: TableDifference, **how: Any) -> list[Any]:
+    def run(*found: TableDifference, part: Backfill | None = None, **how: Any) -> list[Any]:
         def found_by(config: TargetConfig, fd: int, output: MessageOutput) -> None:
             output.write(b"a STATE\n")
             for one in found:
@@ -43,7 +44,7 @@ def verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., l
         path = tmp_path / "out"
         output = MessageOutput(os.open(path, os.O_WRONLY | os.O_CREAT))
         try:
-            command.verify(config(), 0, output, ranges=4, **how)
+            command.verify(replace(config(), backfill=part), 0, output, ranges=4, **how)
         finally:
             lines.extend(json.loads(line) for line in path.read_text().splitlines())
         return lines
@@ -65,6 +66,11 @@ def test_different_tables(verified: Callable[..., list[Any]]) -> None:
         "tables differ from the source: '/t/b' (1 missing) (--repair changes the rows that differ)"
     )
     assert failed.value.exit_code == 14
+
+
+def test_vanished_rows_of_a_range(verified: Callable[..., list[Any]]) -> None:
+    with pytest.raises(DifferenceError, match="stay without --force"):
+        verified(DIFFERENT, part=Backfill("b", "id", "1", "5"), repair=True)
 
 
 def test_one_line_for_people() -> None:
@@ -99,8 +105,6 @@ class TestRequests:
     STREAM = StreamSchema("a", {"properties": {"id": {"type": "integer"}}}, ("id",))
 
     def request(self, stream: StreamSchema = STREAM, **settings: Any) -> Any:
-        from dataclasses import replace
-
         from pyspark.sql import types as T  # noqa: N812
 
         from target_spark.core.verification import Verification
