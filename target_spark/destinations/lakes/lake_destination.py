@@ -47,6 +47,7 @@ from target_spark.destinations.lakes.row_changes import (
     adopted_rows,
     appended,
     keys_in_parts,
+    merged_rows,
     overwritten,
     range_sql,
     recast,
@@ -348,9 +349,10 @@ class LakeDestination(Destination):
         mark = _mark(flush, flush.rows)
         is_upsert = request.method == "upsert" and bool(request.keys)
         keys = keys_in_parts(flush, request, now, change) if is_upsert else None
-        adopted = adopted_rows(form, table.place, flush, request, now, change, mark, keys)
-        if adopted is not None:
-            return adopted
+        found = form, table.place, flush, request, now, change, mark, keys
+        done = adopted_rows(*found) or (merged_rows(*found) if is_upsert else None)
+        if done is not None:
+            return done
         size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
         with configured(table.spark, form.light(size)):
             given = form, table.spark, table.place, flush, request, now, change, mark
@@ -377,7 +379,7 @@ class LakeDestination(Destination):
             elif change.rewrite:
                 self._rewrite(table, request, mark)
             elif _alters(now, change):
-                self._form.alter(table.spark, place, change, request, mark)
+                self._alter(table, change, request, mark)
             else:
                 return now, change
             self.changed(request.stream, change_lines(change))
@@ -393,6 +395,14 @@ class LakeDestination(Destination):
             self._form.created(table.place, change, request)
             return
         self._form.create(table.spark, table.place, change, request)
+
+    def _alter(
+        self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
+        with suppress(NeedsSparkError):
+            self._form.altered(table.place, change, mark)
+            return
+        self._form.alter(table.spark, table.place, change, request, mark)
 
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
@@ -540,9 +550,12 @@ class LakeDestination(Destination):
         if not {version, deleted} <= set(now.struct.names):
             return
         at = None if edit.hard_delete else edit.at
-        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
         run = next(map(run_of, table.tried), "")
         mark = Mark(run, request.stream, ACTIVATION)
+        with suppress(NeedsSparkError):
+            self._form.activated(table.place, now, (version, deleted), edit.version, at, mark)
+            return
+        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
         self._form.execute(table.spark, statement, table.place, mark)
 
     def _has_none_below(self, place: Place, version: int) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.lakes.commit_marks import Mark
     from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-    from target_spark.destinations.lakes.merge import KeyRange
+    from target_spark.destinations.lakes.merge import KeyRange, MergePlan
     from target_spark.destinations.lakes.table_history import TableCommit
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
@@ -135,6 +135,19 @@ class LakeFormat(ABC):
 
         Raises:
             NeedsSparkError: Only Spark can create such a table; nothing was done.
+        """
+        raise NeedsSparkError
+
+    def altered(
+        self,
+        place: Place,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+    ) -> None:
+        """Change a table like `alter`, without Spark.
+
+        Raises:
+            NeedsSparkError: Only Spark can change it so; it can do it all once more.
         """
         raise NeedsSparkError
 
@@ -376,3 +389,56 @@ class LakeFormat(ABC):
             unchanged.
         """
         return None
+
+    def merged(
+        self,
+        place: Place,  # noqa: ARG002
+        flush: Flush,  # noqa: ARG002
+        now: LakeTable,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+        plan: MergePlan,  # noqa: ARG002
+        keys: int,  # noqa: ARG002
+    ) -> int | None:
+        """Merge a small flush, as `execute` does by `merge_sql`, without Spark.
+
+        Args:
+            place: Location of the table.
+            flush: The flush.
+            now: The table.
+            change: The projection of its rows.
+            mark: Mark of the commit.
+            plan: Keys, columns and conditions.
+            keys: Number of different keys in the flush.
+
+        Returns:
+            The rows that were inserted, updated or deleted; None if the commit was made before.
+
+        Raises:
+            NeedsSparkError: Only Spark can merge it; nothing was committed.
+        """
+        raise NeedsSparkError
+
+    def activated(
+        self,
+        place: Place,  # noqa: ARG002
+        now: LakeTable,  # noqa: ARG002
+        columns: tuple[str, str],  # noqa: ARG002
+        below: int,  # noqa: ARG002
+        at: float | None,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+    ) -> None:
+        """Change the rows of older versions, as `execute` does by `activate_sql`, without Spark.
+
+        Args:
+            place: Location of the table.
+            now: The table.
+            columns: Column with the version of rows, and that which marks rows as deleted.
+            below: Change rows with a lower version.
+            at: Time for the mark, seconds since the epoch; None to delete the rows.
+            mark: Mark of the commit.
+
+        Raises:
+            NeedsSparkError: Only Spark can change them; nothing was committed.
+        """
+        raise NeedsSparkError
