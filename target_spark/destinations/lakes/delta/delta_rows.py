@@ -142,18 +142,17 @@ def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.T
         keys: Key columns; null is a value like any other.
         order_by: Columns of types whose order is Spark's.
     """
-    import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import compute  # noqa: PLC0415
 
-    order = pa.array(np.arange(rows.num_rows))
+    order = compute.subtract(compute.cumulative_sum(pa.repeat(1, rows.num_rows)), 1)
     if order_by:
         # A value counts only among rows that have one: null is the least.
         columns = [c for name in order_by for c in (compute.is_valid(rows[name]), rows[name])]
         ordered = pa.table([*columns, order], names=[*map(str, range(len(columns))), _ARRIVAL])
         by = [(name, "ascending") for name in ordered.column_names]
         order = compute.sort_indices(ordered, sort_keys=by)
-    rank = compute.array_sort_indices(order)
+    rank = compute.array_sort_indices(order) if order_by else order
     ranked = rows.select(list(keys)).append_column(_ARRIVAL, rank)
     last = ranked.group_by(list(keys), use_threads=False).aggregate([(_ARRIVAL, "max")])
     return rows.take(order.take(last[f"{_ARRIVAL}_max"].combine_chunks()))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_loads import Load, struct
 
@@ -237,6 +237,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=12), st.sampled_from([(), ("o",), ("o", "p")]))
 def test_the_newest_row_of_each_key(rows: list[dict[str, Any]], order_by: tuple[str, ...]) -> None:
     def rank(row: dict[str, Any]) -> list[Any]:
