@@ -13,7 +13,9 @@ from lake_loads import CATALOGS, DeltaLoad, IcebergLoad, Load, lake_config, stru
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS = ("type_conflicts", "column_names", "default_target_schema", "maintenance")
+SETTINGS = (
+    "type_conflicts", "column_names", "default_target_schema", "maintenance", "write_audit_publish",
+)  # fmt: skip
 
 
 @pytest.fixture
