@@ -197,7 +197,10 @@ class LakeDestination(Destination):
         return committed
 
     def finish(self, request: TableRequest) -> Committed | None:
-        """See `Destination`. Failed upkeep is only logged: all rows are in the table."""
+        """See `Destination`. Failed upkeep is only logged: all rows are in the table.
+
+        The first call puts rows that are held back into a copy; only the second one ends the stream.
+        """
         key = request.stream, self._form.place(request.name).table
         if self.holds_rows and key in self._tables and self._tables[key].held:
             return self._copy(self._tables[key], request)

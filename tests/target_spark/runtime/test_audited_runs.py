@@ -152,7 +152,6 @@ def test_all_tables_change_at_the_end(target: Target) -> None:
         assert history.lost(history.made[0]) == [], "all are marked"
 
 
-@pytest.mark.parametrize("target", ["iceberg", "delta"], indirect=True)
 def test_a_failed_audit_leaves_the_rows(target: Target) -> None:
     conditions = ["v = 'x' AND id > 4", "id < 0", "nme = 1"]
     expect = {"no_rows_where": conditions, "min_rows": 9}

@@ -10,7 +10,7 @@ import pytest
 from lake_loads import Load, struct
 from pyspark.sql.types import StructType
 
-from shared.errors import DestinationError, SettingsError
+from shared.errors import BalanceError, DestinationError, SettingsError
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush
@@ -130,7 +130,7 @@ def test_published_tables_are_those_of_plain_loads(delta_load: Make, story: str)
 @pytest.mark.spark
 @pytest.mark.server
 def test_what_ends_before_it_is_published(delta_load: Make) -> None:
-    """A new table, another stream in it, commits of others, and a repeated commit."""
+    """A new table, another stream in it, commits of others, a repeated commit, other counts."""
     load = delta_load("id long, v string", write_audit_publish=True)
     load.destination.commit(again := load.flush([row(1)]))
     load.destination.commit(again)
@@ -148,3 +148,10 @@ def test_what_ends_before_it_is_published(delta_load: Make) -> None:
     folder = place.removeprefix("the table '").rstrip("'")
     load.begin()
     assert load.spark.read.format("delta").load(folder).count() == 1, "it outlives the run"
+    load.table = "counted"
+    load.load([row(1)])
+    load.end()
+    [(_, table)] = load.destination._staged()
+    table.copied = Committed(2)
+    with pytest.raises(BalanceError, match=r"1 rows were published in .*, 2 were audited"):
+        load.destination.publish()
