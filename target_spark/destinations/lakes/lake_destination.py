@@ -199,7 +199,7 @@ class LakeDestination(Destination):
     def finish(self, request: TableRequest) -> Committed | None:
         """See `Destination`. Failed upkeep is only logged: all rows are in the table.
 
-        The first call puts rows that are held back into a copy; only the second one ends the stream.
+        The first call puts rows that are held back into a copy; the second one ends the stream.
         """
         key = request.stream, self._form.place(request.name).table
         if self.holds_rows and key in self._tables and self._tables[key].held:
