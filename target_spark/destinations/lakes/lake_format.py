@@ -73,6 +73,8 @@ class LakeFormat(ABC):
 
     branch: str | None = None
     """Takes all commits of a run until they are published; None if they are visible at once."""
+    copies: bool = False
+    """Whether a run is held back, and audited in a copy of each table."""
     keeps_log: bool = False
     """Whether marks of commits stay when their data is removed."""
     rules: NameRules
@@ -343,6 +345,24 @@ class LakeFormat(ABC):
 
         Returns:
             False if others have committed to the table since the branch began: nothing was done.
+        """
+        raise NotImplementedError
+
+    def copy_place(self, folder: str) -> Place:
+        """Return the location of a copy in a folder of this run."""
+        raise NotImplementedError
+
+    def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
+        """Make a table with the rows of another one, without reading them."""
+        raise NotImplementedError
+
+    def take_rows(
+        self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
+    ) -> None:
+        """Replace all rows of a table by those of its copy, in one commit with the mark.
+
+        Raises:
+            LostCommit: The table is not of this version any more.
         """
         raise NotImplementedError
 

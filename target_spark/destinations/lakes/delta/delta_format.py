@@ -110,6 +110,7 @@ class DeltaFormat(LakeFormat):
     )
 
     def __init__(self, config: TargetConfig) -> None:
+        self.copies = config.write_audit_publish
         self._path = config.path
         self._catalog = config.catalog
         self._adopts = config.adopt_files
@@ -137,7 +138,10 @@ class DeltaFormat(LakeFormat):
         return self._below(*schema, folder_name(name.table))
 
     def _below(self, *folders: str) -> Place:
-        folder = join(_absolute(self._path), *folders)
+        return self.copy_place(join(_absolute(self._path), *folders))
+
+    def copy_place(self, folder: str) -> Place:
+        """See `LakeFormat`."""
         return Place(quoted("delta", folder), f"'{shown(folder)}'", folder)
 
     def light(self, size: int | None) -> Mapping[str, str]:
@@ -371,6 +375,29 @@ class DeltaFormat(LakeFormat):
 
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
+        self._remember(mark)
+
+    def published(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`."""
+        return self.version(spark, place)
+
+    def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
+        """See `LakeFormat`. Its log names the files of the table; it writes only its own."""
+        spark.sql(
+            f"CREATE OR REPLACE TABLE {copy.table} SHALLOW CLONE {place.table} "
+            f"VERSION AS OF {int(version)}"
+        ).collect()
+
+    def take_rows(
+        self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
+    ) -> None:
+        """See `LakeFormat`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        with one_writer(place.folder), self._marked(spark, mark):
+            if self.version(spark, place) != version:
+                raise LostCommit
+            spark.table(copy.table).writeTo(place.table).overwrite(F.lit(True))
         self._remember(mark)
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:

@@ -19,6 +19,7 @@ SETTINGS = (
     "default_target_schema",
     "load_without_spark",
     "maintenance",
+    "write_audit_publish",
 )
 
 
