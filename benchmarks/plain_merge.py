@@ -34,7 +34,7 @@ def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
         F.sha1(number.cast("string")).alias("digest"),
         (number * 7919).alias("big"),
         F.repeat(F.lit("note "), (number % 8).cast("int")).alias("note"),
-        F.lit(first).alias("round"),
+        F.lit(first).cast("bigint").alias("round"),
     )
 
 

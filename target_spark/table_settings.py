@@ -279,8 +279,9 @@ class TableSettings(LoadSettings, _Places):
     )
     write_audit_publish: bool = setting(
         SWITCH,
-        "Write all commits of a run to a branch, check what `expect` asks for, and publish them in "
-        "one step for each table; only then STATE goes out: see docs/audit.md.",
+        "Keep back the rows of a run, on a branch or in a copy of each table, check what `expect` "
+        "asks for, and publish them in one step for each table; only then STATE goes out: see "
+        "docs/audit.md.",
         default=False,
     )
     maintenance: MaintenanceSettings = group(

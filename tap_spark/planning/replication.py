@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_state", "plan_streams"]
 START_OVER = "correct the state, or remove the stream's bookmark to read it from the start"
+
+_log = logging.getLogger(__name__)
 
 
 def plan_streams(
@@ -138,6 +141,15 @@ def _method(entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamCon
         or ("INCREMENTAL" if _replication_key(entry, root, stream) else "FULL_TABLE")
     )
     where = Where(stream=stream.name)
+    own = entry.get("replication_method")
+    if own and own != word:
+        _log.warning(
+            "stream '%s': using the replication method %s of the catalog's metadata, not %s of its "
+            "'replication_method': set 'replication-method' in the metadata",
+            stream.name,
+            word,
+            own,
+        )
     try:
         method = Method(word)
     except ValueError:

@@ -101,6 +101,8 @@ class Pipeline:
         keep_dead_letters: Keep lines that are not messages as durable dead letters.
         cost: Warns if commits take most of the run.
         audited: Emit STATE only after an `Audit` at the end of the run.
+        publishes: The `Audit` publishes the rows: all streams are ended after the last STATE, also
+            those that become visible only at the end of the input.
         goes_on: Whether the other streams go on after a stream has failed.
         budget: Returns how many records of a stream may be rejected.
     """
@@ -118,10 +120,12 @@ class Pipeline:
         keep_dead_letters: bool = False,
         cost: CommitCost | None = None,
         audited: bool = False,
+        publishes: bool = False,
         goes_on: bool = False,
         budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget(),
     ) -> None:
         self._goes_on = goes_on
+        self._publishes = publishes
         self._budget = budget
         self._failures: dict[str, SingerSparkError] = {}
         self._keep_dead_letters = keep_dead_letters
@@ -559,7 +563,8 @@ class Pipeline:
         """Add steps to end the loaded streams, after the last STATE."""
         for name, stream in self._streams.items():
             was_read = stream.has_flushes or stream.was_recalled
-            if was_read and stream.swap is None and not stream.has_failed:
+            is_over = stream.swap is not None and not self._publishes
+            if was_read and not is_over and not stream.has_failed:
                 self._schedule.add_step(stream, Ending(name))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle

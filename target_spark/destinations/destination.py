@@ -131,11 +131,14 @@ class Destination(ABC):
     Attributes:
         keeps_notes: `recall` and `keep` work, and it can show that a table still holds what a note
             says. For destinations that declare `replays`.
+        holds_rows: Nothing is visible before `publish`: `commit` and `activate` keep it aside, and
+            `finish` is called twice for each stream: before `audit`, and after the last STATE.
         changed: Told what a commit has done to the columns of a stream's table, one phrase for each
             step: see `target_spark.tables.change_text`.
     """
 
     keeps_notes: bool = False
+    holds_rows: bool = False
     changed: Callable[[str, Sequence[str]], None] = staticmethod(_ignore)
 
     def table(self, name: TableName) -> TableId:

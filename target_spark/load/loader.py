@@ -94,7 +94,7 @@ class Loader:
 
     def overwrites(self, stream: str) -> bool:
         """Return whether rows of a stream become visible only at the end of the input."""
-        return load_method(self._config, stream) == "overwrite"
+        return self._destination.holds_rows or load_method(self._config, stream) == "overwrite"
 
     def convert(self, batch: Batch) -> LoadResult:
         """Convert the batch's files into parts that no reader sees, by one Spark job.
@@ -125,7 +125,7 @@ class Loader:
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
         """Make all parts of a batch durable, visible in one step.
 
-        A batch without rows creates the table. With `overwrite`, rows are kept aside until
+        A batch without rows creates the table. With `overwrites`, rows are kept aside until
         `finish`: a STATE that covers them must wait for that.
 
         Returns:
@@ -142,7 +142,7 @@ class Loader:
         flush = self._tables.flush(batch, results)
         with self._replays.committing(batch, results):
             committed = self._destination.commit(flush)
-        if flush.request.method == "overwrite":
+        if self.overwrites(flush.stream):
             rows = sum(result.rows for result in results)
             with self._lock:
                 self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows

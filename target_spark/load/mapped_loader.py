@@ -13,7 +13,6 @@ from shared.errors import SettingsError, Where
 from shared.maps.record_metadata import COLUMNS, record_schema
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
-from target_spark.stream_settings import load_method
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +98,7 @@ class MappedLoader:
 
     def overwrites(self, stream: str) -> bool:
         """Return whether rows of a stream become visible only at the end of the input."""
-        return any(load_method(self._config, name) == "overwrite" for name in self._names(stream))
+        return any(map(self._loader.overwrites, self._names(stream)))
 
     def early_bytes(self) -> int:
         """See `Loader.early_bytes`: 0 if a map computes values."""

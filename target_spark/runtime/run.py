@@ -205,6 +205,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         cost=CommitCost(partial(_advice, config)),
         audited=config.write_audit_publish
         or any(own.get("expect", {}).get("withhold_state") for own in config.streams.values()),
+        publishes=config.write_audit_publish,
         goes_on=config.on_stream_failure == "continue",
         budget=partial(error_budget, config),
     )

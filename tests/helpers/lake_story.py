@@ -1,4 +1,4 @@
-"""Three runs of the whole target into tables of a lake: one that fails, and two that end well.
+"""Runs of the whole target into tables of a lake, and the return to the end of one of them.
 
 Run as a program, it runs the target by each settings of a file, in one session of Spark.
 """
@@ -16,8 +16,10 @@ from shared.errors import MessageError
 from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
 from shared.storage.files import StorageOptions, join
-from target_spark.config import target_config
+from target_spark.config import TargetConfig, target_config
 from target_spark.load.loader import Loader
+from target_spark.rewind.commands import history_lines, rewind
+from target_spark.rewind.lake_tables import LakeTables
 from target_spark.runtime.run import run_with
 
 if TYPE_CHECKING:
@@ -57,9 +59,10 @@ def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str,
 
 
 def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
-    """Run the target three times.
+    """Run the target.
 
-    The first run fails before its STATE, and the second one gets its records again.
+    The first run fails before its STATE, and the second one gets its records again. What the third
+    one brings, with Delta after an audit, is taken back.
 
     Args:
         given: The settings.
@@ -79,7 +82,7 @@ def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], fold
     whole = [*first, _state(1), *_messages(streams, SECOND, new), _state(2)]
     last = [*_messages(["fresh"], SECOND, new), _state(3)]
 
-    def run(lines: list[str]) -> list[bytes]:
+    def run(lines: list[str], config: TargetConfig = config) -> list[bytes]:
         path, output = folder / "input.jsonl", _Output()
         path.write_text("".join(f"{line}\n" for line in lines))
         fd = os.open(path, os.O_RDONLY)
@@ -96,6 +99,12 @@ def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], fold
     else:
         raise AssertionError("the run with a broken input has ended well")
     assert run(whole)[-1] == b'{"at": 2}\n'
+    [entry] = history_lines(LakeTables(config, spark()), [], 1, as_json=True)
+    more = [*_messages(["kept"], SECOND, [{"id": 9}]), _state(9)]
+    audited = config.format == "delta"
+    assert run(more, target_config({**given, "write_audit_publish": audited}))[-1] == b'{"at": 9}\n'
+    tables, end = LakeTables(config, spark()), json.loads(entry)["run"]
+    assert rewind(tables, end, [], force=False, dry_run=False) == '{"at":2}'
     if "fresh" in streams:
         assert run(last)[-1] == b'{"at": 3}\n'
 

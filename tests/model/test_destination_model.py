@@ -113,6 +113,7 @@ class DestinationMachine(RuleBasedStateMachine):
         hard_delete=st.booleans(),
         rows=st.sampled_from([None, 2, 5]),
         conflicts=st.sampled_from(["fail", "suffix", "cast"]),
+        alone=st.booleans(),
     )
     def begin(
         self,
@@ -121,6 +122,7 @@ class DestinationMachine(RuleBasedStateMachine):
         hard_delete: bool,
         rows: int | None,
         conflicts: str,
+        alone: bool,
     ) -> None:
         self.aligned = ADDED in names
         self.conflicts = conflicts
@@ -133,6 +135,7 @@ class DestinationMachine(RuleBasedStateMachine):
         self.settings = {
             **self.store.settings(self.number),
             "hard_delete": hard_delete,
+            "load_without_spark": alone,
             "streams": {name: {"load_method": METHODS[name]} for name in names},
             **({"batch_size_rows": rows} if rows else {}),
         }

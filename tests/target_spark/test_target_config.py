@@ -122,16 +122,14 @@ def test_what_is_refused(field: str, value: object) -> None:
     assert line.startswith(f"config['{field}']")
 
 
-def test_rows_are_audited_in_iceberg_alone() -> None:
+def test_rows_are_audited_in_tables_of_lakes_alone() -> None:
     expect = {"orders": {"expect": {"no_rows_where": ["amount < 0"]}}}
     audited = {"path": "/lake", "streams": expect, "write_audit_publish": True}
-    config = target_config({"format": "iceberg", **audited})
-    found = expectations(config, "orders")
-    assert found is not None
-    assert list(found.no_rows_where) == ["amount < 0"]
-    assert problems(format="delta", **audited) == [
-        "config['write_audit_publish']: has no effect on Delta; supported by Iceberg"
-    ]
+    for form in ("iceberg", "delta"):
+        found = expectations(target_config({"format": form, **audited}), "orders")
+        assert found is not None
+        assert list(found.no_rows_where) == ["amount < 0"]
+    assert problems(format="parquet", **audited)[-1].endswith("supported by Delta and Iceberg")
     assert problems(format="iceberg", streams=expect) == [
         "config['streams']['orders']['expect']['no_rows_where']: needs 'write_audit_publish': true"
     ]

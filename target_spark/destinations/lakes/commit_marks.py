@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from target_spark.replays import Note
@@ -24,6 +24,7 @@ class Mark:
         source: Name of the stream in the tap, if another.
         state: The STATE that is true for the stream in the table; see `stored_state`.
         rows: Rows of the flush.
+        whole: It stands for all earlier flushes of the stream in the run, too.
     """
 
     run: str
@@ -32,6 +33,7 @@ class Mark:
     source: str | None = None
     state: str | None = None
     rows: int | None = None
+    whole: bool = False
 
     @property
     def tap_stream(self) -> str:
@@ -41,8 +43,19 @@ class Mark:
     @property
     def number(self) -> int | None:
         """Return the number of the flush within the run; None if the token lacks one."""
-        tail = (self.token or "").rpartition("-")[2]
-        return int(tail) if tail.isascii() and tail.isdecimal() else None
+        return _number(self.token or "")
+
+    def stands_for(self, tokens: Collection[str]) -> set[str]:
+        """Return those flushes of the stream, among the given ones, that the commit has made."""
+        last = self.number
+        if not self.whole or last is None:
+            return {self.token} & set(tokens) if self.token is not None else set()
+        return {
+            token
+            for token in tokens
+            if run_of(token) == self.run and (number := _number(token)) is not None
+            if number <= last
+        }
 
     def to_text(self) -> str:
         """Return the text to store."""
@@ -54,6 +67,7 @@ class Mark:
             "source": self.source,
             "rows": self.rows,
             "state": self.state,
+            "whole": self.whole,
         }
         text = json.dumps({name: value for name, value in content.items() if value})
         return text.replace("$", "\\u0024")  # Spark would replace ${...} in its configuration.
@@ -74,6 +88,7 @@ def read_mark(text: str | None) -> Mark | None:
         source=content.get("source"),
         state=content.get("state"),
         rows=content.get("rows"),
+        whole=bool(content.get("whole")),
     )
 
 
@@ -91,10 +106,16 @@ def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
         if mark is None or mark.stream != stream or mark.run not in runs:
             break
         if mark.token is not None:
-            if mark.token not in note.tokens:
+            made = mark.stands_for(note.tokens)
+            if not made:
                 break
-            found.add(mark.token)
+            found |= made
     return note.held(found)
+
+
+def _number(token: str) -> int | None:
+    tail = token.rpartition("-")[2]
+    return int(tail) if tail.isascii() and tail.isdecimal() else None
 
 
 def run_of(token: str) -> str:

@@ -34,6 +34,7 @@ def _needs_spark(config: TargetConfig) -> bool:
     return not (
         config.format == "delta"
         and is_plain
+        and not config.write_audit_publish
         and executors_share_disk(config.spark)
         and methods <= {"append-only", None}
     )
@@ -61,13 +62,10 @@ DELTA, ICEBERG = (
         open=opened,
         places=("path", "catalog"),
         supports=_SUPPORTS,
-        uses=frozenset(TABLE_SETTINGS) - refused,
+        uses=frozenset(TABLE_SETTINGS),
         needs=(LAKES[name],),
         needs_spark=_needs_spark,
         notes={"views": "in a `catalog`"},
     )
-    for name, title, opened, refused in (
-        ("delta", "Delta", _delta, {"write_audit_publish"}),
-        ("iceberg", "Iceberg", _iceberg, set()),
-    )
+    for name, title, opened in (("delta", "Delta", _delta), ("iceberg", "Iceberg", _iceberg))
 )

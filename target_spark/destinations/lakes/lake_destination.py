@@ -10,12 +10,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import DestinationError, SingerSparkError, Where
+from shared.errors import (
+    BalanceError,
+    DestinationError,
+    SettingsError,
+    SingerSparkError,
+    Where,
+)
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, METADATA, TABLE_VERSION
+from shared.storage.files import join
 from shared.types.arrow_types import as_nullable
 from target_spark.core.backfill import outside_range, without_column
 from target_spark.core.balance import Committed
@@ -32,6 +39,13 @@ from target_spark.destinations.folders.table_folder import TableFolder
 from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, held, run_of
 from target_spark.destinations.lakes.conflicts import repeated
 from target_spark.destinations.lakes.disk_sync import sync_to_disk
+from target_spark.destinations.lakes.held_rows import (
+    HeldEdit,
+    Step,
+    flushes_in,
+    steps_of,
+    summed,
+)
 from target_spark.destinations.lakes.lake_format import (
     LakeFormat,
     LakeTable,
@@ -46,6 +60,7 @@ from target_spark.destinations.lakes.row_changes import (
     adopted_rows,
     appended,
     keys_in_parts,
+    merged_rows,
     overwritten,
     range_sql,
     recast,
@@ -97,24 +112,35 @@ class OpenTable:
         folder: Folder for its parts.
         sessions: Returns its own session, and starts Spark if it has not been started.
         lock: Allows one commit at a time.
-        held: Flushes that wait for the end of the run (`overwrite`).
+        held: What waits for the end of the run: with `overwrite`, or until it is audited.
         tried: Tokens of flushes whose commit has been tried.
         view: Columns of its view that this run has created.
         is_staged: Its commits are not published yet.
         base: What was published when they began.
         ending: The request of a stream that ends when they are published.
+        copy: A copy of the table with what waits, to be audited; None if nothing does.
+        copied: What the commits to the copy tell.
+        is_copy: Whether it is such a copy.
     """
 
     place: Place
     folder: TableFolder
     sessions: Callable[[], SparkSession]
     lock: Any
-    held: list[Flush] = field(default_factory=list)
+    held: list[Step] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)
     view: StructType | None = None
     is_staged: bool = False
     base: str | None = None
     ending: TableRequest | None = None
+    copy: OpenTable | None = None
+    copied: Committed | None = None
+    is_copy: bool = False
+
+    @property
+    def flushes(self) -> list[Flush]:
+        """Return the flushes that wait."""
+        return flushes_in(self.held)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -137,6 +163,7 @@ class LakeDestination(Destination):
         self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
     ) -> None:
         self._form = form
+        self.holds_rows = form.copies
         self._config = config
         self._conflicts = config.type_conflicts
         self._spark = spark
@@ -163,7 +190,7 @@ class LakeDestination(Destination):
         """See `Destination`."""
         table, committed = self._open(flush.request), None
         with table.lock:
-            if flush.request.method != "overwrite":
+            if flush.request.method != "overwrite" and not self.holds_rows:
                 committed = self._repeat(table, flush.stream, lambda _: self._load(table, flush))
                 _settle(table)
                 remove_parts(flush)
@@ -173,8 +200,13 @@ class LakeDestination(Destination):
         return committed
 
     def finish(self, request: TableRequest) -> Committed | None:
-        """See `Destination`. Failed upkeep is only logged: all rows are in the table."""
+        """See `Destination`. Failed upkeep is only logged: all rows are in the table.
+
+        The first call puts rows that are held back into a copy; the second one ends the stream.
+        """
         key = request.stream, self._form.place(request.name).table
+        if self.holds_rows and key in self._tables and self._tables[key].held:
+            return self._copy(self._tables[key], request)
         notes = self._notes.pop(key, None)
         if notes is not None:
             notes.close(remove=True)
@@ -200,6 +232,9 @@ class LakeDestination(Destination):
             return
         table = self._open(request)
         with table.lock:
+            if self.holds_rows:
+                table.held.append(HeldEdit(request, edit))
+                return
             self._repeat(table, request.stream, lambda _: self._edit(table, request, edit))
             _settle(table)
 
@@ -213,8 +248,13 @@ class LakeDestination(Destination):
 
     def staged(self) -> list[str]:
         """See `Destination`."""
-        shown = dict.fromkeys(table.place.shown for _, table in self._staged())
-        return [f"branch '{self._form.branch}' of {name}" for name in shown]
+        shown: dict[str, None] = {}
+        for _, table in self._staged():
+            if table.copy is None:
+                shown[f"branch '{self._form.branch}' of {table.place.shown}"] = None
+            elif self._outlives_run(table):
+                shown[f"the table {table.copy.place.shown}"] = None
+        return list(shown)
 
     def publish(self) -> None:
         """See `Destination`. Before the first one, all tables are looked at."""
@@ -227,10 +267,11 @@ class LakeDestination(Destination):
 
     def _staged(self) -> list[tuple[str, OpenTable]]:
         with self._lock:
-            return [(key[0], table) for key, table in self._tables.items() if table.is_staged]
+            tables = [(key[0], table) for key, table in self._tables.items()]
+        return [(stream, table) for stream, table in tables if table.is_staged or table.copy]
 
     def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
-        frame = table.spark.table(table.place.table)
+        frame = table.spark.table((table.copy or table).place.table)
         found: list[str] = self._repeat(
             table, stream, lambda _: list(rows_found(frame, conditions))
         )
@@ -243,18 +284,124 @@ class LakeDestination(Destination):
 
     def _publish(self, table: OpenTable, stream: str) -> None:
         form, spark, place = self._form, table.spark, table.place
-        if not self._repeat(table, stream, lambda _: form.publish(spark, place)):
+        if table.copy is not None:
+            self._publish_copied(table, table.copy, stream)
+        elif not self._repeat(table, stream, lambda _: form.publish(spark, place)):
             raise self._has_moved(table, stream)
         _settle(table)
-        table.is_staged = False
+        table.is_staged, table.copy = False, None
         _log.info("stream '%s': its rows are published in %s", stream, place.shown)
         if table.ending is not None:
             self._end(table, table.ending)
 
+    def _copy(self, table: OpenTable, request: TableRequest) -> Committed | None:
+        """Commit all that waits to a copy of the table; return what these commits tell."""
+        stream, form, spark = request.stream, self._form, table.spark
+        with table.lock:
+            held = table.held if request.method == "overwrite" else steps_of(table.held)
+            if not held:
+                table.held.clear()
+                return None
+            folder = join(table.folder.pending, f"audit_{uuid.uuid4().hex[:12]}")
+            place = form.copy_place(folder)
+            base = self._repeat(table, stream, lambda _: form.published(spark, table.place))
+            if base is not None:
+                self._repeat(table, stream, lambda _: form.copy(spark, table.place, base, place))
+            copy = OpenTable(place, table.folder, lambda: spark, table.lock, held, is_copy=True)
+            found = self._apply(copy, stream)
+            table.held, table.base, table.copied, table.copy = held, base, found, copy
+            _log.info("%s: what it will be is in %s", table.place.shown, place.shown)
+            return found
+
+    def _apply(self, table: OpenTable, stream: str) -> Committed:
+        """Commit all that waits, one step after the other."""
+        if any(flush.request.method == "overwrite" for flush in table.flushes):
+            done = self._repeat(table, stream, lambda attempt: self._overwrite(table, attempt))
+            return done or Committed()
+        found = []
+        for step in table.held:
+            if isinstance(step, HeldEdit):
+                self._repeat(table, stream, partial(self._edit_again, table, step))
+            else:
+                done = self._repeat(table, stream, partial(self._load_again, table, step))
+                found.append(done or Committed())
+        return summed(found)
+
+    def _edit_again(self, table: OpenTable, step: HeldEdit, _: int) -> None:
+        self._edit(table, step.request, step.edit)
+
+    def _load_again(self, table: OpenTable, flush: Flush, _: int) -> Committed | None:
+        return self._load(table, flush)
+
+    def _publish_copied(self, table: OpenTable, copy: OpenTable, stream: str) -> None:
+        """Make the table what its copy is, in one commit.
+
+        One step is done again, on the table; for several, the rows of the copy replace all.
+
+        Raises:
+            BalanceError: The commit tells other numbers than that to the copy.
+        """
+        methods = {flush.request.method for flush in table.flushes}
+        if len(table.held) == 1 or "overwrite" in methods:
+            found = self._apply(table, stream)
+        else:
+            is_added = methods == {"append-only"} and len(table.flushes) == len(table.held)
+            publish = self._append_all if is_added else self._take_rows
+            found = self._repeat(table, stream, lambda _: publish(table, copy, stream))
+        audited = (table.copied or Committed()).rows
+        if None not in (found.rows, audited) and found.rows != audited:
+            raise BalanceError(
+                f"counts do not balance: {found.rows} rows were published in {table.place.shown}, "
+                f"{audited} were audited",
+                where=Where(stream=stream),
+            )
+        for flush in table.flushes:
+            remove_parts(flush)
+        table.held.clear()
+
+    def _append_all(self, table: OpenTable, _: OpenTable, stream: str) -> Committed:
+        """Append flushes of different columns."""
+        form, spark, place, flushes = self._form, table.spark, table.place, table.flushes
+        mark = self._mark(flushes[-1], sum(flush.rows for flush in flushes))
+        if self._is_stored(table, flushes[-1].token):
+            return Committed()
+        now = self._shape_all(table, Mark(mark.run, stream))
+        bare = [replace(f, request=replace(f.request, keys=())) for f in self._all_flushes(table)]
+        form.append(spark, self._rows(table, bare, now), place, mark)
+        return Committed(form.changed_rows(spark, place, mark))
+
+    def _shape_all(self, table: OpenTable, mark: Mark) -> LakeTable:
+        """Evolve the table for all flushes, in their order; return it."""
+        for flush in table.flushes:
+            now, _ = self._shape(table, with_versions(self._storable(flush.request)), mark)
+            self._view(table, flush.request, now)
+        return now
+
+    def _take_rows(self, table: OpenTable, copy: OpenTable, stream: str) -> Committed:
+        """Replace all rows by those of the copy."""
+        form, spark, place, flushes = self._form, table.spark, table.place, table.flushes
+        run = next(map(run_of, table.tried), "")
+        if flushes and self._is_stored(table, flushes[-1].token):
+            return Committed()
+        if flushes:
+            self._shape_all(table, Mark(run, stream))
+        commits = form.commits(spark, place)
+        known = [commit.version for commit in commits]
+        later = commits[known.index(table.base) + 1 :] if table.base in known else commits
+        if any(commit.mark is None or commit.mark.run != run for commit in later if commit.base):
+            raise self._has_moved(table, stream)
+        rows = sum(flush.rows for flush in flushes)
+        mark = self._mark(flushes[-1], rows) if flushes else Mark(run, stream, ACTIVATION)
+        form.take_rows(spark, copy.place, place, known[-1], mark)
+        return Committed()
+
+    def _outlives_run(self, table: OpenTable) -> bool:
+        return table.place.folder is not None or self._config.staging.root is not None
+
     def _has_moved(self, table: OpenTable, stream: str) -> DestinationError:
         return DestinationError(
             f"others have committed to {table.place.shown} since the run began: its rows were not "
-            f"published, they are in branch '{self._form.branch}'",
+            f"published, they are in {', '.join(self.staged()) or 'no table'}",
             where=Where(stream=stream),
             hint="run again",
         )
@@ -348,12 +495,13 @@ class LakeDestination(Destination):
         self._view(table, request, now)
         if not flush.parts:
             return Committed(0)
-        mark = _mark(flush, flush.rows)
+        mark = self._mark(flush, flush.rows)
         is_upsert = request.method == "upsert" and bool(request.keys)
         keys = keys_in_parts(flush, request, now, change) if is_upsert else None
-        adopted = adopted_rows(form, table.place, flush, request, now, change, mark, keys)
-        if adopted is not None:
-            return adopted
+        found = form, table.place, flush, request, now, change, mark, keys
+        done = adopted_rows(*found) or (merged_rows(*found) if is_upsert else None)
+        if done is not None:
+            return done
         size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
         with configured(table.spark, form.light(size)):
             given = form, table.spark, table.place, flush, request, now, change, mark
@@ -380,10 +528,11 @@ class LakeDestination(Destination):
             elif change.rewrite:
                 self._rewrite(table, request, mark)
             elif _alters(now, change):
-                self._form.alter(table.spark, place, change, request, mark)
+                self._alter(table, change, request, mark)
             else:
                 return now, change
-            self.changed(request.stream, change_lines(change))
+            if not table.is_copy:
+                self.changed(request.stream, change_lines(change))
         raise DestinationError(
             f"{place.shown} still lacks columns for the rows after it was altered"
         )
@@ -396,6 +545,14 @@ class LakeDestination(Destination):
             self._form.created(table.place, change, request)
             return
         self._form.create(table.spark, table.place, change, request)
+
+    def _alter(
+        self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
+        with suppress(NeedsSparkError):
+            self._form.altered(table.place, change, mark)
+            return
+        self._form.alter(table.spark, table.place, change, request, mark)
 
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
@@ -423,7 +580,7 @@ class LakeDestination(Destination):
         form.replace(spark, frame, place, whole, request, mark, version)
 
     def _overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
-        last = table.held[-1]
+        last = table.flushes[-1]
         if attempt and self._is_stored(table, last.token):
             return None
         if last.request.verification is not None:
@@ -437,7 +594,7 @@ class LakeDestination(Destination):
         names = {} if now is None else now.names
         plan = _planner(form, self._conflicts)
         frame, change, request = overwritten(table.spark, flushes, plan, names)
-        mark = _mark(last, sum(flush.rows for flush in table.held))
+        mark = self._mark(last, sum(flush.rows for flush in flushes))
         form.replace(table.spark, frame, table.place, change, request, mark)
         self._view(table, request, LakeTable(frame.schema, change.mapping))
         changed = form.changed_rows(table.spark, table.place, mark)
@@ -446,8 +603,8 @@ class LakeDestination(Destination):
 
     def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
         """Replace a range of the table, or all of its rows, by those of all flushes."""
-        form, last = self._form, table.held[-1]
-        mark = _mark(last, sum(flush.rows for flush in table.held))
+        form, last = self._form, table.flushes[-1]
+        mark = self._mark(last, sum(flush.rows for flush in table.flushes))
         flushes = self._all_flushes(table)
         now = self._shaped(table, flushes)
         frame = self._rows(table, flushes, now)
@@ -470,7 +627,7 @@ class LakeDestination(Destination):
             DifferenceError: A repair would delete too many rows.
             DestinationError: The table does not exist.
         """
-        form, place, last = self._form, table.place, table.held[-1]
+        form, place, last = self._form, table.place, table.flushes[-1]
         flushes = self._all_flushes(table)
         if wanted.repair and not wanted.deletes:
             now: LakeTable | None = self._shaped(table, flushes)
@@ -522,7 +679,7 @@ class LakeDestination(Destination):
 
     def _all_flushes(self, table: OpenTable) -> list[Flush]:
         """Return the flushes that wait for the end of the run, with columns of the format."""
-        return [replace(held, request=self._storable(held.request)) for held in table.held]
+        return [replace(held, request=self._storable(held.request)) for held in table.flushes]
 
     def _shaped(self, table: OpenTable, flushes: Sequence[Flush]) -> LakeTable:
         """Evolve the table for all flushes; return it."""
@@ -538,7 +695,7 @@ class LakeDestination(Destination):
 
     def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
-        if request.view is not None and table.view != request.view:
+        if request.view is not None and table.view != request.view and not table.is_copy:
             table.spark.sql(view_sql(table.place, request, now.names))
             table.view = request.view
 
@@ -554,9 +711,12 @@ class LakeDestination(Destination):
         if not {version, deleted} <= set(now.struct.names):
             return
         at = None if edit.hard_delete else edit.at
-        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
         run = next(map(run_of, table.tried), "")
         mark = Mark(run, request.stream, ACTIVATION)
+        with suppress(NeedsSparkError):
+            self._form.activated(table.place, now, (version, deleted), edit.version, at, mark)
+            return
+        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
         self._form.execute(table.spark, statement, table.place, mark)
 
     def _has_none_below(self, place: Place, version: int) -> bool:
@@ -615,16 +775,32 @@ class LakeDestination(Destination):
         where = Where(stream=stream)
         return repeated(work, self._form.conflicts, where, shown=table.place.shown)
 
+    def _mark(self, flush: Flush, rows: int) -> Mark:
+        """Return the mark of a flush, or of all flushes whose last one it is."""
+        run, whole = run_of(flush.token), self.holds_rows
+        return Mark(run, flush.stream, flush.token, flush.source, flush.state, rows, whole)
+
     def _open(self, request: TableRequest) -> OpenTable:
         place = self._form.place(request.name)
         key = request.stream, place.table
         with self._lock:
             if key not in self._tables:
+                self._check_alone(request.stream, place)
                 # Over Spark Connect tables share a session, whose configuration has the mark.
                 lock = self._lock if self._shares_session else threading.RLock()
                 folder = self._folders(place, uuid.uuid4().hex[:12])
                 self._tables[key] = OpenTable(place, folder, self._own_session, lock)
             return self._tables[key]
+
+    def _check_alone(self, stream: str, place: Place) -> None:
+        """Raise SettingsError if another stream loads a table whose rows are held back."""
+        others = [name for name, table in self._tables if table == place.table]
+        if self.holds_rows and others:
+            raise SettingsError(
+                f"{place.shown} is loaded by stream '{others[0]}' too",
+                where=Where(stream=stream, setting="write_audit_publish"),
+                hint="give each stream a table of its own, or load without it",
+            )
 
     def _own_session(self) -> SparkSession:
         return own_session(self._spark(), self._form.conf)
@@ -634,12 +810,11 @@ class LakeDestination(Destination):
         self.close()
         for table in self._tables.values():
             with suppress(SingerSparkError):
-                table.folder.close()
-
-
-def _mark(flush: Flush, rows: int) -> Mark:
-    """Return the mark of a flush, or of all flushes whose last one it is."""
-    return Mark(run_of(flush.token), flush.stream, flush.token, flush.source, flush.state, rows)
+                if table.copy is not None and self._outlives_run(table):
+                    for flush in table.flushes:
+                        remove_parts(flush)
+                else:
+                    table.folder.close()
 
 
 def _settle(table: OpenTable) -> None:

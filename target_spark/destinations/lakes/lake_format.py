@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.lakes.commit_marks import Mark
     from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-    from target_spark.destinations.lakes.merge import KeyRange
+    from target_spark.destinations.lakes.merge import KeyRange, MergePlan
     from target_spark.destinations.lakes.table_history import TableCommit
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
@@ -73,6 +73,8 @@ class LakeFormat(ABC):
 
     branch: str | None = None
     """Takes all commits of a run until they are published; None if they are visible at once."""
+    copies: bool = False
+    """Whether a run is held back, and audited in a copy of each table."""
     keeps_log: bool = False
     """Whether marks of commits stay when their data is removed."""
     rules: NameRules
@@ -135,6 +137,19 @@ class LakeFormat(ABC):
 
         Raises:
             NeedsSparkError: Only Spark can create such a table; nothing was done.
+        """
+        raise NeedsSparkError
+
+    def altered(
+        self,
+        place: Place,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+    ) -> None:
+        """Change a table like `alter`, without Spark.
+
+        Raises:
+            NeedsSparkError: Only Spark can change it so; it can do it all once more.
         """
         raise NeedsSparkError
 
@@ -333,6 +348,24 @@ class LakeFormat(ABC):
         """
         raise NotImplementedError
 
+    def copy_place(self, folder: str) -> Place:
+        """Return the location of a copy in a folder of this run."""
+        raise NotImplementedError
+
+    def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
+        """Make a table with the rows of another one, without reading them."""
+        raise NotImplementedError
+
+    def take_rows(
+        self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
+    ) -> None:
+        """Replace all rows of a table by those of its copy, in one commit with the mark.
+
+        Raises:
+            LostCommit: The table is not of this version any more.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def position(
         self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
@@ -376,3 +409,56 @@ class LakeFormat(ABC):
             unchanged.
         """
         return None
+
+    def merged(
+        self,
+        place: Place,  # noqa: ARG002
+        flush: Flush,  # noqa: ARG002
+        now: LakeTable,  # noqa: ARG002
+        change: TableChange,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+        plan: MergePlan,  # noqa: ARG002
+        keys: int,  # noqa: ARG002
+    ) -> int | None:
+        """Merge a small flush, as `execute` does by `merge_sql`, without Spark.
+
+        Args:
+            place: Location of the table.
+            flush: The flush.
+            now: The table.
+            change: The projection of its rows.
+            mark: Mark of the commit.
+            plan: Keys, columns and conditions.
+            keys: Number of different keys in the flush.
+
+        Returns:
+            The rows that were inserted, updated or deleted; None if the commit was made before.
+
+        Raises:
+            NeedsSparkError: Only Spark can merge it; nothing was committed.
+        """
+        raise NeedsSparkError
+
+    def activated(
+        self,
+        place: Place,  # noqa: ARG002
+        now: LakeTable,  # noqa: ARG002
+        columns: tuple[str, str],  # noqa: ARG002
+        below: int,  # noqa: ARG002
+        at: float | None,  # noqa: ARG002
+        mark: Mark,  # noqa: ARG002
+    ) -> None:
+        """Change the rows of older versions, as `execute` does by `activate_sql`, without Spark.
+
+        Args:
+            place: Location of the table.
+            now: The table.
+            columns: Column with the version of rows, and that which marks rows as deleted.
+            below: Change rows with a lower version.
+            at: Time for the mark, seconds since the epoch; None to delete the rows.
+            mark: Mark of the commit.
+
+        Raises:
+            NeedsSparkError: Only Spark can change them; nothing was committed.
+        """
+        raise NeedsSparkError

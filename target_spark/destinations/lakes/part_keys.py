@@ -39,7 +39,7 @@ def part_keys(
     if not all(key.source and key.how == "as is" and "." not in key.source for key in keys):
         return None
     table = _read([path for path in paths if path], [str(key.source) for key in keys])
-    if not all(map(_is_exact, table.schema.types)):
+    if not all(map(is_exact, table.schema.types)):
         return None
     found = table.group_by(table.column_names, use_threads=False).aggregate([])
     pairs = zip(keys, found.columns, strict=True)
@@ -59,7 +59,8 @@ def _columns(file: Any, names: Sequence[str]) -> pa.Table:
         return file.read(columns=list(names), use_threads=False).select(list(names))
 
 
-def _is_exact(dtype: pa.DataType) -> bool:
+def is_exact(dtype: pa.DataType) -> bool:
+    """Return whether values of a type are equal and ordered as in Spark."""
     from pyarrow import types  # noqa: PLC0415
 
     numbers = types.is_integer, types.is_boolean, types.is_decimal, types.is_date

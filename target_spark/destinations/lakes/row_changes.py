@@ -32,7 +32,12 @@ from target_spark.destinations.lakes.flush_frames import (
     newest,
     ordered_frame,
 )
-from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.lake_format import (
+    LakeFormat,
+    LakeTable,
+    NeedsSparkError,
+    Place,
+)
 from target_spark.destinations.lakes.merge import (
     TARGET,
     KeyRange,
@@ -99,6 +104,30 @@ def adopted_rows(
     return None if rows is None else Committed(rows)
 
 
+def merged_rows(
+    form: LakeFormat,
+    place: Place,
+    flush: Flush,
+    request: TableRequest,
+    now: LakeTable,
+    change: TableChange,
+    mark: Mark,
+    keys: Keys | None,
+) -> Committed | None:
+    """Merge a flush into a table without Spark; return None if only Spark can.
+
+    `keys` is what `keys_in_parts` tells.
+    """
+    if keys is None:
+        return None
+    plan = _merge_plan(request, change, keys[0])
+    try:
+        changed = form.merged(place, flush, now, change, mark, plan, keys[1])
+    except NeedsSparkError:
+        return None
+    return _merged(plan, changed, keys[1])
+
+
 def upserted(
     form: LakeFormat,
     spark: SparkSession,
@@ -115,26 +144,36 @@ def upserted(
     `found` is what `keys_in_parts` tells.
     """
     targets = _targets(change)
-    keys = [targets[key] for key in request.keys]
-    deleted = targets.get(DELETED_AT) if request.hard_delete else None
     frame = appended(spark, flush, change)
+    keys = [targets[key] for key in request.keys]
     ranges, count = found or key_ranges(frame, keys, now.partitions)
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
         frame = project(newest(ordered, request.keys, request.order_by), change.projection)
-    given = change.given(request.struct.names)
+    plan = _merge_plan(request, change, ranges)
+    with view_of(spark, frame) as view:
+        form.execute(spark, merge_sql(plan, place.table, view), place, mark)
+    return _merged(plan, form.changed_rows(spark, place, mark), count)
+
+
+def _merge_plan(
+    request: TableRequest, change: TableChange, ranges: tuple[KeyRange, ...]
+) -> MergePlan:
+    targets, given = _targets(change), change.given(request.struct.names)
+    keys = {targets[key] for key in request.keys}
     update = [item.target for item in change.projection if item.target in given]
-    plan = MergePlan(
+    return MergePlan(
         keys=ranges,
         insert=[item.target for item in change.projection],
         update=[name for name in update if name not in keys],
-        deleted=deleted,
+        deleted=targets.get(DELETED_AT) if request.hard_delete else None,
         order_by=[targets[name] for name in request.order_by],
     )
-    with view_of(spark, frame) as view:
-        form.execute(spark, merge_sql(plan, place.table, view), place, mark)
-    may_skip = deleted is not None or not plan.update or bool(plan.order_by)
-    changed = form.changed_rows(spark, place, mark)
+
+
+def _merged(plan: MergePlan, changed: int | None, count: int) -> Committed:
+    """Return what a MERGE of so many keys has changed."""
+    may_skip = plan.deleted is not None or not plan.update or bool(plan.order_by)
     if changed is not None:
         # A key that the table has more than once is changed in each of its rows.
         changed = min(changed, count)

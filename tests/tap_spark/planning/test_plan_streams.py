@@ -49,6 +49,15 @@ def test_a_full_table_has_a_version_and_no_key():
     assert made.columns == ("z", "at", "name", "tags")
 
 
+def test_a_method_that_the_metadata_contradict_is_told(caplog):
+    def edit(entry, root):
+        entry["replication_method"] = "INCREMENTAL"
+
+    (made,) = plan(edit=edit)
+    assert made.method is Method.FULL_TABLE
+    assert "set 'replication-method' in the metadata" in caplog.text
+
+
 def test_failures_of_streams_can_be_reported():
     streams = [StreamConfig(name=name, format="csv", path="x") for name in ("a", "b")]
     entries = [build_entry(name, STRUCT) for name in ("a", "c", "b")]

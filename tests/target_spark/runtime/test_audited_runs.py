@@ -1,7 +1,8 @@
-"""Whole runs whose rows are audited on a branch before they are published."""
+"""Whole runs whose rows are audited, on a branch or in a copy, before they are published."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,14 @@ class KilledError(SingerSparkError):
 
 
 class Target:
-    """Runs of the target into audited Iceberg tables below one folder."""
+    """Runs of the target into audited tables below one folder."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
-        self._spark, self._folder = spark, folder
-        self.loader: Loader | None = None
+    def __init__(self, spark: Any, folder: Path, form: str) -> None:
+        self._spark, self._folder, self.form = spark, folder, form
 
     def config(self, **more: Any) -> TargetConfig:
         settings = {
-            "format": "iceberg", "path": str(self._folder / "lake"), "batch_size_rows": 2,
+            "format": self.form, "path": str(self._folder / "lake"), "batch_size_rows": 2,
             "staging": {"root": str(self._folder / "staging")}, "write_audit_publish": True,
             "streams": METHODS, "add_record_metadata": False,
         }  # fmt: skip
@@ -75,6 +75,9 @@ class Target:
         return static.from_metadata(str(newest))
 
     def rows(self, name: str, *columns: str, branch: str | None = None) -> list[tuple[Any, ...]]:
+        if self.form == "delta":
+            found = deltalake_table(self._folder / "lake" / name).to_pyarrow_table().to_pylist()
+            return sorted(tuple(row[c] for c in ("id", "v", *columns)) for row in found)
         table = self.table(name)
         at = table.refs()[branch].snapshot_id if branch else None
         if at is None and table.current_snapshot() is None:
@@ -86,16 +89,27 @@ class Target:
         return {name: self.rows(name) for name in STREAMS}
 
     def branches(self) -> set[str]:
-        return {ref for name in STREAMS for ref in self.table(name).refs()}
+        """Return what waits: branches, or hidden folders of runs."""
+        if self.form == "delta":
+            return {str(path) for path in (self._folder / "lake").glob(".*.run-*")}
+        return {ref for name in STREAMS for ref in self.table(name).refs()} - {"main"}
+
+    def copied_rows(self, folder: str) -> list[tuple[Any, ...]]:
+        """Return the rows of the table that a failed audit names, as a user reads it."""
+        return sorted(map(tuple, self._spark.read.format("delta").load(folder).collect()))
 
     def histories(self) -> Any:
         return LakeTables(self.config(), self._spark).histories()
 
 
-@pytest.fixture
-def target(lake_spark: Any, tmp_path: Path) -> Target:
+def deltalake_table(folder: Path) -> Any:
+    return pytest.importorskip("deltalake").DeltaTable(str(folder))
+
+
+@pytest.fixture(params=["iceberg", pytest.param("delta", marks=pytest.mark.slow)])
+def target(lake_spark: Any, tmp_path: Path, request: Any) -> Target:
     """Return a target whose tables have rows already."""
-    made = Target(lake_spark, tmp_path)
+    made = Target(lake_spark, tmp_path, request.param)
     first = [line for name in STREAMS for line in (schema(name), record(name, 1, "old"))]
     assert made.run(*first, state(1)) == 1
     return made
@@ -126,16 +140,19 @@ def test_all_tables_change_at_the_end(target: Target) -> None:
     assert seen == [OLD], "all is committed, and nothing visible"
     assert target.all_rows() == ALL
     assert target.rows("replaced", "n") == [(*row, None) for row in NEW]
-    assert target.branches() == {"main"}
+    assert target.branches() == set()
     histories = {history.name: history for history in target.histories()}
     flushes = [c for c in histories["added"].commits if c.mark is not None and c.mark.rows]
-    assert [commit.mark.rows for commit in flushes] == [1, 2, 2], "also those before the last"
+    rows = {"iceberg": [1, 2, 2], "delta": [1, 4]}[target.form]
+    assert [commit.mark.rows for commit in flushes] == rows, "all flushes, or all in one commit"
+    marks = [found for _, found in histories["merged"].marks(histories["merged"].newest).values()]
+    assert [mark.state for mark in marks] == ['{"bookmarks":{"merged":3}}']
     for history in histories.values():
         assert list(history.lineage(history.newest))[::-1] == list(history.made), "none is missing"
         assert history.lost(history.made[0]) == [], "all are marked"
 
 
-def test_a_failed_audit_leaves_the_branch(target: Target) -> None:
+def test_a_failed_audit_leaves_the_rows(target: Target) -> None:
     conditions = ["v = 'x' AND id > 4", "id < 0", "nme = 1"]
     expect = {"no_rows_where": conditions, "min_rows": 9}
     streams = {**METHODS, "added": {**METHODS["added"], "expect": expect}}
@@ -146,10 +163,15 @@ def test_a_failed_audit_leaves_the_branch(target: Target) -> None:
     assert "stream 'added': 1 rows meet 'v = 'x' AND id > 4'" in text
     assert "the condition 'nme = 1' cannot be checked" in text
     assert "id < 0" not in text
-    [branch] = target.branches() - {"main"}
-    assert f"branch '{branch}' of '" in text
     assert target.all_rows() == OLD
-    assert target.rows("added", branch=branch) == ALL["added"]
+    if target.form == "iceberg":
+        [branch] = target.branches()
+        assert f"branch '{branch}' of '" in text
+        assert target.rows("added", branch=branch) == ALL["added"]
+        return
+    [copy] = re.findall(r"the table '([^']*/\.added\.[^']*)'", text)
+    assert target.copied_rows(copy) == ALL["added"]
+    assert {history.name for history in target.histories()} == set(STREAMS), "it is hidden"
 
 
 def kill(loader: Loader, point: int) -> None:
@@ -161,14 +183,13 @@ def kill(loader: Loader, point: int) -> None:
         publish = loader.publish
         loader.publish = lambda found: _die(publish(found))  # type: ignore[func-returns-value,method-assign]
     else:
-        form, calls = destination._form, []
-        publish_one = form.publish
+        calls, publish_one = [], destination._publish
 
         def publish_some(*given: Any) -> Any:
             calls.append(given)
             return publish_one(*given) if len(calls) < point else _die()
 
-        form.publish = publish_some
+        destination._publish = publish_some
 
 
 def _die(*_: Any) -> Any:
@@ -194,7 +215,7 @@ def test_others_have_committed_meanwhile(target: Target, lake_spark: Any) -> Non
         audit = loader._destination.audit
 
         def and_then(checks: Any) -> list[str]:
-            plain = Target(lake_spark, target._folder)
+            plain = Target(lake_spark, target._folder, target.form)
             own: dict[str, Any] = {
                 "write_audit_publish": False,
                 "overlapping_runs": {"policy": "allow"},

@@ -591,6 +591,15 @@ def test_rows_are_published_at_the_end_and_state_follows(tmp_path: Path) -> None
     assert failed.output.states == []
 
 
+def test_rows_that_are_held_back_are_ended_twice(tmp_path: Path) -> None:
+    """Before the audit, to be looked at, and after STATE, as only then nothing is needed again."""
+    made = Result(tmp_path, format="delta", write_audit_publish=True)
+    made.loader.load_method = "overwrite"
+    made.load(lines(SCHEMA, record(1), state(1)))
+    assert [act for act, _ in made.loader.acts] == ["commit", "finish", "publish", "finish"]
+    assert made.output.states == [1]
+
+
 def test_a_run_that_fails_publishes_nothing(tmp_path: Path) -> None:
     made = Result(tmp_path, format="iceberg", write_audit_publish=True)
     with pytest.raises(MessageError):

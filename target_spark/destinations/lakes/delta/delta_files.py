@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,8 @@ from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkErr
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
-    from pyspark.sql.types import StructType
+    from deltalake import DeltaTable, Schema
+    from pyspark.sql.types import StructField, StructType
 
     from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.merge import KeyRange
@@ -121,8 +122,6 @@ def create(
     Raises:
         NeedsSparkError: The package does not support the table; nothing was done.
     """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     path = _plain_path(folder)
     if not (path / "_delta_log").exists():
         _expect_no_files(path)
@@ -133,8 +132,77 @@ def create(
     # With a feature in the protocol, NOT NULL needs another one, which the package does not add.
     if any("timestamp_ntz" in text for text in types) and not all(c.nullable for c in columns):
         raise NeedsSparkError
-    from deltalake import DeltaTable, Schema  # noqa: PLC0415
+    from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            str(path),
+            _schema(columns),
+            mode="ignore",
+            description=comment or None,
+            configuration=dict(properties),
+            raise_if_key_not_exists=False,
+        )
+    except (DeltaError, ValueError) as error:
+        raise NeedsSparkError from error
+
+
+def alter(
+    folder: str, columns: Sequence[Column], properties: Mapping[str, str], metadata: str
+) -> None:
+    """Set properties, and add columns at the end; a commit for each.
+
+    Args:
+        folder: Folder of a table that `look_up` has found.
+        columns: The columns; all may be null.
+        properties: The properties, which are none of Delta's own.
+        metadata: Metadata of the commits.
+
+    Raises:
+        NeedsSparkError: The package does not support it; Spark can do it all once more.
+        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
+    """
+    from deltalake import (  # noqa: PLC0415
+        CommitProperties,
+        DeltaTable,
+        PostCommitHookProperties,
+    )
+    from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
+
+    path = _plain_path(folder)
+    types = [column.dtype.simpleString() for column in columns]
+    if not all(_PLAIN_TYPES.fullmatch(text) and "timestamp_ntz" not in text for text in types):
+        raise NeedsSparkError
+    hooks = PostCommitHookProperties(cleanup_expired_logs=False)
+    commit = CommitProperties(custom_metadata={"userMetadata": metadata}, max_commit_retries=0)
+    try:
+        steps = DeltaTable(str(path)).alter
+        if properties:
+            steps.set_table_properties(
+                dict(properties),
+                raise_if_not_exists=False,
+                commit_properties=commit,
+                post_commithook_properties=hooks,
+            )
+        if columns:
+            added = [replace(column, nullable=True) for column in columns]
+            steps.add_columns(
+                _schema(added).fields,
+                commit_properties=commit,
+                post_commithook_properties=hooks,
+            )
+    except CommitFailedError:
+        raise
+    except (DeltaError, ValueError) as error:
+        raise NeedsSparkError from error
+
+
+def _schema(columns: Sequence[Column]) -> Schema:
+    """Return columns as the package has them, by way of their JSON."""
+    from deltalake import Schema  # noqa: PLC0415
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     fields = [
         StructField(
@@ -145,18 +213,7 @@ def create(
         )
         for column in columns
     ]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            str(path),
-            Schema.from_json(StructType(fields).json()),
-            mode="ignore",
-            description=comment or None,
-            configuration=dict(properties),
-            raise_if_key_not_exists=False,
-        )
-    except (DeltaError, ValueError) as error:
-        raise NeedsSparkError from error
+    return Schema.from_json(StructType(fields).json())
 
 
 def _plain_path(folder: str) -> Path:
@@ -191,9 +248,14 @@ def can_register(
         change: The projection of rows.
         struct: Columns of the parts.
     """
-    if folder is None or _path_of(folder) is None:
+    return is_plain(folder, now) and _same_columns(change, struct)
+
+
+def is_plain(folder: str | None, now: LakeTable) -> bool:
+    """Return whether the package can write to a table: local, without partitions and features."""
+    if folder is None or _path_of(folder) is None or now.partitions:
         return False
-    return not now.partitions and _plain_protocol(now.properties) and _same_columns(change, struct)
+    return _plain_protocol(now.properties) and all(map(_has_no_rule, now.struct))
 
 
 def register(
@@ -375,6 +437,11 @@ def _plain_protocol(properties: Mapping[str, str]) -> bool:
         features = {name[len(_FEATURE) :] for name in properties if name.startswith(_FEATURE)}
         return features <= _KNOWN_FEATURES
     return version <= _PLAIN_WRITER
+
+
+def _has_no_rule(field: StructField) -> bool:
+    """Return whether a column has no rule that only Spark keeps: a length, an invariant."""
+    return (field.metadata or {}).keys() <= {"comment"}
 
 
 def _same_columns(change: TableChange, struct: StructType) -> bool:

@@ -21,7 +21,7 @@ from target_spark.destinations.folders.folder_names import folder_name
 from target_spark.destinations.lakes.column_ddl import column_sql, properties_sql, table_comment
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit
-from target_spark.destinations.lakes.delta import delta_files
+from target_spark.destinations.lakes.delta import delta_files, delta_rows
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
@@ -50,7 +50,7 @@ from target_spark.destinations.lakes.lake_format import (
     Place,
 )
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-from target_spark.destinations.lakes.merge import KeyRange, quoted
+from target_spark.destinations.lakes.merge import KeyRange, MergePlan, quoted
 from target_spark.destinations.lakes.table_history import TableCommit
 from target_spark.destinations.lakes.table_lock import one_writer
 from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
@@ -110,9 +110,11 @@ class DeltaFormat(LakeFormat):
     )
 
     def __init__(self, config: TargetConfig) -> None:
+        self.copies = config.write_audit_publish
         self._path = config.path
         self._catalog = config.catalog
         self._adopts = config.adopt_files
+        self._changes_rows = config.load_without_spark
         self._shares_disk = executors_share_disk(config.spark)
         self._options = StorageOptions(config.storage_options)
         self._written: dict[str, int] = {}
@@ -136,7 +138,10 @@ class DeltaFormat(LakeFormat):
         return self._below(*schema, folder_name(name.table))
 
     def _below(self, *folders: str) -> Place:
-        folder = join(_absolute(self._path), *folders)
+        return self.copy_place(join(_absolute(self._path), *folders))
+
+    def copy_place(self, folder: str) -> Place:
+        """See `LakeFormat`."""
         return Place(quoted("delta", folder), f"'{shown(folder)}'", folder)
 
     def light(self, size: int | None) -> Mapping[str, str]:
@@ -203,6 +208,18 @@ class DeltaFormat(LakeFormat):
         with one_writer(place.folder):
             delta_files.create(place.folder, change.create or (), properties, comment)
 
+    def altered(self, place: Place, change: TableChange, mark: Mark) -> None:
+        """See `LakeFormat`."""
+        if not self._changes_rows or change.widen or change.add_nested or change.nullable:
+            raise NeedsSparkError
+        now = self.looked_up(place)
+        if now is None or place.folder is None or needed_properties(change):
+            raise NeedsSparkError
+        given = names_property(change).items()
+        properties = {name: text for name, text in given if now.properties.get(name) != text}
+        with one_writer(place.folder):
+            delta_files.alter(place.folder, change.add, properties, mark.to_text())
+
     def alter(
         self,
         spark: SparkSession,
@@ -252,13 +269,54 @@ class DeltaFormat(LakeFormat):
             return None
         if not can_register(folder, now, change, flush.write.struct):
             return None
-        conf = self._transaction(mark)
-        transaction = (conf[_APP], int(conf[_VERSION])) if conf else None
+        given = flush.parts, now, mark.to_text(), self._application_version(mark), keys
         with one_writer(folder):
-            rows = register(folder, flush.parts, now, mark.to_text(), transaction, keys)
+            rows = register(folder, *given)
         if rows is not None:
             self._remember(mark)
         return rows
+
+    def merged(
+        self,
+        place: Place,
+        flush: Flush,
+        now: LakeTable,
+        change: TableChange,
+        mark: Mark,
+        plan: MergePlan,
+        keys: int,
+    ) -> int | None:
+        """See `LakeFormat`."""
+        folder = self._changeable(place, now)
+        if not can_register(folder, now, change, flush.write.struct):
+            raise NeedsSparkError
+        given = flush.parts, now, plan, keys, mark.to_text(), self._application_version(mark)
+        with one_writer(folder):
+            changed = delta_rows.merge(folder, *given)
+        self._remember(mark)
+        return changed
+
+    def activated(
+        self,
+        place: Place,
+        now: LakeTable,
+        columns: tuple[str, str],
+        below: int,
+        at: float | None,
+        mark: Mark,
+    ) -> None:
+        """See `LakeFormat`."""
+        folder = self._changeable(place, now)
+        with one_writer(folder):
+            delta_rows.activate(folder, now, columns, below, at, mark.to_text())
+
+    def _changeable(self, place: Place, now: LakeTable) -> str:
+        """Return the folder of a table whose rows can be changed without Spark."""
+        folder = place.folder
+        wanted = self._changes_rows and self._shares_disk
+        if folder is None or not wanted or not delta_files.is_plain(folder, now):
+            raise NeedsSparkError
+        return folder
 
     def execute(
         self,
@@ -317,6 +375,29 @@ class DeltaFormat(LakeFormat):
 
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
+        self._remember(mark)
+
+    def published(self, spark: SparkSession, place: Place) -> str | None:
+        """See `LakeFormat`."""
+        return self.version(spark, place)
+
+    def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
+        """See `LakeFormat`. Its log names the files of the table; it writes only its own."""
+        spark.sql(
+            f"CREATE OR REPLACE TABLE {copy.table} SHALLOW CLONE {place.table} "
+            f"VERSION AS OF {int(version)}"
+        ).collect()
+
+    def take_rows(
+        self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
+    ) -> None:
+        """See `LakeFormat`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        with one_writer(place.folder), self._marked(spark, mark):
+            if self.version(spark, place) != version:
+                raise LostCommit
+            spark.table(copy.table).writeTo(place.table).overwrite(F.lit(True))
         self._remember(mark)
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
@@ -427,6 +508,10 @@ class DeltaFormat(LakeFormat):
         if number is None or number < self._written.get(app, -1):
             return {}
         return {_APP: app, _VERSION: str(number)}
+
+    def _application_version(self, mark: Mark) -> tuple[str, int] | None:
+        conf = self._transaction(mark)
+        return (conf[_APP], int(conf[_VERSION])) if conf else None
 
     def _remember(self, mark: Mark) -> None:
         if mark.number is not None:

@@ -13,7 +13,14 @@ from lake_loads import CATALOGS, DeltaLoad, IcebergLoad, Load, lake_config, stru
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS = ("type_conflicts", "column_names", "default_target_schema", "maintenance")
+SETTINGS = (
+    "type_conflicts",
+    "column_names",
+    "default_target_schema",
+    "load_without_spark",
+    "maintenance",
+    "write_audit_publish",
+)
 
 
 @pytest.fixture

@@ -34,7 +34,16 @@ given_words = st.none() | words.filter(bool)
 
 
 @given(
-    st.builds(Mark, words, words, given_words, given_words, given_words, st.none() | st.integers(1))
+    st.builds(
+        Mark,
+        words,
+        words,
+        given_words,
+        given_words,
+        given_words,
+        st.none() | st.integers(1),
+        st.booleans(),
+    )
 )
 def test_a_mark_is_read_as_it_was_written(mark: Mark) -> None:
     assert read_mark(mark.to_text()) == mark
@@ -159,3 +168,15 @@ def test_texts_and_names_cannot_leave_their_quotes() -> None:
     assert text_literal("it's \\ ${x}\n") == "'it\\'s \\\\ \\u0024{x}\\u000a'"
     assert text_literal("\U0001f600") == "'\\ud83d\\ude00'"
     assert quoted("a`b", "c.d") == "`a``b`.`c.d`"
+
+
+def test_a_mark_of_a_whole_run_stands_for_its_flushes() -> None:
+    note = note_of("a-000001", "a-000003", "a-000007")
+    whole = Mark("a", "s", "a-000005", whole=True)
+    assert held(note, [whole], "s") == note_of("a-000001", "a-000003")
+    assert held(note, [Mark("a", "s", "a-000005")], "s") == Note(), "an earlier one is missing"
+    assert held(note, [None, whole], "s") == Note(), "others have committed since"
+    assert held(note_of("b-000001"), [whole], "s") == Note(), "of another run"
+    later = Mark("b", "s", "b-000002", whole=True)
+    both = note_of("a-000001", "b-000001", "b-000002")
+    assert held(both, [later, whole], "s") == both

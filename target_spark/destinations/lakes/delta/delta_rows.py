@@ -1,0 +1,290 @@
+"""Changes of rows of small Delta tables by the package `deltalake`: Spark only plans for longer.
+
+Only for tables that `delta_files.is_plain` accepts.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import DestinationError
+from shared.storage.files import local_path
+from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.part_keys import is_exact
+from target_spark.tables.row_order import not_older
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.table import TableMerger
+
+    from target_spark.core.load_plans import Part
+    from target_spark.destinations.lakes.merge import MergePlan
+
+MOST_BYTES = 256 << 20
+"""Larger tables, and flushes of more bytes in memory, are left to Spark."""
+MEMORY = 512 << 20
+"""Bytes of memory for the join; Spark merges what needs more."""
+
+_TARGET, _SOURCE = "target__", "source__"
+_ARRIVAL = "__arrival"
+_EQUAL = "IS NOT DISTINCT FROM"
+
+
+def merge(
+    folder: str,
+    parts: Sequence[Part],
+    now: LakeTable,
+    plan: MergePlan,
+    keys: int,
+    metadata: str,
+    transaction: tuple[str, int] | None,
+) -> int | None:
+    """Merge parts into a table in one commit: the newest row of each key.
+
+    Args:
+        folder: Folder of the table.
+        parts: Parts on the same disk, with the table's columns.
+        now: The table.
+        plan: Keys, columns and conditions.
+        keys: Number of different keys.
+        metadata: Metadata of the commit.
+        transaction: Application and version, if the commit has them.
+
+    Returns:
+        The rows that were inserted, updated or deleted; None if the table has this transaction.
+
+    Raises:
+        NeedsSparkError: It is too large, or the package cannot merge it; nothing was committed.
+        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
+        DestinationError: The package has lost or doubled rows; the table was restored.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    _check_size(now)
+    rows = _rows(parts, plan)
+    if keys < rows.num_rows:
+        rows = newest(rows, [key.column for key in plan.keys], plan.order_by)
+    opened = DeltaTable(local_path(folder) or folder)
+    if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
+        return None
+    version, before = opened.version(), _records(opened)
+    merger = opened.merge(
+        rows,
+        " AND ".join(f"({_pair(key.column, _EQUAL if key.nulls else '=')})" for key in plan.keys),
+        source_alias=_SOURCE,
+        target_alias=_TARGET,
+        # With bounds of the keys it skips files, whose statistics it reads as inexact numbers.
+        streamed_exec=not all(map(_has_exact_bounds, _types(rows, plan))),
+        max_spill_size=MEMORY,
+        **_commit(metadata, transaction),
+    )
+    with _left_to_spark():
+        told = _with_clauses(merger, plan, rows.column_names).execute()
+    if not is_balanced(before, _records(opened), told):
+        opened.restore(version)
+        raise DestinationError(
+            f"the package 'deltalake' has not kept the other rows of '{folder}' in a MERGE; "
+            f"version {version} was restored",
+            hint="set `load_without_spark` to false, and report it",
+        )
+    return sum(int(told[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
+
+
+def activate(
+    folder: str,
+    now: LakeTable,
+    columns: tuple[str, str],
+    below: int,
+    at: float | None,
+    metadata: str,
+) -> None:
+    """Remove or mark the rows of older versions in one commit, like `merge.activate_sql`.
+
+    Args:
+        folder: Folder of the table.
+        now: The table.
+        columns: Column with the version of rows, and that which marks rows as deleted.
+        below: Change rows with a lower version.
+        at: Time for the mark, seconds since the epoch; None to delete the rows.
+        metadata: Metadata of the commit.
+
+    Raises:
+        NeedsSparkError: It is too large, or the package cannot change it; nothing was committed.
+        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    _check_size(now)
+    opened, (version, deleted) = DeltaTable(local_path(folder) or folder), map(_quoted, columns)
+    old = f"{version} < {below}"
+    with _left_to_spark():
+        if at is None:
+            opened.delete(old, **_commit(metadata))
+            return
+        mark = dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(seconds=at)
+        opened.update(
+            new_values={deleted: mark},
+            predicate=f"{old} AND {deleted} IS NULL",
+            **_commit(metadata),
+        )
+
+
+def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
+    """Return the newest row of each key, like `flush_frames.newest`.
+
+    Args:
+        rows: In the order of arrival.
+        keys: Key columns; null is a value like any other.
+        order_by: Columns of types whose order is Spark's.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
+
+    order = compute.subtract(compute.cumulative_sum(pa.repeat(1, rows.num_rows)), 1)
+    if order_by:
+        # A value counts only among rows that have one: null is the least.
+        columns = [c for name in order_by for c in (compute.is_valid(rows[name]), rows[name])]
+        ordered = pa.table([*columns, order], names=[*map(str, range(len(columns))), _ARRIVAL])
+        by = [(name, "ascending") for name in ordered.column_names]
+        order = compute.sort_indices(ordered, sort_keys=by)
+    rank = compute.array_sort_indices(order) if order_by else order
+    ranked = rows.select(list(keys)).append_column(_ARRIVAL, rank)
+    last = ranked.group_by(list(keys), use_threads=False).aggregate([(_ARRIVAL, "max")])
+    return rows.take(order.take(last[f"{_ARRIVAL}_max"].combine_chunks()))
+
+
+def is_balanced(before: int | None, after: int | None, told: Mapping[str, Any]) -> bool:
+    """Return whether a MERGE has kept the rows that it did not insert or delete.
+
+    Args:
+        before: Rows of the table before, by the statistics of its files; None if they do not tell.
+        after: Rows after it.
+        told: Metrics of the MERGE.
+    """
+    if before is None or after is None:
+        return True
+    inserted, deleted = (told[f"num_target_rows_{what}"] for what in ("inserted", "deleted"))
+    return bool(before + inserted - deleted == after)
+
+
+def _check_size(now: LakeTable) -> None:
+    is_frozen = now.properties.get("delta.appendOnly", "").lower() == "true"
+    if now.size is None or now.size > MOST_BYTES or is_frozen:
+        raise NeedsSparkError
+
+
+@contextmanager
+def _left_to_spark() -> Iterator[None]:
+    """Leave to Spark what the package cannot do, but not what conflicts with other commits."""
+    from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
+
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except DeltaError as error:
+        raise NeedsSparkError from error
+
+
+def _commit(metadata: str, transaction: tuple[str, int] | None = None) -> dict[str, Any]:
+    from deltalake import (  # noqa: PLC0415
+        CommitProperties,
+        PostCommitHookProperties,
+        Transaction,
+    )
+
+    made = Transaction(*transaction, int(time.time() * 1000)) if transaction else None
+    return {
+        "commit_properties": CommitProperties(
+            custom_metadata={"userMetadata": metadata},
+            app_transactions=[made] if made else None,
+            max_commit_retries=0,
+        ),
+        "post_commithook_properties": PostCommitHookProperties(cleanup_expired_logs=False),
+    }
+
+
+def _rows(parts: Sequence[Part], plan: MergePlan) -> pa.Table:
+    """Read parts.
+
+    Raises:
+        NeedsSparkError: They are too large, or of types whose order is not Spark's.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    batches, size = [], 0
+    for batch in _batches(parts, plan.insert):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            raise NeedsSparkError
+    rows = pa.Table.from_batches(batches) if batches else None
+    if rows is None or not all(is_exact(rows.schema.field(name).type) for name in plan.order_by):
+        raise NeedsSparkError
+    return rows
+
+
+def _batches(parts: Sequence[Part], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from pyarrow import parquet  # noqa: PLC0415
+
+    for part in parts:
+        with parquet.ParquetFile(local_path(part.url) or part.url) as file:
+            known = [name for name in names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(columns=known, use_threads=False):
+                yield batch.select(known)
+
+
+def _with_clauses(merger: TableMerger, plan: MergePlan, given: Sequence[str]) -> TableMerger:
+    pairs = [(_named(_SOURCE, name), _named(_TARGET, name)) for name in plan.order_by]
+    newer = [not_older(pairs, _EQUAL)] if pairs else []
+    gone = None if plan.deleted is None else _named(_SOURCE, plan.deleted)
+    if gone is not None:
+        merger = merger.when_matched_delete(" AND ".join([*newer, f"{gone} IS NOT NULL"]))
+    kept = [] if gone is None else [f"{gone} IS NULL"]
+    if plan.update:
+        merger = merger.when_matched_update(
+            _assigned(plan.update, given), " AND ".join([*newer, *kept]) or None
+        )
+    return merger.when_not_matched_insert(_assigned(plan.insert, given), " AND ".join(kept) or None)
+
+
+def _assigned(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:
+    return {_quoted(name): _named(_SOURCE, name) if name in given else "NULL" for name in names}
+
+
+def _pair(name: str, operator: str) -> str:
+    return f"{_named(_TARGET, name)} {operator} {_named(_SOURCE, name)}"
+
+
+def _named(alias: str, name: str) -> str:
+    return f"{alias}.{_quoted(name)}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _types(rows: pa.Table, plan: MergePlan) -> list[pa.DataType]:
+    return [rows.schema.field(key.column).type for key in plan.keys]
+
+
+def _has_exact_bounds(dtype: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    return bool(types.is_integer(dtype) or types.is_string(dtype) or types.is_date(dtype))
+
+
+def _records(table: DeltaTable) -> int | None:
+    """Return the rows of a table by the statistics of its files; None if they do not tell."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
+
+    files = pa.table(table.get_add_actions())
+    if "num_records" not in files.column_names or files["num_records"].null_count:
+        return None
+    return int(compute.sum(files["num_records"], min_count=0).as_py())

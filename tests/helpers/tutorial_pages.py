@@ -1,0 +1,62 @@
+"""Tutorials, run as they stand: each command in order, beside what the page says it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SECONDS = 300
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def run_tutorial(
+    name: str,
+    folder: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    places: Mapping[str, str] | None = None,
+    run_sql: Callable[[str], object] | None = None,
+) -> int:
+    """Run the blocks of a page in a folder; return how many outputs were compared.
+
+    Args:
+        name: Name of the page.
+        folder: An empty folder.
+        env: More variables of the environment.
+        places: Texts in blocks to replace, and what by: addresses of servers.
+        run_sql: Runs the blocks of SQL.
+    """
+    text = (DOCS / name).read_text(encoding="utf-8")
+    for place, ours in (places or {}).items():
+        assert place in text
+        text = text.replace(place, ours)
+    printed, compared = "", 0
+    for language, block in _FENCE.findall(text):
+        if language == "sh":
+            printed = _printed(block, folder, env or {})
+        elif language == "sql":
+            assert run_sql is not None
+            run_sql(block)
+        elif not language:
+            assert printed == block, f"printed {printed}, not {block}"
+            compared += 1
+    return compared
+
+
+def _printed(script: str, folder: Path, env: Mapping[str, str]) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ended = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, **env, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout

@@ -1,0 +1,256 @@
+"""Changes of rows of Delta tables without Spark: the rows are those that Spark makes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lake_loads import Load, struct
+
+from shared.errors import DestinationError
+from target_spark.core.load_plans import Layout
+from target_spark.destinations.lakes.commit_marks import ACTIVATION
+from target_spark.destinations.lakes.delta import delta_rows
+from target_spark.destinations.lakes.delta.delta_rows import is_balanced, newest
+
+pytest.importorskip("deltalake")
+Make = Callable[..., Load]
+KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
+DELETED = "_sdc_deleted_at"
+NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone.utc)
+VALUES: dict[str, list[Any]] = {
+    "long": [None, 0, -1, 2**62],
+    "decimal(38,2)": [None, Decimal("123456789012345678901234567890123456.78"), Decimal(0)],
+    "string": [None, "", "a", "ü" * 40, "x" * 80],
+    "date": [None, dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    "timestamp": [None, NOON, NOON + dt.timedelta(microseconds=1)],
+    "timestamp_ntz": [None, dt.datetime(1969, 12, 31, 23, 59, 59, 999999)],
+    "boolean": [None, True, False],
+}
+
+
+def engines(load: Load) -> list[str]:
+    """Return the programs of the table's commits, newest first."""
+    return [entry["engineInfo"].partition(":")[0].partition("/")[0] for entry in load.history()]
+
+
+def chosen(chance: Random, kinds: dict[str, str]) -> dict[str, Any]:
+    return {name: chance.choice(VALUES[kind]) for name, kind in kinds.items()}
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.parametrize("case", range(2))
+def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
+    chance = Random(case)
+    kinds = dict(
+        zip(("id", 'k"ey', "order", "v", "w"), chance.sample(list(VALUES), 5), strict=True)
+    )
+    ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    given_: dict[str, Any] = {
+        "keys": ("id", 'k"ey')[: chance.randrange(1, 3)],
+        "method": "upsert",
+        "hard_delete": case % 2 == 0,
+        "order_by": ("order",) if case == 0 else (),
+    }
+    ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
+    made = [
+        delta_load(ddl, table=f"t{alone}", load_without_spark=alone, **given_)
+        for alone in (True, False)
+    ]
+    for _ in range(2):
+        parts = [
+            [
+                {
+                    **chosen(chance, kinds),
+                    DELETED: chance.choice([None, None, NOON]),
+                    "n": chance.choice([None, {"a": 1, "l": ["x", None]}]),
+                    "m": chance.choice([None, [("k", 0.5)]]),
+                }
+                for _ in range(chance.randrange(1, 8))
+            ]
+            for _ in range(2)
+        ]
+        for load in made:
+            load.load(*parts)
+    alone, by_spark = made
+    assert alone.rows() == by_spark.rows()
+    assert "MERGE" in {entry["operation"] for entry in alone.history()}
+    assert set(engines(alone)) == {"delta-rs"}
+    assert "Apache-Spark" in engines(by_spark)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_merge_reads_only_files_of_its_keys(delta_load: Make) -> None:
+    load = delta_load("id long, v long", **KEYED)
+    for first in (0, 100, 200):
+        load.load([{"id": first + n, "v": 0} for n in range(10)])
+    load.load([{"id": 105, "v": 1}, {"id": 105, "v": 2}, {"id": 106, "v": 3}], state="s")
+    metrics = load.history()[0]["operationMetrics"]
+    assert (metrics["num_target_files_removed"], metrics["num_target_rows_copied"]) == ("1", "8")
+    assert [row for row in load.rows() if row[1]] == [(105, 2), (106, 3)]
+    assert load.marks()[0].state == "s"
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_decimal_keys_beyond_exact_bounds_are_found(delta_load: Make) -> None:
+    load = delta_load("id decimal(38,0), v long", **KEYED)
+    one, two, three = (Decimal(f"1{n:037}") for n in (1, 2, 3))
+    load.load([{"id": one, "v": 0}], [{"id": two, "v": 0}])
+    load.load([{"id": one, "v": 1}, {"id": three, "v": 1}])
+    assert load.rows() == [(one, 1), (two, 0), (three, 1)]
+    assert set(engines(load)) == {"delta-rs"}
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_spark_merges_what_is_too_large(delta_load: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = delta_load("id long, v string", **KEYED)
+    load.load([{"id": n, "v": "x" * n} for n in range(1000)])
+    for name, limit in (("MEMORY", 1000), ("MOST_BYTES", 1000)):
+        monkeypatch.setattr(delta_rows, name, limit)
+        load.load([{"id": 0, "v": name}, {"id": 1000, "v": name}])
+        monkeypatch.undo()
+        assert engines(load)[0] == "Apache-Spark"
+        assert [row for row in load.rows() if row[1] == name] == [(0, name), (1000, name)]
+    assert len(load.rows()) == 1001
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_flush_is_merged_once(delta_load: Make) -> None:
+    load = delta_load("id long, v string", **KEYED)
+    load.load([{"id": 1, "v": "a"}])
+    token = load.load([{"id": 1, "v": "b"}]).token
+    before = len(load.history())
+    load.destination.commit(load.flush([{"id": 1, "v": "b"}], token=token))
+    again = load.other()
+    again.destination.commit(again.flush([{"id": 1, "v": "b"}], token=token))
+    assert (load.rows(), len(load.history())) == ([(1, "b")], before)
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_rules_that_only_spark_keeps_are_left_to_it(delta_load: Make) -> None:
+    load = delta_load("id long, v string", **KEYED)
+    load.sql("CREATE TABLE {t} (id BIGINT, v VARCHAR(3)) USING delta")
+    load.load([{"id": 1, "v": "abc"}])
+    with pytest.raises(DestinationError, match=r"(?i)length|varchar"):
+        load.load([{"id": 1, "v": "long"}])
+    frozen = delta_load("id long, v string", table="frozen", **KEYED,
+                        layout=Layout(properties={"delta.appendOnly": "true"}))  # fmt: skip
+    frozen.load([{"id": 1, "v": "a"}])
+    with pytest.raises(DestinationError, match=r"(?i)append"):
+        frozen.load([{"id": 1, "v": "b"}])
+    assert frozen.rows() == [(1, "a")]
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_older_versions_are_changed_without_spark(delta_load: Make, hard_delete: bool) -> None:
+    made = [
+        delta_load(
+            "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
+            table=f"t{alone}",
+            load_without_spark=alone,
+            hard_delete=hard_delete,
+        )
+        for alone in (True, False)
+    ]
+    for load in made:
+        for version in (1, 2, None):
+            rows = [{"id": version, "_sdc_table_version": version, DELETED: None}]
+            load.load([*rows, {"id": 9, "_sdc_table_version": version, DELETED: NOON}])
+        load.activate(2, at=1e9 + 0.000_001)
+        load.activate(2, at=2e9)
+    alone, by_spark = made
+    assert alone.rows() == by_spark.rows()
+    assert len(alone.rows()) == (4 if hard_delete else 6)
+    assert set(engines(alone)) == {"delta-rs"}
+    assert alone.marks()[0].token == ACTIVATION
+    assert engines(by_spark)[0] == "Apache-Spark"
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_columns_are_added_without_spark(delta_load: Make) -> None:
+    about = {"properties": {"more": {"description": "It's more"}}}
+    load = delta_load("id long not null, v string", schema=about, **KEYED)
+    load.sql("CREATE TABLE {t} (id BIGINT NOT NULL, v STRING) USING delta")
+    load.load([{"id": 1, "v": "a"}])
+    load.struct = struct("id long not null, v string, more struct<a: int, d: date>")
+    load.load([{"id": 1, "more": {"a": 1, "d": dt.date(2024, 2, 29)}}, {"id": 2}])
+    assert [entry["operation"] for entry in load.history()] == [
+        "MERGE", "ADD COLUMN", "SET TBLPROPERTIES", "WRITE", "SET TBLPROPERTIES", "CREATE TABLE",
+    ]  # fmt: skip
+    assert engines(load) == ["delta-rs"] * 5 + ["Apache-Spark"]
+    assert load.columns()[2] == ("more", "struct<a:int,d:date>")
+    assert load.reader().table(load.name).schema["more"].metadata == {"comment": "It's more"}
+    assert load.required() == ["id"]
+    load.struct = struct("id long not null, at timestamp_ntz")
+    load.load([{"id": 2, "at": NOON.replace(tzinfo=None)}])
+    assert "Apache-Spark" in engines(load)[:3], "it needs a feature of the table"
+    assert [row[0] for row in load.rows("id")] == [1, 2]
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_a_merge_that_loses_rows_is_taken_back(
+    delta_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = delta_load("id long, v string", **KEYED)
+    load.load([{"id": 1, "v": "a"}, {"id": 2, "v": "a"}])
+    counts = iter([2, 1])
+    monkeypatch.setattr(delta_rows, "_records", lambda _: next(counts))
+    with pytest.raises(DestinationError, match="version 1 was restored"):
+        load.load([{"id": 1, "v": "b"}])
+    assert load.rows() == [(1, "a"), (2, "a")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "inserted", "deleted", "is_good"),
+    [(5, 6, 1, 0, True), (5, 5, 1, 0, False), (5, 4, 1, 2, True), (5, 9, 0, 0, False)],
+)
+def test_rows_balance(before: int, after: int, inserted: int, deleted: int, is_good: bool) -> None:
+    told = {"num_target_rows_inserted": inserted, "num_target_rows_deleted": deleted}
+    assert is_balanced(before, after, told) is is_good
+    assert is_balanced(None, after, told)
+
+
+ROW = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from([None, "a", "b"]),
+        "g": st.sampled_from([None, 1]),
+        "o": st.none() | st.integers(-2, 2),
+        "p": st.none() | st.sampled_from(["", "x"]),
+    }
+)
+
+
+@settings(deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=12), st.sampled_from([(), ("o",), ("o", "p")]))
+def test_the_newest_row_of_each_key(rows: list[dict[str, Any]], order_by: tuple[str, ...]) -> None:
+    def rank(row: dict[str, Any]) -> list[Any]:
+        return [
+            (row[name] is not None, row[name] or (0 if name == "o" else "")) for name in order_by
+        ]
+
+    wanted: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        key = row["k"], row["g"]
+        if key not in wanted or rank(row) >= rank(wanted[key]):
+            wanted[key] = row
+    schema = pa.schema([("k", "string"), ("g", "int64"), ("o", "int64"), ("p", "string")])
+    found = newest(pa.Table.from_pylist(rows, schema), ["k", "g"], order_by)
+    made = pa.Table.from_pylist(list(wanted.values()), schema)
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, made.to_pylist()))
