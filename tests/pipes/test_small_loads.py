@@ -31,6 +31,26 @@ def test_a_new_delta_table_needs_no_spark(programs: Programs, tmp_path: Path) ->
     assert table.version() == 2
 
 
+def test_rows_of_a_delta_table_change_without_spark(programs: Programs, tmp_path: Path) -> None:
+    """By key, with a new column, and by the table version of a FULL_TABLE run."""
+    source, out = tmp_path / "s.csv", tmp_path / "out"
+    stream = {"name": "s", "format": "csv", "path": str(source), "key_properties": ["id"]}
+    target = {
+        "path": str(out),
+        "format": "delta",
+        "load_method": "upsert",
+        "hard_delete": True,
+        "spark": NO_MEMORY,
+    }
+    for text in ("id,name\n1,a\n2,b\n", "id,name,more\n2,c,5\n3,d,6\n"):
+        source.write_text(text)
+        programs.pipe({"streams": [stream]}, target).check()
+    table = DeltaTable(str(out / "s")).to_pyarrow_table().select(["id", "name", "more"])
+    assert table.sort_by("id").to_pylist() == [
+        {"id": 2, "name": "c", "more": 5}, {"id": 3, "name": "d", "more": 6},
+    ]  # fmt: skip
+
+
 def test_small_tables_come_and_go_without_spark(programs: Programs, tmp_path: Path) -> None:
     """The second FULL_TABLE run takes the place of the first by its table version."""
     source, out = tmp_path / "s.csv", tmp_path / "out"
