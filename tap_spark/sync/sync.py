@@ -376,7 +376,9 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
         told = _told_rows(run, plan)
-        _sync_slices(run, plan, state_writer, _meter(run.summary, plan, counter, progress))
+        slices = _SliceReader(run, plan, state_writer)
+        _sync_slices(slices, _meter(run.summary, plan, counter, progress))
+        told = slices.source_rows if told is None else told
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
         state_writer.finish(lambda state: _known(finish_stream(state, plan), plan))
@@ -390,14 +392,19 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
 
 def _told_rows(run: Run, plan: StreamPlan) -> int | None:
     """Return how many records a stream should have; None if nothing tells."""
-    source, outputs = source_for(plan.config), run.outputs.of(plan)
-    is_whole = plan.resume is Resume.NOTHING and plan.end_value is None and run.limit is None
-    is_plain = len(outputs) == 1 and outputs[0].transform is None
-    if not (is_whole and is_plain and isinstance(source, TellingSource)):
+    source = source_for(plan.config)
+    is_whole = plan.resume is Resume.NOTHING and plan.end_value is None
+    if not (is_whole and _sends_all(run, plan) and isinstance(source, TellingSource)):
         return None
     with suppress(OSError, SourceError, ValueError):
         return source.told_rows()
     return None
+
+
+def _sends_all(run: Run, plan: StreamPlan) -> bool:
+    """Return whether each row that is read becomes one record."""
+    outputs = run.outputs.of(plan)
+    return run.limit is None and len(outputs) == 1 and outputs[0].transform is None
 
 
 def _activate(run: Run, plan: StreamPlan) -> None:
@@ -406,9 +413,8 @@ def _activate(run: Run, plan: StreamPlan) -> None:
         run.output.write(activate_version_line(plan.stream, plan.version))
 
 
-def _sync_slices(
-    run: Run, plan: StreamPlan, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
-) -> None:
+def _sync_slices(reader: _SliceReader, meter: Callable[[ChunkInfo], None]) -> None:
+    run, plan, state_writer = reader.run, reader.plan, reader.state_writer
     source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     if isinstance(source, DriverSource):
@@ -421,8 +427,7 @@ def _sync_slices(
             elif rows.bookmark is not None:
                 state_writer.update(partial(_reached, plan, rows.bookmark))
             return
-    slices = _slices(run, source, read_plan)
-    slices = slices if run.limit is None else first_slices(slices, run.limit)
+    slices = reader.slices(source, read_plan)
     if len(outputs) > 1:
         several = SeveralOutputs(plan, outputs, state_writer, meter)
         if batch is None:
@@ -480,10 +485,33 @@ def _written_on_driver(
         return files.write_blocks(rows.blocks, run.driver_threads, on_chunk)
 
 
-def _slices(run: Run, source: Source, plan: StreamPlan) -> Iterator[Slice]:
-    spark = run.spark
-    with _reading(plan):
-        yield from source.slices(spark, plan)
+class _SliceReader:
+    """Reads the slices of a stream, and counts the rows that they must have.
+
+    Attributes:
+        source_rows: So many rows; None if the source does not tell, or not all are sent.
+    """
+
+    def __init__(self, run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
+        self.run = run
+        self.plan = plan
+        self.state_writer = state_writer
+        self.source_rows: int | None = None
+
+    def slices(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
+        """Yield the slices, or the first rows of them; write the bookmark that one begins with."""
+        found = self._read(source, plan)
+        return found if self.run.limit is None else first_slices(found, self.run.limit)
+
+    def _read(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
+        spark, counts = self.run.spark, _sends_all(self.run, self.plan)
+        with _reading(plan):
+            for slice_ in source.slices(spark, plan):
+                if slice_.begin is not None:
+                    _settle(self.plan, slice_.begin, self.state_writer)
+                if counts and slice_.source_rows is not None:
+                    self.source_rows = (self.source_rows or 0) + slice_.source_rows
+                yield slice_
 
 
 @contextmanager
