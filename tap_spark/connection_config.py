@@ -197,3 +197,21 @@ def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         for name in ONLY_FOR_URL:
             if name in item:
                 yield (name,), "applies only with 'url'; remove it"
+    yield from _broker_problems(item)
+
+
+def _broker_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if "brokers" not in item:
+        for name in ONLY_FOR_BROKERS:
+            if name in item:
+                yield (name,), "applies only with 'brokers'; remove it"
+        return
+    options = item.get("options")
+    for name in options if isinstance(options, Mapping) else ():
+        if not str(name).startswith("kafka."):
+            yield ("options", str(name)), "must begin with 'kafka.'"
+        if name == "kafka.bootstrap.servers":
+            yield ("options", str(name)), "is the setting 'brokers'; remove it"
+    registry = item.get("schema_registry")
+    if isinstance(registry, str) and not registry.startswith(("http://", "https://")):
+        yield ("schema_registry",), "must begin with 'http://' or 'https://'"

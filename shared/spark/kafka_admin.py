@@ -150,6 +150,11 @@ def open_admin(spark: SparkSession, options: Mapping[str, str]) -> KafkaAdmin | 
     return KafkaAdmin(session._jvm, own)
 
 
+def known_reason(text: str) -> str | None:
+    """Return what an error of Kafka's client means; None if it is not one that users know."""
+    return next((reason for name, reason in _REASONS.items() if name in text), None)
+
+
 def _reason(error: BaseException) -> str:
     """Return why a request failed: a cause that users know, else the innermost one."""
     cause, text = getattr(error, "java_exception", None), str(error)

@@ -61,15 +61,14 @@ class KafkaBroker:
 
     def __init__(self, spark: SparkSession) -> None:
         self._java: Any = spark._jvm  # type: ignore[attr-defined]
+        self._gateway: Any = spark.sparkContext._gateway
         self._kafka = self._java.org.apache.kafka
         self._folder = Path(tempfile.mkdtemp(prefix="tap-spark-kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         ports = _free_ports(3)
         self.servers, controller, self.secured = (f"127.0.0.1:{port}" for port in ports)
-        listeners = (
-            f"PLAINTEXT://{self.servers},CONTROLLER://{controller},SASL://{self.secured}"
-        )
+        listeners = f"PLAINTEXT://{self.servers},CONTROLLER://{controller},SASL://{self.secured}"
         self._settings = {
             **SETTINGS,
             "listeners": listeners,
@@ -157,17 +156,32 @@ class KafkaBroker:
         asked = self._java.java.util.HashMap()
         for partition, offset in before.items():
             place = self._kafka.common.TopicPartition(name, partition)
-            asked.put(place, self._kafka.clients.admin.RecordsToDelete.beforeOffset(offset))
+            asked.put(place, self._before(offset))
         self._admin.deleteRecords(asked).all().get()
 
     def send(
-        self, topic: str, messages: Iterable[Message], partition: int = 0, producer: Any = None
+        self,
+        topic: str,
+        messages: Iterable[Message],
+        partition: int = 0,
+        *,
+        at: int | None = None,
+        producer: Any = None,
     ) -> None:
-        """Send messages to a partition; they are durable when it returns."""
+        """Send messages to a partition; they are durable when it returns.
+
+        Args:
+            topic: The topic.
+            messages: Keys and values.
+            partition: Its number.
+            at: Their time, in milliseconds; now if None.
+            producer: Of a transaction.
+        """
         record = self._kafka.clients.producer.ProducerRecord
         producer = producer or self._producer
+        when = () if at is None else (at,)
         for key, value in messages:
-            producer.send(record(topic, partition, _bytes(key), _bytes(value)))
+            producer.send(record(topic, partition, *when, _bytes(key), _bytes(value)))
         producer.flush()
 
     @contextmanager
@@ -187,6 +201,20 @@ class KafkaBroker:
     def connection(self, **changes: Any) -> dict[str, Any]:
         """Return an item of the setting `connections`."""
         return {"name": "events", "brokers": self.servers, **changes}
+
+    def _before(self, offset: int) -> Any:
+        """Return `RecordsToDelete.beforeOffset(offset)`, which py4j takes for its field."""
+        loader = self._java.Thread.currentThread().getContextClassLoader()
+        name = "org.apache.kafka.clients.admin.RecordsToDelete"
+        kind = self._java.java.lang.Class.forName(name, True, loader)
+        (method,) = (
+            each
+            for each in kind.getMethods()
+            if each.getName() == "beforeOffset" and each.getParameterCount() == 1
+        )
+        given = self._gateway.new_array(self._java.Object, 1)
+        given[0] = offset
+        return method.invoke(None, given)
 
     def _new_producer(self, options: Mapping[str, str]) -> Any:
         given = self._properties()

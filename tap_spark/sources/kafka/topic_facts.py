@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shared.errors import SourceError
-from shared.spark.kafka_admin import KafkaAdmin, open_admin
+from shared.spark.kafka_admin import open_admin
 from tap_spark.sources.declared.kafka import start_moment
 from tap_spark.sources.kafka.offset_ranges import TopicFacts
+from tap_spark.sources.kafka.topic_queries import queried_ends, queried_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,22 +34,26 @@ def topic_facts(
     Raises:
         SourceError: The brokers cannot be reached, or refuse.
     """
-    with _opened(spark, options) as admin:
+    admin = open_admin(spark, options)
+    moment = None
+    if isinstance(start, str) and start not in ("earliest", "latest"):
+        moment = start_moment(start)
+    if admin is None:
+        end = _queried_end(spark, options, topic)
+        facts = TopicFacts(queried_starts(spark, options, topic, end), end)
+        found: Given = {}
+        if moment is not None:
+            found = queried_starts(spark, options, topic, end, moment)
+        return facts, _given(start, facts, found)
+    with admin:
         topic_id, partitions = admin.describe(topic)
         end = admin.end(topic, partitions)
         first = admin.first(topic, partitions)
         # Messages may expire between the two requests.
         end = {part: max(end[part], first[part]) for part in partitions}
         facts = TopicFacts(first, end, topic_id, admin.is_gapless(topic, partitions))
-        given: Given = {}
-        if isinstance(start, Mapping):
-            given = {int(partition): offset for partition, offset in start.items()}
-        elif start == "latest":
-            given = dict.fromkeys(partitions)
-        elif start != "earliest":
-            found = admin.at(topic, partitions, start_moment(start))
-            given = {part: at if at is None else min(at, end[part]) for part, at in found.items()}
-    return facts, given
+        found = {} if moment is None else admin.at(topic, partitions, moment)
+    return facts, _given(start, facts, found)
 
 
 def topic_names(spark: SparkSession, options: Mapping[str, str]) -> list[str]:
@@ -57,12 +62,35 @@ def topic_names(spark: SparkSession, options: Mapping[str, str]) -> list[str]:
     Raises:
         SourceError: See `topic_facts`.
     """
-    with _opened(spark, options) as admin:
+    admin = open_admin(spark, options)
+    if admin is None:
+        found = queried_ends(spark, options, {"subscribePattern": ".*"})
+        return sorted(name for name in found if not name.startswith("__"))
+    with admin:
         return admin.topics()
 
 
-def _opened(spark: SparkSession, options: Mapping[str, str]) -> KafkaAdmin:
-    admin = open_admin(spark, options)
-    if admin is None:
-        raise SourceError("Kafka cannot be read over Spark Connect", hint="set 'spark.master'")
-    return admin
+def _queried_end(spark: SparkSession, options: Mapping[str, str], topic: str) -> dict[int, int]:
+    found = queried_ends(spark, options, {"subscribe": topic}).get(topic)
+    if not found:
+        raise SourceError(f"topic '{topic}': Spark does not tell its offsets")
+    return found
+
+
+def _given(start: Start, facts: TopicFacts, at: Given) -> Given:
+    """Return the offsets to begin with.
+
+    Args:
+        start: The setting.
+        facts: The topic.
+        at: The offsets of its moment, if it is one.
+    """
+    if isinstance(start, Mapping):
+        return {int(partition): offset for partition, offset in start.items()}
+    if start == "latest":
+        return dict.fromkeys(facts.end)
+    # Messages may have come or expired since the bounds were asked.
+    return {
+        part: None if offset is None else max(facts.first[part], min(offset, facts.end[part]))
+        for part, offset in at.items()
+    }
