@@ -61,6 +61,7 @@ PIPE_FILES = (
     "tests/pipes/",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/model/test_destinations_killed.py",
+    "tests/model/test_kafka_kills.py",
     "tests/model/test_keyless_kills.py",
     "tests/shared/spark/test_dockerfile.py",
     "tests/shared/spark/test_session.py",

@@ -280,6 +280,7 @@ class TestJdbc(SourceSuite):
 
 
 @pytest.mark.server
+@pytest.mark.slow
 class TestKafka(SourceSuite):
     form = BUILT_IN["kafka"]
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
-ROWS, EVENTS, PARTITIONS, MOST, LONGEST = "rows", "events", 2, 50, 300.0
+ROWS, EVENTS, PARTITIONS, LONGEST = "rows", "events", 2, 300.0
+MOST, PHASE = 50, 10
 
 
 @dataclass
@@ -195,20 +196,15 @@ def test_tables_equal_their_topics_however_often_a_program_is_killed(
     chain = Chain(programs, DeltaStore(tmp_path), Topics(kafka, chance))
     files = tmp_path / "batches"
     files.mkdir()
-    phases: list[tuple[str | None, list[Kill]]] = [(None, [Kill(("target",), "commit", 3, 0)])]
-    if most > 1:
-        # A replay has the bytes of what it repeats: their form changes only after a whole run.
-        half = most // 2
-        phases = [
-            (None, [moment(chance) for _ in range(half)]),
-            (str(files), [moment(chance) for _ in range(most - half)]),
-        ]
-    for batch_root, moments in phases:
-        chain.topics.grow(400 * min(most, 2))
-        for nth, kill in enumerate(moments):
+    # A replay has the bytes of what it repeats: their form changes only after a whole run.
+    for start in range(0, most, PHASE):
+        batch_root = str(files) if start // PHASE % 2 else None
+        chain.topics.grow(400)
+        for nth in range(start, min(start + PHASE, most)):
+            kill = moment(chance) if nth else Kill(("target",), "commit", 3, 0)
             chain.run(kill, batch_root=batch_root)
             if nth % 2:
-                chain.topics.grow(400)
+                chain.topics.grow(200)
         # The first run finishes what was interrupted, the second reads what is newer.
         for _ in range(2):
             if not chain.is_settled:

@@ -16,6 +16,16 @@ SECONDS = 30.0
 _NOT_FOUND = 404
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none: another server would get the login."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Refuse."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 @dataclass(frozen=True)
 class RegisteredSchema:
     """A version of a subject.
@@ -66,7 +76,7 @@ class SchemaRegistry:
         # The settings allow only http and https.
         request = urllib.request.Request(self._url + path, headers=self._headers)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
+            with _OPENER.open(request, timeout=SECONDS) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from kafka_broker import LOGIN
 from tap_runs import failure
@@ -116,6 +118,28 @@ def test_messages_that_cannot_be_read_are_errors(
     found = failure(piece.frame.collect)
     assert text in found
     assert f"topic {topic}, partition 0, offset 1" in found
+
+
+@pytest.mark.parametrize("size", [{}, {"batch_size": 3}])
+def test_batch_files_in_the_order_of_the_messages(
+    reads: TopicReads, tmp_path: Path, size: dict[str, int]
+) -> None:
+    topic = reads.broker.topic(2)
+    reads.broker.send(topic, numbers(0, 4))
+    reads.broker.send(topic, numbers(4, 8), 1)
+    batch = {
+        "encoding": {"format": "parquet", "compression": "none"},
+        "storage": {"root": str(tmp_path / "files")},
+        **size,
+    }
+    found = reads.run(reads.config(topic=topic, offsets_per_slice=4, batch=batch, **PLAIN))
+    files = [m["manifest"][0].removeprefix("file://") for m in found if m["type"] == "BATCH"]
+    rows = [pq.read_table(file).to_pylist() for file in files]
+    assert [row["n"] for part in rows for row in part] == [0, 1, 4, 5, 2, 3, 6, 7]
+    assert not size or [len(part) for part in rows] == [3, 3, 2]
+    marks = [m["value"]["bookmarks"]["s"] for m in found if m["type"] == "STATE"]
+    assert marks[0]["offsets"] == {"0": 0, "1": 0}
+    assert marks[0]["until"] == offsets(found) == {"0": 4, "1": 4}
 
 
 def test_where_a_stream_without_bookmark_begins(reads: TopicReads) -> None:

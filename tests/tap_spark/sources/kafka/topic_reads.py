@@ -31,10 +31,16 @@ class TopicReads:
     spark: SparkSession
     folder: Path
 
-    def config(self, connection: Mapping[str, Any] | None = None, **stream: Any) -> TapConfig:
+    def config(
+        self,
+        connection: Mapping[str, Any] | None = None,
+        batch: Mapping[str, Any] | None = None,
+        **stream: Any,
+    ) -> TapConfig:
         """Return settings of one stream of a topic, `s`."""
         return tap_config(
             {
+                **({} if batch is None else {"batch_config": batch}),
                 "connections": [self.broker.connection(**(connection or {}))],
                 "streams": [{"name": "s", "format": "kafka", **stream}],
             }
