@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -43,11 +44,14 @@ def queried_ends(
         reason = known_reason(str(error)) or type(error).__name__
         raise SourceError(f"the topics cannot be read: {reason}") from error
     sources = [] if progress is None else json.loads(progress.json)["sources"]
-    return {
-        topic: {int(partition): int(offset) for partition, offset in found.items()}
-        for source in sources
-        for topic, found in source["endOffset"].items()
-    }
+    found: dict[str, dict[int, int]] = {}
+    for source in sources:
+        ends = source["endOffset"]
+        # Spark Connect writes the object as Python's text.
+        topics = literal_eval(ends) if isinstance(ends, str) else ends
+        for topic, offsets in (topics or {}).items():
+            found[topic] = {int(part): int(offset) for part, offset in offsets.items()}
+    return found
 
 
 def queried_starts(

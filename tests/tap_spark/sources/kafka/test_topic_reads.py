@@ -18,6 +18,7 @@ from tap_spark.planning.discovery import catalog_for
 from tap_spark.sources.kafka.kafka_source import reader_options
 from tap_spark.sources.kafka.topic_facts import topic_facts
 from tap_spark.sources.kafka.topic_queries import queried_ends, queried_starts
+from tap_spark.sync.row_limits import first_slices
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 DDL = {"schema": "id BIGINT, name STRING", "key_schema": "id BIGINT", "key_format": "json"}
@@ -149,8 +150,11 @@ def test_where_a_stream_without_bookmark_begins(reads: TopicReads) -> None:
             at = 1_767_225_600_000 + hour * 3_600_000
             reads.broker.send(topic, numbers(hour, hour + 1), partition, at=at)
 
+    catalog = reads.catalog(reads.config(topic=topic, **PLAIN))
+
     def start(given: Any) -> Any:
-        first = next(reads.slices(reads.config(topic=topic, starting_offsets=given, **PLAIN)))
+        config = reads.config(topic=topic, starting_offsets=given, **PLAIN)
+        first = next(reads.slices(config, catalog=catalog))
         mark = first.begin or first.bookmark
         return mark and list(mark["offsets"].values())
 
@@ -175,9 +179,10 @@ def test_an_interrupted_run_is_repeated_with_the_same_slices(reads: TopicReads) 
     reads.broker.send(topic, numbers(0, 7))
     reads.broker.send(topic, numbers(0, 3), 1)
     config = reads.config(topic=topic, offsets_per_slice=4, **PLAIN)
+    catalog = reads.catalog(config)
 
     def marks(state: Any = None) -> list[Any]:
-        return [piece.bookmark for piece in reads.slices(config, state)]
+        return [piece.bookmark for piece in reads.slices(config, state, catalog)]
 
     first = next(reads.slices(config))
     assert first.begin is not None
@@ -261,6 +266,8 @@ def test_counts_balance_by_offsets(reads: TopicReads) -> None:
         (piece,) = reads.slices(reads.config(topic=topic, **PLAIN))
         counts.append(piece.source_rows)
     assert counts == [2, None]
+    (limited,) = first_slices([piece], 1)
+    assert [row["n"] for row in limited.frame.collect()] == [1]
 
 
 def test_discovery_lists_topics_with_their_formats(reads: TopicReads) -> None:

@@ -56,9 +56,9 @@ class TopicReads:
         entries = catalog_for(self.spark, TapConfig(streams=config.streams))["streams"]
         return {"streams": entries}
 
-    def slices(self, config: TapConfig, state: Any = None) -> Iterator[Slice]:
+    def slices(self, config: TapConfig, state: Any = None, catalog: Any = None) -> Iterator[Slice]:
         """Yield the slices of a run; none is read."""
-        (plan,) = plan_streams(config, self.catalog(config), state, 1)
+        (plan,) = plan_streams(config, catalog or self.catalog(config), state, 1)
         yield from source_for(plan.config).slices(self.spark, plan)
 
 
