@@ -13,6 +13,7 @@ from shared.maps.record_metadata import DELETED_AT
 from shared.types.spark_conform import conformed
 from tap_spark.sources.frame_helpers import col, missing_columns, prune, struct_from_text
 from tap_spark.sources.frame_source import REDISCOVER, FrameSource
+from tap_spark.sources.kafka.layout_reader import SAMPLE, LayoutReader
 from tap_spark.sources.kafka.message_columns import (
     MessageLayout,
     current_rows,
@@ -20,7 +21,6 @@ from tap_spark.sources.kafka.message_columns import (
     message_rows,
     with_deletions,
 )
-from tap_spark.sources.kafka.message_types import SAMPLE, LayoutReader
 from tap_spark.sources.kafka.offset_ranges import (
     DataLoss,
     KafkaMark,

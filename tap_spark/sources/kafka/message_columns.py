@@ -134,11 +134,16 @@ def with_deletions(rows: DataFrame) -> DataFrame:
 
 
 def current_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the last row of each key, unless it was deleted; without keys every row."""
+    """Return the last row of each key, unless it was deleted; every row that has no key."""
     if keys:
         newest = F.max(OFFSET).over(Window.partitionBy(*map(col, keys)))
-        rows = rows.withColumn(_VALUE, newest).filter(col(OFFSET) == col(_VALUE)).drop(_VALUE)
+        is_last = (col(OFFSET) == col(_VALUE)) | F.coalesce(*map(_is_there, keys)).isNull()
+        rows = rows.withColumn(_VALUE, newest).filter(is_last).drop(_VALUE)
     return rows.filter(col(AT).isNull()).drop(AT, OFFSET)
+
+
+def _is_there(name: str) -> Column:
+    return F.when(col(name).isNotNull(), F.lit(True))
 
 
 def _columns(layout: MessageLayout) -> list[Column]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.kafka.message_types import spark_words
+from tap_spark.sources.kafka.layout_reader import spark_words
 from tap_spark.sources.kafka.offset_ranges import (
     KafkaMark,
     OffsetRange,

@@ -56,17 +56,22 @@ def test_runs_read_what_is_new_and_tombstones_delete(reads: TopicReads) -> None:
     assert offsets(first) == {"0": 3, "1": 2}
     reads.broker.add_partitions(topic, 3)
     reads.broker.send(topic, [({"id": 5}, {"id": 5, "name": "new"})], 2)
-    reads.broker.send(topic, [({"id": 0}, None)])
+    reads.broker.send(topic, [({"id": 0}, None), (None, {"name": "a"}), (None, {"name": "b"})])
     config = reads.config(topic=topic, **DDL)
     second = reads.run(config, last_state(first))
-    assert records(second) == [row(0, deleted=True), row(5, "new")]
-    assert offsets(second) == {"0": 4, "1": 2, "2": 1}
+    keyless = [{"id": None, "name": name} for name in ("a", "b")]
+    assert records(second) == [
+        row(0, deleted=True),
+        *({**one, DELETED: False} for one in keyless),
+        row(5, "new"),
+    ]
+    assert offsets(second) == {"0": 6, "1": 2, "2": 1}
     third = reads.run(config, last_state(second))
     assert records(third) == []
     assert last_state(third) == last_state(second)
     whole = reads.run(reads.config(topic=topic, replication_method="FULL_TABLE", **DDL))
     rows = [{"id": n, "name": name} for n, name in ((1, "n1"), (2, "n2"), (5, "new"))]
-    assert sorted(records(whole), key=lambda r: r["id"]) == rows
+    assert sorted(records(whole), key=lambda r: (r["id"] or 9, r["name"])) == [*rows, *keyless]
 
 
 def test_text_and_keys_that_are_single_values(reads: TopicReads) -> None:
