@@ -31,7 +31,7 @@ from shared.settings.kinds import (
     typed,
 )
 from shared.settings.loading import OTHER_VARIABLES
-from shared.spark.packages import LAKES, Need, with_needs
+from shared.spark.packages import KAFKA, LAKES, Need, with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
 from tap_spark.connection_config import ConnectionConfig, connection_problems
 from tap_spark.sources.source_registry import check_sources, source_format
@@ -61,8 +61,8 @@ class TapConfig:
     )
     connections: tuple[ConnectionConfig, ...] = setting(
         {"type": "array", "items": schema_of(ConnectionConfig)},
-        "Databases, Spark catalogs and folders of tables: discovery lists their tables, and "
-        "streams of the format `jdbc` read from them.",
+        "Databases, Spark catalogs, folders of tables and brokers of Kafka: discovery lists their "
+        "tables and topics, and streams of the formats `jdbc` and `kafka` read from them.",
         default=[],
         make=lambda items: tuple(typed(ConnectionConfig, item) for item in items),
     )
@@ -169,6 +169,7 @@ def _needs(
 ) -> Iterator[Need]:
     # The formats in a folder are known only when its tables are listed.
     yield from LAKES.values() if any(item.path for item in connections) else ()
+    yield from (KAFKA for item in connections if item.brokers)
     for stream in streams:
         form = source_format(stream.format)
         if form is not None and form.needs is not None:

@@ -19,8 +19,9 @@ from shared.settings.kinds import (
 )
 from tap_spark.driver_properties import property_problems
 
-KINDS = ("url", "catalog", "path")
-"""Kinds of connections; an item has exactly one of these settings."""
+KINDS = {"url": "a url", "catalog": "a catalog", "path": "a path", "brokers": "brokers"}
+"""Kinds of connections, each with its words; an item has exactly one of these settings."""
+ONLY_FOR_BROKERS = ("options", "schema_registry")
 ONLY_FOR_URL = (
     "user",
     "password",
@@ -85,14 +86,33 @@ class ConnectionConfig:
         "Folder or URL with Delta and Iceberg tables below it.",
         examples=["/lake", "s3a://bucket/lake"],
     )
+    brokers: str | None = setting(
+        TEXT,
+        "Brokers of Kafka, as `host:port`, with commas between them.",
+        examples=["kafka-1.example.com:9092,kafka-2.example.com:9092"],
+    )
+    options: Mapping[str, str] = setting(
+        SECRET_VALUES,
+        "Options of Kafka's consumer for the connection, such as those of SASL and TLS; their "
+        "names begin with `kafka.`. Only with `brokers`.",
+        default={},
+        examples=[{"kafka.security.protocol": "SASL_SSL"}],
+    )
+    schema_registry: str | None = setting(
+        TEXT,
+        "URL of the schema registry, with user and password if it asks for them. Only with "
+        "`brokers`.",
+        secret=True,
+        examples=["https://registry.example.com:8081"],
+    )
     include: tuple[str, ...] = setting(
         NAMES,
-        "Globs of `schema.table` to list.",
+        "Globs of `schema.table`, or of topics, to list.",
         default=["*"],
         examples=[["public.*", "sales.order_*"]],
     )
     exclude: tuple[str, ...] = setting(
-        NAMES, "Globs of `schema.table` to exclude, even if included.", default=[]
+        NAMES, "Globs of `schema.table`, or of topics, to exclude, even if included.", default=[]
     )
     views: bool = setting(SWITCH, "Whether to list views.", default=True)
     stream_prefix: str = setting(
@@ -177,3 +197,21 @@ def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         for name in ONLY_FOR_URL:
             if name in item:
                 yield (name,), "applies only with 'url'; remove it"
+    yield from _broker_problems(item)
+
+
+def _broker_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if "brokers" not in item:
+        for name in ONLY_FOR_BROKERS:
+            if name in item:
+                yield (name,), "applies only with 'brokers'; remove it"
+        return
+    options = item.get("options")
+    for name in options if isinstance(options, Mapping) else ():
+        if not str(name).startswith("kafka."):
+            yield ("options", str(name)), "must begin with 'kafka.'"
+        if name == "kafka.bootstrap.servers":
+            yield ("options", str(name)), "is the setting 'brokers'; remove it"
+    registry = item.get("schema_registry")
+    if isinstance(registry, str) and not registry.startswith(("http://", "https://")):
+        yield ("schema_registry",), "must begin with 'http://' or 'https://'"

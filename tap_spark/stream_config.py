@@ -47,8 +47,8 @@ class StreamConfig:
     )
     connection: str | None = setting(
         TEXT,
-        "Name of the item of `connections` to read from. Only for `jdbc`; by default the only "
-        "connection with a url.",
+        "Name of the item of `connections` to read from. Only for `jdbc` and `kafka`; by default "
+        "the only connection with a `url`, or with `brokers`.",
     )
     database: ConnectionConfig | None = None
     options: Mapping[str, str] = setting(
@@ -71,7 +71,7 @@ class StreamConfig:
         one_of(("FULL_TABLE", "INCREMENTAL", "LOG_BASED")),
         "`INCREMENTAL` if `replication_key` is set, else `FULL_TABLE`. `INCREMENTAL` without a "
         "replication key resumes files by file and line. `LOG_BASED` reads the changes of `delta` "
-        "and `iceberg` tables, deletes included.",
+        "and `iceberg` tables, deletes included; it is the default of `kafka`.",
     )
     end_date: str | float | None = setting(
         {"type": ["string", "number"], "minLength": 1},

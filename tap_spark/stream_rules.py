@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared.settings.checking import Problem, nearest
+from tap_spark.connection_config import KINDS
 from tap_spark.sources.reader_options import NOT_RESUMED, option_problems
 from tap_spark.sources.source_declaration import GENERAL, StreamRule
 from tap_spark.sources.source_registry import FORMATS, source_format
@@ -38,28 +39,19 @@ def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 def _unknown_connections(settings: Mapping[str, Any]) -> Iterator[Problem]:
     connections = settings.get("connections")
     items = connections if isinstance(connections, list) else []
-    databases = [i.get("name") for i in items if isinstance(i, Mapping) and "url" in i]
     streams = settings.get("streams")
     for index, stream in enumerate(streams if isinstance(streams, list) else ()):
         form = source_format(stream.get("format")) if isinstance(stream, Mapping) else None
         if form is None or "connection" not in form.takes:
             continue
-        name = stream.get("connection")
-        if "connection" not in stream and len(databases) != 1:
-            what = "several" if databases else "none"
-            yield (
-                Problem(
-                    ("streams", index, "connection"),
-                    f"is required: 'connections' has {what} with a url",
-                )
-            )
-        elif isinstance(name, str) and name not in databases:
-            yield (
-                Problem(
-                    ("streams", index, "connection"),
-                    f"{name!r} is not a connection with a url; known: {databases or 'none'}",
-                )
-            )
+        kind, name, at = form.connects, stream.get("connection"), ("streams", index, "connection")
+        known = [i.get("name") for i in items if isinstance(i, Mapping) and kind in i]
+        if "connection" not in stream and len(known) != 1:
+            what = "several" if known else "none"
+            yield Problem(at, f"is required: 'connections' has {what} with {KINDS[kind]}")
+        elif isinstance(name, str) and name not in known:
+            text = f"{name!r} is not a connection with {KINDS[kind]}; known: {known or 'none'}"
+            yield Problem(at, text)
 
 
 def _known_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

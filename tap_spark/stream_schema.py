@@ -68,8 +68,10 @@ def stream_config(
     config = replace(typed(StreamConfig, stream), own=form.typed(own))
     if form.name in SOURCES:
         config = replace(config, format=form.name)
+    if form.default_method and not (config.replication_method or config.replication_key):
+        config = replace(config, replication_method=form.default_method)
     if "connection" in form.takes:
-        databases = [item for item in connections if item.url is not None]
+        databases = [item for item in connections if getattr(item, form.connects) is not None]
         wanted = config.connection or databases[0].name
         database = next(item for item in databases if item.name == wanted)
         config = replace(config, connection=wanted, database=database)

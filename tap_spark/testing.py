@@ -298,7 +298,7 @@ def _run(
         (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
-            run = Run(SessionStarter.of(spark), output, spool)
+            run = Run(SessionStarter.of(spark), output, spool, config.batch)
             sync_stream(run, plan, state_writer)
     finally:
         output.close()

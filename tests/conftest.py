@@ -24,6 +24,7 @@ from shared.spark.spark_settings import SparkSettings
 from tap_spark.sources.source_registry import BUILT_IN
 
 if TYPE_CHECKING:
+    from kafka_broker import KafkaBroker
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,7 @@ TEST_SETTINGS = SparkSettings(
 # tests share is a fifth faster with it.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 # What the tests' session can read and write besides files.
-TEST_FORMATS = ("delta", "iceberg", "avro")
+TEST_FORMATS = ("delta", "iceberg", "avro", "kafka")
 TEST_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:sqlite:", "jdbc:duckdb:")
 pytest.register_assert_rewrite("shared.testing", "tap_spark.testing")
 
@@ -60,6 +61,7 @@ PIPE_FILES = (
     "tests/pipes/",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/model/test_destinations_killed.py",
+    "tests/model/test_kafka_kills.py",
     "tests/model/test_keyless_kills.py",
     "tests/shared/spark/test_dockerfile.py",
     "tests/shared/spark/test_session.py",
@@ -266,6 +268,22 @@ def mariadb_server() -> Iterator[MariaDbServer]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(lake_spark: SparkSession) -> Iterator[KafkaBroker]:
+    """One broker per test process (tests that use it are marked `server`)."""
+    from kafka_broker import KafkaBroker
+
+    try:
+        broker = KafkaBroker(lake_spark)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
 
 
 @pytest.fixture

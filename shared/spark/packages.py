@@ -21,12 +21,14 @@ class Need:
         extensions: Class of the SQL extensions; empty for none.
         conf: Spark configuration.
         signs: Texts in the user's `spark.conf` that show that it is wanted.
+        further: Maven coordinates of packages that it does not bring itself.
     """
 
     package: str
     extensions: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
 
 
 LAKES: Mapping[str, Need] = {
@@ -48,6 +50,8 @@ LAKES: Mapping[str, Need] = {
     ),
 }
 """The packages that either program needs for tables of these formats."""
+AVRO = Need("org.apache.spark:spark-avro_2.13:4.1.1")
+KAFKA = Need("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1", further=(AVRO.package,))
 
 
 def with_needs(
@@ -73,8 +77,9 @@ def with_needs(
     packages = list(settings.packages)
     conf = dict(settings.conf)
     for need in needs:
-        if not _is_there(need.package, packages, settings.jars):
-            packages.append(need.package)
+        for package in (need.package, *need.further):
+            if not _is_there(package, packages, settings.jars):
+                packages.append(package)
         conf = {**need.conf, **conf}
         if need.extensions:
             conf[EXTENSIONS] = _joined(conf.get(EXTENSIONS, ""), need.extensions)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from tap_spark.planning.catalog import REDISCOVER, build_entry
+from tap_spark.sources.source_registry import source_format
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def table_entry(found: DiscoveredTable) -> dict[str, Any]:
         root["row-count"] = entry["row_count"] = found.row_count
     values = asdict(stream)
     root[SOURCE] = {name: values[name] for name in _KEPT if values[name] is not None}
+    if stream.own:
+        root[SOURCE]["settings"] = dict(stream.own)
     _describe(entry["schema"], found)
     for item in entry["metadata"][1:]:
         breadcrumb = item["breadcrumb"]
@@ -94,8 +97,9 @@ def stream_of(
             hint=f"add it to 'connections'; known: {', '.join(known) or 'none'}",
         )
     given = {key: source[key] for key in _KEPT if isinstance(source.get(key), str)}
-    if "format" not in given or not ("table" in given or "path" in given):
+    form, own = source_format(given.get("format")), source.get("settings") or {}
+    if form is None or not {*given, *own} & {*form.places}:
         raise SourceError(
             f"the catalog's '{SOURCE}' is invalid", where=Where(stream=name), hint=REDISCOVER
         )
-    return StreamConfig(name=name, database=known[wanted], **given)
+    return StreamConfig(name=name, database=known[wanted], own=form.typed(dict(own)), **given)

@@ -36,7 +36,10 @@ class FrameSource(ABC):
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
-        struct = self.frame(spark, None).schema
+        return self.checked(self.frame(spark, None).schema)
+
+    def checked(self, struct: StructType) -> StructType:
+        """Return the columns; raise SourceError if there are none, or several of one name."""
         if not struct.fields:
             raise self.error("the source has no columns")
         # They are the same to Spark.

@@ -46,6 +46,7 @@ class SourceFormat:
         aliases: Other names for it.
         places: Settings that locate the rows; a stream has exactly one of them.
         takes: Further settings of `SHARED` that apply to the format.
+        connects: Kind of the connections that `connection` may name.
         settings: JSON Schemas of its own settings, each with a description.
         required: Settings of `takes` and `settings` that a stream must have.
         typed: Turns the stream's own settings, once validated, into their typed form.
@@ -53,6 +54,8 @@ class SourceFormat:
         required_options: Options that a stream must have, each with its description.
         resumes: Whether INCREMENTAL without a replication key resumes after the last run.
         has_log: Whether LOG_BASED reads changes, deletes included.
+        default_method: Replication method of streams that set neither a method nor a key; None
+            for FULL_TABLE.
         needs: The package that Spark needs to read the format.
         rules: Checks between the settings of a stream.
 
@@ -66,6 +69,7 @@ class SourceFormat:
     aliases: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
+    connects: str = "url"
     settings: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     typed: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -73,6 +77,7 @@ class SourceFormat:
     required_options: Mapping[str, str] = field(default_factory=dict)
     resumes: bool = False
     has_log: bool = False
+    default_method: str | None = None
     needs: Need | None = None
     rules: tuple[StreamRule, ...] = ()
 

@@ -31,6 +31,7 @@ _OURS = re.compile(r"[\\/](?:pyspark|tap_spark|shared)[\\/]|^<")
 _LIBRARY = re.compile(
     r"[\\/](?:lib[\\/]python\d[^\\/]*|(?:site|dist)-packages)[\\/]", re.IGNORECASE
 )
+_EXPIRED = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
 _SHOWN = 300
 HINTS = {
     "PATH_NOT_FOUND": "check 'path'",
@@ -122,6 +123,12 @@ def _python_error(stream: str, text: str) -> SourceError | None:
 def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     if any(sign in text for sign in s3a.MISSING) and "s3" in text:
         return SourceError("Spark has no S3 file system", where=Where(stream=stream), hint=s3a.HINT)
+    if any(sign in text for sign in _EXPIRED):
+        return SourceError(
+            "messages expired before they were read",
+            where=Where(stream=stream),
+            hint="set 'on_data_loss' to 'continue' to read what is left, or run more often",
+        )
     # The plan follows the message; its `[NAMES]` are not error conditions.
     conditions = _CONDITION.findall(re.split(r";\n(?=')", text)[0])
     file = _FILE.search(text)

@@ -11,7 +11,7 @@ from tap_spark.stream_config import is_python_source
 
 NAMES = (
     *("csv", "json", "parquet", "orc", "text", "avro", "xml", "fixed_width"),
-    *("delta", "iceberg", "jdbc", "table", "sql", "rows"),
+    *("delta", "iceberg", "jdbc", "table", "sql", "kafka", "rows"),
 )
 BUILT_IN = extensions.built_in(
     SourceFormat, (f"tap_spark.sources.declared.{name}:SOURCE" for name in NAMES)

@@ -376,8 +376,9 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
         told = _told_rows(run, plan)
-        found = _sync_slices(run, plan, state_writer, _meter(run.summary, plan, counter, progress))
-        told = told if told is not None or not _sends_all(run, plan) else found
+        slices = _SliceReader(run, plan, state_writer)
+        _sync_slices(slices, _meter(run.summary, plan, counter, progress))
+        told = slices.told_rows if told is None else told
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
         state_writer.finish(lambda state: _known(finish_stream(state, plan), plan))
@@ -392,9 +393,8 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
 def _told_rows(run: Run, plan: StreamPlan) -> int | None:
     """Return how many records a stream should have; None if nothing tells."""
     source = source_for(plan.config)
-    if not (_sends_all(run, plan) and isinstance(source, TellingSource)):
-        return None
-    if plan.resume is not Resume.NOTHING or plan.end_value is not None:
+    is_whole = plan.resume is Resume.NOTHING and plan.end_value is None
+    if not (is_whole and _sends_all(run, plan) and isinstance(source, TellingSource)):
         return None
     with suppress(OSError, SourceError, ValueError):
         return source.told_rows()
@@ -413,10 +413,8 @@ def _activate(run: Run, plan: StreamPlan) -> None:
         run.output.write(activate_version_line(plan.stream, plan.version))
 
 
-def _sync_slices(
-    run: Run, plan: StreamPlan, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
-) -> int | None:
-    """Write the rows of a stream; return how many the metadata of its slices tell, if they do."""
+def _sync_slices(reader: _SliceReader, meter: Callable[[ChunkInfo], None]) -> None:
+    run, plan, state_writer = reader.run, reader.plan, reader.state_writer
     source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     if isinstance(source, DriverSource):
@@ -428,30 +426,8 @@ def _sync_slices(
                 _settle(plan, rows.bookmark, state_writer)
             elif rows.bookmark is not None:
                 state_writer.update(partial(_reached, plan, rows.bookmark))
-            return None
-    told: list[int | None] = []
-    slices = _noted(_slices(run, source, read_plan), told)
-    slices = slices if run.limit is None else first_slices(slices, run.limit)
-    _write_slices(run, plan, slices, state_writer, meter)
-    known = [rows for rows in told if rows is not None]
-    return sum(known) if told and len(known) == len(told) else None
-
-
-def _noted(slices: Iterator[Slice], told: list[int | None]) -> Iterator[Slice]:
-    """Yield slices, and note the rows that each tells."""
-    for slice_ in slices:
-        told.append(slice_.told_rows)
-        yield slice_
-
-
-def _write_slices(
-    run: Run,
-    plan: StreamPlan,
-    slices: Iterator[Slice],
-    state_writer: StateWriter,
-    meter: Callable[[ChunkInfo], None],
-) -> None:
-    outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+            return
+    slices = reader.slices(source, read_plan)
     if len(outputs) > 1:
         several = SeveralOutputs(plan, outputs, state_writer, meter)
         if batch is None:
@@ -509,10 +485,35 @@ def _written_on_driver(
         return files.write_blocks(rows.blocks, run.driver_threads, on_chunk)
 
 
-def _slices(run: Run, source: Source, plan: StreamPlan) -> Iterator[Slice]:
-    spark = run.spark
-    with _reading(plan):
-        yield from source.slices(spark, plan)
+class _SliceReader:
+    """Reads the slices of a stream, and sums up the rows that they tell."""
+
+    def __init__(self, run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
+        self.run = run
+        self.plan = plan
+        self.state_writer = state_writer
+        self._told: list[int | None] = []
+
+    @property
+    def told_rows(self) -> int | None:
+        """Return the rows of all slices; None if one does not tell, or not all rows are sent."""
+        known = [rows for rows in self._told if rows is not None]
+        is_told = self._told and len(known) == len(self._told) and _sends_all(self.run, self.plan)
+        return sum(known) if is_told else None
+
+    def slices(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
+        """Yield the slices, or the first rows of them; write the bookmark that one begins with."""
+        found = self._read(source, plan)
+        return found if self.run.limit is None else first_slices(found, self.run.limit)
+
+    def _read(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
+        spark = self.run.spark
+        with _reading(plan):
+            for slice_ in source.slices(spark, plan):
+                if slice_.begin is not None:
+                    _settle(self.plan, slice_.begin, self.state_writer)
+                self._told.append(slice_.told_rows)
+                yield slice_
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from kafka_broker import KafkaBroker
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
@@ -276,6 +277,38 @@ class TestJdbc(SourceSuite):
         rows = [{"id": 1, "name": "Zoë"}, {"id": 2, "name": None}]
         wrong = Bad({**settings, "table": "nothing"}, "nothing")
         return Sample(settings, rows, replication_key="id", grow=grow, bad=[wrong])
+
+
+@pytest.mark.server
+@pytest.mark.slow
+class TestKafka(SourceSuite):
+    form = BUILT_IN["kafka"]
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, kafka: KafkaBroker) -> None:
+        self.kafka = kafka
+
+    def sample(self, folder: Path, spark: SparkSession) -> Sample:
+        topic = self.kafka.topic(2)
+
+        def send(rows: Sequence[Row]) -> Sequence[Row]:
+            self.kafka.send(topic, [({"id": row["id"]}, json_line(row)) for row in rows])
+            return rows
+
+        connections = {"connections": [self.kafka.connection(include=[])]}
+        settings = {
+            **{"topic": topic, "schema": DDL, "key_format": "json", "key_schema": "id BIGINT"},
+            **connections,
+        }
+        wrong = Bad({**settings, "topic": "nowhere"}, "topic 'nowhere'")
+        return Sample(
+            settings,
+            send(FIRST),
+            TYPES,
+            replication_key="id",
+            grow=lambda: send(SECOND),
+            bad=[wrong],
+        )
 
 
 def test_every_format_of_this_package_is_tested() -> None:

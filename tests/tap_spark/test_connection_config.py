@@ -62,8 +62,8 @@ def test_a_stream_takes_the_only_database() -> None:
 @pytest.mark.parametrize(
     ("connection", "wrong"),
     [
-        ({"name": "a"}, "needs exactly one of 'url', 'catalog', 'path'"),
-        ({**SHOP, "path": "/x"}, "needs exactly one of 'url', 'catalog', 'path'"),
+        ({"name": "a"}, "needs exactly one of 'url', 'catalog', 'path', 'brokers'"),
+        ({**SHOP, "path": "/x"}, "needs exactly one of 'url', 'catalog', 'path', 'brokers'"),
         ({"name": "a", "url": "postgresql://h"}, "['url']: must begin with 'jdbc:'"),
         ({**LAKE, "user": "u"}, "['user']: applies only with 'url'; remove it"),
         ({**LAKE, "fetch_size": 5}, "['fetch_size']: applies only with 'url'; remove it"),

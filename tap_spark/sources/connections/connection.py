@@ -20,6 +20,7 @@ MODULES = {
     "url": "databases:DatabaseTables",
     "catalog": "spark_catalogs:CatalogTables",
     "path": "table_folders:FolderTables",
+    "brokers": "topics:BrokerTopics",
 }
 """Module and class of each kind."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.spark.packages import Need
+from shared.spark.packages import AVRO
 from tap_spark.sources.reader_options import FILES, MODE, REBASE, Option, named
 from tap_spark.sources.source_declaration import SourceFormat
 
@@ -21,5 +21,5 @@ SOURCE = SourceFormat(
         Option("datetimeRebaseMode", words=REBASE),
     ),
     resumes=True,
-    needs=Need("org.apache.spark:spark-avro_2.13:4.1.1"),
+    needs=AVRO,
 )

@@ -1,0 +1,218 @@
+"""Messages of a topic as rows: columns of key and value, and which rows are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.maps.record_metadata import DELETED_AT
+from tap_spark.sources.frame_helpers import col, fail_job
+from tap_spark.sources.kafka.message_parts import PAYLOAD, MessagePart, message_place
+
+AT, OFFSET = "_tap_spark_deleted_at", "_tap_spark_offset"
+METADATA_TYPES = {
+    "topic": T.StringType(),
+    "partition": T.IntegerType(),
+    "offset": T.LongType(),
+    "timestamp": T.TimestampType(),
+}
+_KEY, _VALUE = "_tap_spark_key", "_tap_spark_value"
+_UPSERTS = ("c", "r", "u")
+_IN_KEY, _IN_VALUE, _IS_KEY = "kafka-in-key", "kafka-in-value", "kafka-is-key"
+"""Metadata of the columns in a catalog, from which a run knows how to read JSON."""
+
+
+@dataclass(frozen=True)
+class MessageLayout:
+    """How the messages of a stream become rows.
+
+    Attributes:
+        value: How values are read; with Debezium, the whole envelope.
+        key: How keys are read; None to ignore them.
+        row: The columns of a value; with Debezium, those of `before` and `after`.
+        is_debezium: Whether values are Debezium's envelopes.
+        metadata: Names of the metadata columns.
+    """
+
+    value: MessagePart
+    key: MessagePart | None
+    row: T.StructType
+    is_debezium: bool = False
+    metadata: tuple[str, ...] = ()
+
+    @property
+    def struct(self) -> T.StructType:
+        """Return the columns; metadata of each tell whether the key, the value or both have it."""
+        keys = self.key.struct.fields if self.key is not None else []
+        of_key = {field.name for field in keys}
+        of_row = set(self.row.names)
+        is_whole = self.key is not None and not isinstance(self.key.dtype, T.StructType)
+        fields = [
+            T.StructField(
+                field.name,
+                field.dataType,
+                True,
+                {
+                    _IN_KEY: field.name in of_key,
+                    _IN_VALUE: field.name in of_row,
+                    _IS_KEY: is_whole and field.name in of_key,
+                },
+            )
+            for field in (*(f for f in keys if f.name not in of_row), *self.row.fields)
+        ]
+        for name in self.metadata:
+            fields.append(T.StructField(metadata_column(name), METADATA_TYPES[name], True))
+        return T.StructType(fields)
+
+
+@dataclass(frozen=True)
+class KnownParts:
+    """The types of keys and of the rows of values."""
+
+    key: T.DataType
+    value: T.StructType
+
+
+def metadata_column(name: str) -> str:
+    """Return the column of a name in the setting `metadata_columns`."""
+    return f"_kafka_{name}"
+
+
+def known_parts(struct: T.StructType) -> KnownParts | None:
+    """Return the types that the columns of a catalog tell; None if it does not."""
+    if not any(_IN_VALUE in (field.metadata or {}) for field in struct.fields):
+        return None
+    key, value = (
+        [T.StructField(f.name, f.dataType) for f in struct.fields if (f.metadata or {}).get(mark)]
+        for mark in (_IN_KEY, _IN_VALUE)
+    )
+    whole = [field.dataType for field in struct.fields if (field.metadata or {}).get(_IS_KEY)]
+    return KnownParts(whole[0] if whole else T.StructType(key), T.StructType(value))
+
+
+def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
+    """Return the rows: the layout's columns, `AT` (when it was deleted, else null) and `OFFSET`.
+
+    A message that is no row fails the job.
+    """
+    key = F.lit(None) if layout.key is None else layout.key.column()
+    kept = ("topic", "partition", "offset", "timestamp")
+    parsed = messages.select(
+        *kept,
+        key.alias(_KEY),
+        layout.value.column().alias(_VALUE),
+        F.col("value").isNull().alias("is_empty"),
+        F.col("key").isNull().alias("has_no_key"),
+    )
+    row, deleted_at = _unwrapped(layout) if layout.is_debezium else (col(_VALUE), F.lit(None))
+    has_no_key = F.lit(True) if layout.key is None else F.col("has_no_key")
+    failure = fail_job(
+        "a message has no value, which deletes the row of its key, and no key that is read",
+        file=message_place(),
+        hint="set 'key_format'",
+    )
+    deleted_at = (
+        F.when(F.col("is_empty") & has_no_key, failure.cast("timestamp"))
+        .when(F.col("is_empty"), F.col("timestamp"))
+        .otherwise(deleted_at.cast("timestamp"))
+    )
+    rows = parsed.select(*kept, _KEY, row.alias(_VALUE), deleted_at.alias(AT))
+    return rows.select(*_columns(layout), AT, F.col("offset").alias(OFFSET))
+
+
+def with_deletions(rows: DataFrame) -> DataFrame:
+    """Return the rows with `_sdc_deleted_at` as their last column."""
+    deleted_at = col(AT)
+    if DELETED_AT in rows.columns:  # a topic that a tap wrote: its own deletions stay
+        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp"))
+    kept = [name for name in rows.columns if name not in (AT, OFFSET, DELETED_AT)]
+    return rows.select(*map(col, kept), deleted_at.alias(DELETED_AT))
+
+
+def current_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the last row of each key, unless it was deleted; every row that has no key."""
+    if keys:
+        newest = F.max(OFFSET).over(Window.partitionBy(*map(col, keys)))
+        is_last = (col(OFFSET) == col(_VALUE)) | F.coalesce(*map(_is_there, keys)).isNull()
+        rows = rows.withColumn(_VALUE, newest).filter(is_last).drop(_VALUE)
+    return rows.filter(col(AT).isNull()).drop(AT, OFFSET)
+
+
+def _is_there(name: str) -> Column:
+    return F.when(col(name).isNotNull(), F.lit(True))
+
+
+def _columns(layout: MessageLayout) -> list[Column]:
+    keys = set(layout.key.struct.names) if layout.key is not None else set()
+    names = set(layout.row.names)
+    found: list[Column] = []
+    for field in layout.struct.fields:
+        name = field.name
+        if _IN_VALUE not in (field.metadata or {}):
+            found.append(F.col(name.removeprefix("_kafka_")).alias(name))
+        elif name not in names:
+            found.append(col(_KEY)[name].alias(name))
+        else:
+            value = col(_VALUE)[name]
+            key = col(_KEY)[name].cast(field.dataType) if name in keys else F.lit(None)
+            found.append(F.coalesce(value, key).cast(field.dataType).alias(name))
+    return found
+
+
+def _unwrapped(layout: MessageLayout) -> tuple[Column, Column]:
+    """Return the row of a change event, and when it was deleted."""
+    before, after, op, ts_ms = (
+        col(_VALUE)[name] if name in layout.value.struct.names else F.lit(None)
+        for name in ("before", "after", "op", "ts_ms")
+    )
+    truncated = fail_job(
+        "the table was truncated, which has no rows to delete",
+        file=message_place(),
+        hint="empty the destination, and read the topic again after this message",
+    )
+    other = fail_job(
+        "the value of a message is not a change event of Debezium with 'op' and a row",
+        file=message_place(),
+        hint="check 'envelope'",
+    )
+    row = (
+        F.when(col(_VALUE).isNull(), F.lit(None).cast(layout.row))
+        .when(op == "d", before)
+        .when(op.isin(*_UPSERTS) & after.isNotNull(), after)
+        .when(op == "t", truncated.cast(layout.row))
+        .otherwise(other.cast(layout.row))
+    )
+    at = F.coalesce(F.timestamp_millis(ts_ms.cast("long")), F.col("timestamp"))
+    return row, F.when(op == "d", at)
+
+
+def envelope_of(row: T.StructType) -> T.StructType:
+    """Return the fields of Debezium's envelope that are read."""
+    return T.StructType(
+        [
+            T.StructField("before", row),
+            T.StructField("after", row),
+            T.StructField("op", T.StringType()),
+            T.StructField("ts_ms", T.LongType()),
+        ]
+    )
+
+
+def row_of_envelope(struct: T.DataType) -> T.StructType | None:
+    """Return the columns of the rows in an envelope; None if it is none."""
+    found = struct
+    if isinstance(found, T.StructType) and PAYLOAD in found.names and "op" not in found.names:
+        found = found[PAYLOAD].dataType
+    if not isinstance(found, T.StructType) or "op" not in found.names:
+        return None
+    rows = [found[name].dataType for name in ("after", "before") if name in found.names]
+    fields: dict[str, T.StructField] = {}
+    for field in (field for row in rows if isinstance(row, T.StructType) for field in row.fields):
+        known = fields.get(field.name)
+        if known is None or isinstance(known.dataType, T.NullType):
+            fields[field.name] = field
+    return T.StructType(list(fields.values())) if fields else None

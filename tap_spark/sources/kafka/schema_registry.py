@@ -1,0 +1,90 @@
+"""Avro schemas from a schema registry, by its REST interface."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from shared.errors import SourceError
+
+SECONDS = 30.0
+_NOT_FOUND = 404
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none: another server would get the login."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Refuse."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A version of a subject.
+
+    Attributes:
+        number: The id that messages name.
+        text: The Avro schema, as JSON.
+    """
+
+    number: int
+    text: str
+
+
+class SchemaRegistry:
+    """A registry.
+
+    Args:
+        url: Its URL, with user and password if it asks for them.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        login, _, host = parts.netloc.rpartition("@")
+        self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        token = base64.b64encode(unquote(login).encode()).decode()
+        self._headers = {"Authorization": f"Basic {token}"} if login else {}
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return every version of a subject, the oldest first.
+
+        Messages may still name deleted ones.
+
+        Raises:
+            SourceError: The registry cannot be reached, lacks the subject, or it is not Avro.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        numbers = sorted(self._get(f"{path}?deleted=true", subject))
+        found = [self._get(f"{path}/{number}?deleted=true", subject) for number in numbers]
+        for version in found:
+            kind = version.get("schemaType", "AVRO")
+            if kind != "AVRO":
+                raise self._error(f"subject '{subject}' has a schema of type {kind}, not AVRO")
+            if version.get("references"):
+                raise self._error(f"a schema of subject '{subject}' refers to other subjects")
+        return tuple(RegisteredSchema(int(one["id"]), str(one["schema"])) for one in found)
+
+    def _get(self, path: str, subject: str) -> Any:
+        # The settings allow only http and https.
+        request = urllib.request.Request(self._url + path, headers=self._headers)  # noqa: S310
+        try:
+            with _OPENER.open(request, timeout=SECONDS) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == _NOT_FOUND:
+                text = f"it has no subject '{subject}'; set 'value_subject' or 'key_subject'"
+                raise self._error(text) from error
+            raise self._error(f"it answers {error.code} {error.reason}") from error
+        except (OSError, ValueError) as error:
+            raise self._error(str(getattr(error, "reason", error))) from error
+
+    def _error(self, text: str) -> SourceError:
+        return SourceError(f"schema registry {self._url}: {text}")

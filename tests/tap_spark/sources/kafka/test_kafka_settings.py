@@ -1,0 +1,70 @@
+"""Settings of topics and their connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.errors import InvalidSettingsError
+from tap_spark.config import tap_config
+
+CONNECTION = {"name": "events", "brokers": "kafka:9092"}
+STREAM = {"name": "s", "format": "kafka", "topic": "t"}
+
+
+def config(item: dict[str, Any], /, **stream: Any) -> Any:
+    return tap_config({"connections": [item], "streams": [{**STREAM, **stream}]})
+
+
+def test_a_topic_is_read_by_its_log_with_sparks_packages() -> None:
+    made = config(CONNECTION)
+    (stream,) = made.streams
+    assert (stream.connection, stream.replication_method) == ("events", "LOG_BASED")
+    packages = ",".join(made.spark.packages)
+    assert "spark-sql-kafka-0-10" in packages
+    assert "spark-avro" in packages
+    listed = tap_config({"connections": [CONNECTION]}).spark.packages
+    assert listed == made.spark.packages
+    assert config(CONNECTION, replication_method="FULL_TABLE").streams[0].replication_method == (
+        "FULL_TABLE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("connection", "stream", "text"),
+    [
+        ({"name": "x", "path": "/lake"}, {}, "'connections' has none with brokers"),
+        (CONNECTION, {"connection": "y"}, "'y' is not a connection with brokers"),
+        ({**CONNECTION, "user": "me"}, {}, "applies only with 'url'"),
+        ({"name": "x", "path": "/lake", "options": {}}, {}, "applies only with 'brokers'"),
+        ({**CONNECTION, "options": {"ssl": "x"}}, {}, "must begin with 'kafka.'"),
+        ({**CONNECTION, "options": {"kafka.bootstrap.servers": "x"}}, {}, "setting 'brokers'"),
+        ({**CONNECTION, "schema_registry": "me:pass-word@x"}, {}, "must begin with 'http://'"),
+        (CONNECTION, {"options": {"startingOffsets": "latest"}}, "is not an option"),
+        (CONNECTION, {"starting_offsets": "newest"}, "neither 'earliest', 'latest'"),
+        (CONNECTION, {"starting_offsets": {"a": 1}}, "not the number of a partition"),
+        (CONNECTION, {"starting_offsets": {"0": -1}}, "starting_offsets"),
+        (CONNECTION, {"envelope": "debezium"}, "key_format"),
+        (
+            CONNECTION,
+            {"envelope": "debezium", "key_format": "json", "value_format": "text"},
+            "valu",
+        ),
+        (CONNECTION, {"schema": "a INT", "value_format": "text"}, "value_format 'text'"),
+        (CONNECTION, {"key_schema": "INT", "key_format": "text"}, "key_format 'text'"),
+        (CONNECTION, {"value_subject": "x"}, "applies only to 'avro'"),
+    ],
+)
+def test_wrong_settings(connection: Any, stream: Any, text: str) -> None:
+    with pytest.raises(InvalidSettingsError) as caught:
+        config(connection, **stream)
+    assert text in str(caught.value)
+    assert "pass-word" not in str(caught.value)
+
+
+def test_logins_are_not_shown() -> None:
+    secret = {"kafka.sasl.jaas.config": {"not": "text"}, "kafka.sasl.password": ["my-word"]}
+    with pytest.raises(InvalidSettingsError) as caught:
+        config({**CONNECTION, "options": secret})
+    assert "my-word" not in str(caught.value)
