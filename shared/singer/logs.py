@@ -127,6 +127,7 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, program: str) -> None:
         super().__init__()
         self.program = program
+        self.extra: dict[str, str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""
@@ -140,7 +141,7 @@ class JsonFormatter(logging.Formatter):
             "app_name": self.program,
             "stream_name": getattr(record, "stream_name", None),
             "message": "METRIC" if metric else record.getMessage(),
-            "extra": {},
+            "extra": self.extra,
         }
         if metric:
             data["metric_info"] = metric
@@ -215,6 +216,14 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
         logging.getLogger(program).warning(
             "the log level %r is unknown; known are %s; using info", asked, known
         )
+
+
+def mark_run(run_id: str) -> None:
+    """Put the identity of the run into each JSON line from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, JsonFormatter):
+            handler.formatter.extra = {"run_id": run_id}
+    logging.getLogger(__name__).debug("run %s", run_id)
 
 
 def _log_warning(

@@ -18,6 +18,7 @@ from shared.singer.logs import (
     ConsoleHandler,
     Progress,
     is_debug,
+    mark_run,
     setup_logging,
     source_name,
 )
@@ -193,6 +194,15 @@ class TestJson:
         assert set(data) >= self.REQUIRED
         assert (data["level"], data["message"]) == ("warning", "two\nlines x")
         assert (data["app_name"], data["logger_name"]) == ("tap-spark", "tap_spark.sync.sync")
+
+    def test_run_id(self) -> None:
+        stream = logged({"LOG_FORMAT": "json"})
+        mark_run("one")
+        logging.getLogger("tap_spark").info("x")
+        mark_run("two")
+        logging.getLogger("tap_spark").info("x")
+        ids = [json.loads(line)["extra"]["run_id"] for line in stream.getvalue().splitlines()]
+        assert ids == ["one", "two"]
 
     def test_stream_name(self) -> None:
         stream = logged({"LOG_FORMAT": "JSON"})
