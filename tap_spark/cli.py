@@ -117,7 +117,8 @@ def command(
             return 0
         raise_on_sigterm()
         if not (discover or test or dry_run):
-            told = observers_of(PROGRAM.name, config.openlineage, os.environ, collected.so_far)
+            receivers = config.openlineage, config.opentelemetry
+            told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
             collected.observe(told)
         chosen: dict[str, Any] = {"catalog": catalog, "state": state}
         chosen |= {"test": test, "dry": dry_run}

@@ -109,7 +109,8 @@ def command(
             return 0
         raise_on_sigterm()
         if not dry_run:
-            told = observers_of(PROGRAM.name, config.openlineage, os.environ, collected.so_far)
+            receivers = config.openlineage, config.opentelemetry
+            told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
             collected.observe(told)
         with _input_fd(input_file) as input_fd:
             _run(config, input_fd, collected, dry=dry_run)

@@ -46,7 +46,7 @@ from shared.settings.kinds import (
 )
 from shared.spark.packages import with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
-from shared.telemetry.telemetry_settings import OpenLineageSettings
+from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 from target_spark.core.backfill import Backfill
 from target_spark.core.dry_run import DryRun
 from target_spark.core.verification import Verification
@@ -199,6 +199,9 @@ class TargetConfig(TableSettings):
     )
     openlineage: OpenLineageSettings = group(
         OpenLineageSettings, "OpenLineage events about the runs; see docs/observability.md."
+    )
+    opentelemetry: OpenTelemetrySettings = group(
+        OpenTelemetrySettings, "Spans and metrics of the runs; see docs/observability.md."
     )
     block: Any = field(default=None, repr=False)
     batch_config: BatchConfig | None = None

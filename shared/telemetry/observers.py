@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared.telemetry.run_observer import RunObserver
-from shared.telemetry.telemetry_settings import OpenLineageSettings
+from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 
 _log = logging.getLogger(__name__)
+
+_OTLP_ENDPOINTS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+)
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -17,6 +23,7 @@ Facts = Callable[[], Mapping[str, Any]]
 def observers_of(
     program: str,
     lineage: OpenLineageSettings,
+    traces: OpenTelemetrySettings,
     environ: Mapping[str, str],
     facts: Facts,
 ) -> list[RunObserver]:
@@ -24,12 +31,14 @@ def observers_of(
 
     Args:
         program: Name of the program.
-        lineage: Whom to send OpenLineage events.
+        lineage: Where to send OpenLineage events.
+        traces: Where to send spans and metrics.
         environ: Environment variables.
         facts: Returns the run summary until now.
     """
     makers = {
         "OpenLineage": lambda: _lineage(program, lineage, environ, facts),
+        "OpenTelemetry": lambda: _traces(program, traces, environ, facts),
     }
     return list(_made(makers))
 
@@ -74,6 +83,23 @@ def _lineage(
     key = settings.api_key or environ.get("OPENLINEAGE_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return LineageObserver(job, EventSender(f"{url.rstrip('/')}/{endpoint}", headers), facts)
+
+
+def _traces(
+    program: str, settings: OpenTelemetrySettings, environ: Mapping[str, str], facts: Facts
+) -> RunObserver | None:
+    wanted = settings.endpoint or any(environ.get(name) for name in _OTLP_ENDPOINTS)
+    if not wanted or _is_true(environ.get("OTEL_SDK_DISABLED")):
+        return None
+    protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
+    if protocol != "http/protobuf":
+        raise ValueError(f"OTEL_EXPORTER_OTLP_PROTOCOL is '{protocol}', not 'http/protobuf'")
+    try:
+        from shared.telemetry.trace_observer import TraceObserver  # noqa: PLC0415
+    except ImportError as error:
+        hint = "pip install 'singer-spark[opentelemetry]'"
+        raise ValueError(f"the extra is not installed ({hint})") from error
+    return TraceObserver(program, facts()["run_id"], settings.endpoint, environ)
 
 
 def _is_true(text: str | None) -> bool:

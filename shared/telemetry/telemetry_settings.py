@@ -29,3 +29,15 @@ class OpenLineageSettings:
     job_name: str | None = setting(
         TEXT, "Name of the job; by default that of the program.", examples=["orders.extract"]
     )
+
+
+@dataclass(frozen=True)
+class OpenTelemetrySettings:
+    """Where to send spans and metrics of the runs."""
+
+    endpoint: str | None = setting(
+        _WEB,
+        "OTLP/HTTP receiver of spans and metrics; else that of `OTEL_EXPORTER_OTLP_ENDPOINT`. None "
+        "are sent without. Needs the extra `opentelemetry`.",
+        examples=["http://collector:4318"],
+    )

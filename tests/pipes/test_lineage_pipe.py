@@ -103,11 +103,14 @@ def test_a_run_that_fails(programs: Programs, receiver: Receiver) -> None:
     assert events[-1]["outputs"] == []
 
 
-def test_a_receiver_that_is_down(programs: Programs) -> None:
-    programs.environ["OPENLINEAGE_URL"] = "http://127.0.0.1:9"
+def test_receivers_that_are_down(programs: Programs) -> None:
+    nobody = "http://127.0.0.1:9"
+    programs.environ |= {"OPENLINEAGE_URL": nobody, "OTEL_EXPORTER_OTLP_ENDPOINT": nobody}
     done = programs.run(tap_command(programs))
     assert done.returncode == 0
     assert done.stdout.count(b'"RECORD"') == ROWS
     warnings = [line for line in done.stderr.decode().splitlines() if "WARNING" in line]
-    assert len(warnings) == 1
-    assert "OpenLineage events are lost: http://127.0.0.1:9/api/v1/lineage" in warnings[0]
+    assert len(warnings) == 2, warnings
+    text = "".join(warnings)
+    assert "OpenLineage events are lost: http://127.0.0.1:9/api/v1/lineage" in text
+    assert "OpenTelemetry spans or metrics are lost" in text

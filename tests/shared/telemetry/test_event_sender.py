@@ -14,7 +14,7 @@ from http_receiver import Receiver, receiving
 from shared.run_summary import RunSummary
 from shared.telemetry.event_sender import MOST_WAITING, EventSender
 from shared.telemetry.observers import observers_of
-from shared.telemetry.telemetry_settings import OpenLineageSettings
+from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -68,15 +68,19 @@ def test_a_receiver_that_hangs_delays_nobody(
 
 def test_who_is_told(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     facts, none = RunSummary("tap-spark").so_far, OpenLineageSettings()
+    off = OpenTelemetrySettings()
     url = {"OPENLINEAGE_URL": receiver.url}
-    assert not observers_of("tap-spark", none, {}, facts)
-    assert not observers_of("tap-spark", none, {**url, "OPENLINEAGE_DISABLED": "true"}, facts)
+    assert not observers_of("tap-spark", none, off, {}, facts)
+    assert not observers_of("tap-spark", none, off, {**url, "OPENLINEAGE_DISABLED": "true"}, facts)
     assert not caplog.records
-    assert not observers_of("tap-spark", none, {"OPENLINEAGE_URL": "kafka://x"}, facts)
+    assert not observers_of("tap-spark", none, off, {"OPENLINEAGE_URL": "kafka://x"}, facts)
     assert "OpenLineage is off: its URL must begin with http" in caplog.text
-    assert len(observers_of("tap-spark", none, {**url, "OPENLINEAGE_PARENT_ID": "?"}, facts)) == 1
+    assert (
+        len(observers_of("tap-spark", none, off, {**url, "OPENLINEAGE_PARENT_ID": "?"}, facts)) == 1
+    )
     assert "OPENLINEAGE_PARENT_ID is ignored" in caplog.text
-    assert len(observers_of("tap-spark", OpenLineageSettings(url=receiver.url), {}, facts)) == 1
+    given = OpenLineageSettings(url=receiver.url)
+    assert len(observers_of("tap-spark", given, off, {}, facts)) == 1
 
 
 def test_nothing_is_imported_if_nobody_is_told() -> None:
@@ -84,7 +88,7 @@ def test_nothing_is_imported_if_nobody_is_told() -> None:
         "import sys; import shared.run_summary, tap_spark.config\n"
         "from shared.telemetry.observers import *\n"
         "config = tap_spark.config.TapConfig()\n"
-        "assert not observers_of('tap-spark', config.openlineage, {}, dict)\n"
+        "assert not observers_of('tap-spark', config.openlineage, config.opentelemetry, {}, dict)\n"
         "print(*sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
