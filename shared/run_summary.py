@@ -99,7 +99,14 @@ class RunSummary:
         self, stream: str, datasets: Callable[[], Iterable[Dataset]], *, is_output: bool = False
     ) -> None:
         """Tell observers what a stream reads or writes; without any, `datasets` is not called."""
-        self._tell(lambda observer: observer.uses(stream, datasets(), is_output=is_output))
+        if not self._observers:
+            return
+        try:
+            found = tuple(datasets())
+        except Exception as error:
+            _log.warning("stream '%s': its datasets have no name in lineage: %r", stream, error)
+            return
+        self._tell(lambda observer: observer.uses(stream, found, is_output=is_output))
 
     def end(self, facts: Mapping[str, Any]) -> None:
         """Tell observers that the run has ended."""

@@ -220,6 +220,7 @@ def _read_streams(
             if run.failures is None or ending.is_set():
                 raise
             run.failures.report(plan.tap_stream_id, error)
+            run.summary.note(plan.stream, error=" ".join(str(error).split()))
             state_writer.adopt(lambda state: start_stream(state, plan))
             state_writer.flush()
 

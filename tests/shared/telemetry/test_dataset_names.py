@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openlineage.client.naming import dataset as naming
 
+from shared.errors import InvalidSettingsError
 from shared.telemetry.dataset_names import catalog_table_name, jdbc_name, place_name, table_name
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.source_datasets import source_datasets
 from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
+from target_spark.config import REGISTRY, target_config
+from target_spark.core.dry_run import DryRun
+from target_spark.core.load_plans import TableName
+from target_spark.destinations.destination import Tools
+from target_spark.destinations.dry_destination import DryDestination
 
 SECRET = "hush"
 
@@ -97,3 +104,39 @@ def test_what_a_stream_reads() -> None:
     [table] = source_datasets(plan(format="jdbc", table="orders", database=shop), {})
     assert (table.namespace, table.name) == ("mysql://db:3306", "shop.orders")
     assert not list(source_datasets(plan(format="jdbc", query="SELECT 1", database=shop), {}))
+
+
+CATALOG = {"spark.sql.catalog.lake.uri": "http://rest:8181"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"path": "/d"}, ("file", "/d/s/t")),
+        ({"path": "s3://box/d", "format": "csv"}, ("s3://box", "d/s/t")),
+        ({"path": "/d", "format": "delta"}, ("file", "/d/s/t")),
+        ({"catalog": "lake", "format": "delta"}, ("lake", "s.t")),
+        ({"path": "/d", "format": "iceberg"}, ("file", "/d/s/t")),
+        ({"catalog": "lake", "format": "iceberg", "spark": {"conf": CATALOG}},
+         ("http://rest:8181", "s.t")),
+        ({"format": "jdbc", "jdbc": {"url": "jdbc:postgresql://db/shop", "password": SECRET}},
+         of(naming.Postgres("db", "5432", "shop", "s", "t"))),
+        ({"format": "jdbc", "jdbc": {"url": "jdbc:mysql://db/shop", "password": SECRET}},
+         of(naming.MySQL("db", "3306", "s", "t"))),
+    ],
+)  # fmt: skip
+def test_tables_of_destinations(settings: dict[str, Any], name: tuple[str, str]) -> None:
+    config = target_config(settings)
+    destination = REGISTRY.get(config.format).open(config, Tools(dict, dict))
+    assert destination.dataset(TableName("t", "s")) == name
+    dry = DryDestination(destination, DryRun())
+    assert dry.dataset(TableName("t", "s")) is None
+
+
+@pytest.mark.parametrize("url", ["kafka://x", "http://u:hush@h", "http://h?key=hush"])
+def test_urls_that_are_refused(url: str) -> None:
+    for block in ({"openlineage": {"url": url}}, {"opentelemetry": {"endpoint": url}}):
+        with pytest.raises(InvalidSettingsError) as caught:
+            target_config({"path": "/d", **block})
+        assert next(iter(block)) in str(caught.value)
+        assert "hush" not in str(caught.value)

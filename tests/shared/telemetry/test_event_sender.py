@@ -6,7 +6,8 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from http_receiver import Receiver, receiving
@@ -14,6 +15,7 @@ from http_receiver import Receiver, receiving
 from shared.run_summary import RunSummary
 from shared.telemetry.event_sender import MOST_WAITING, EventSender
 from shared.telemetry.observers import observers_of
+from shared.telemetry.run_observer import Dataset
 from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 
 NOBODY = "http://127.0.0.1:9"
@@ -107,3 +109,35 @@ def test_an_observer_that_fails_is_left_out(caplog: pytest.LogCaptureFixture) ->
         summary.add("s", sent=1)
         summary.end(summary.as_dict(None))
     assert caplog.messages == ["Broken is off: ZeroDivisionError('counts')"]
+
+
+def test_a_dataset_without_a_name_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> list[Dataset]:
+        raise ValueError("no name")
+
+    summary, told = RunSummary("tap-spark"), Told()
+    summary.uses("s", broken)
+    assert not caplog.records  # without observers, nobody asks
+    summary.observe([told])
+    summary.uses("s", broken)
+    summary.uses("s", lambda: [Dataset("t")])
+    assert told.names == ["t"]
+    assert caplog.messages == [
+        "stream 's': its datasets have no name in lineage: ValueError('no name')"
+    ]
+
+
+class Told:
+    """Keeps the names of datasets."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def uses(self, stream: str, datasets: Iterable[Dataset], *, is_output: bool) -> None:
+        self.names += [one.name for one in datasets]
+
+    def counts(self, stream: str, counts: Mapping[str, float]) -> None:
+        pass
+
+    def ended(self, facts: Mapping[str, Any]) -> None:
+        pass

@@ -12,6 +12,7 @@ from http_receiver import Receiver, receiving
 from otlp import points, spans
 
 from shared.run_summary import RunSummary
+from shared.telemetry import lineage_observer, trace_observer
 from shared.telemetry.observers import observers_of
 from shared.telemetry.run_observer import RunObserver
 from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
@@ -91,8 +92,13 @@ def test_spans_and_metrics(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("status", [None, 400, "silent"])
 def test_a_receiver_that_fails_is_one_warning(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture, status: int | str | None
+    receiver: Receiver,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int | str | None,
 ) -> None:
+    assert trace_observer.FLUSH_SECONDS == lineage_observer.FLUSH_SECONDS == 2
+    monkeypatch.setattr(trace_observer, "FLUSH_SECONDS", 0.5)
     receiver.status = status if isinstance(status, int) else 200
     if status == "silent":
         receiver.answers.clear()
@@ -101,7 +107,7 @@ def test_a_receiver_that_fails_is_one_warning(
     for _ in range(5000 if status == "silent" else 20):
         summary.add("a", sent=1, batch_files=1)
     summary.end(summary.as_dict(None))
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 5
     # The exporters of the test before may still be at work.
     [warning] = [one for one in caplog.records if one.name.startswith("shared.")]
     assert warning.getMessage().startswith("OpenTelemetry spans or metrics are lost: ")
