@@ -10,8 +10,9 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,6 +24,8 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.run_drift import Baseline, baseline_of, drift
 from shared.run_report import html_report
 from shared.settings.about import version
+from shared.singer.logs import mark_run
+from shared.telemetry.run_observer import Dataset, RunObserver
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +65,7 @@ class RunSummary:
         clock: Seconds since the epoch.
 
     Attributes:
+        run_id: Identifies the run, also in logs, commits and what observers send.
         has_work: Whether anything was to do: a record, a batch or a version of a table came.
         exit_code: Exit code of the run if it ends well.
     """
@@ -76,6 +80,8 @@ class RunSummary:
         self._columns: dict[str, dict[str, Any]] = {}
         self._timeline = Timeline()
         self._is_dry = False
+        self._observers: tuple[RunObserver, ...] = ()
+        self.run_id = str(uuid.uuid4())
         self.has_work = False
         self.exit_code = 0
 
@@ -83,6 +89,28 @@ class RunSummary:
         """Add to counts of a stream."""
         with self._lock:
             _add(self._streams[stream], counts)
+        self._tell(lambda observer: observer.counts(stream, counts))
+
+    def observe(self, observers: Iterable[RunObserver]) -> None:
+        """Tell observers what happens from now on."""
+        self._observers = tuple(observers)
+
+    def uses(
+        self, stream: str, datasets: Callable[[], Iterable[Dataset]], *, is_output: bool = False
+    ) -> None:
+        """Tell observers what a stream reads or writes; without any, `datasets` is not called."""
+        if not self._observers:
+            return
+        try:
+            found = tuple(datasets())
+        except Exception as error:
+            _log.warning("stream '%s': its datasets have no name in lineage: %r", stream, error)
+            return
+        self._tell(lambda observer: observer.uses(stream, found, is_output=is_output))
+
+    def end(self, facts: Mapping[str, Any]) -> None:
+        """Tell observers that the run has ended."""
+        self._tell(lambda observer: observer.ended(facts))
 
     def add_to_table(
         self, stream: str, table: str, changes: Sequence[str] = (), **counts: float
@@ -141,6 +169,10 @@ class RunSummary:
             for name, count in counts.items():
                 self._totals[name] += count
 
+    def so_far(self) -> dict[str, Any]:
+        """Return the summary of a run that goes on."""
+        return self.as_dict(None)
+
     def as_dict(self, error: BaseException | None) -> dict[str, Any]:
         """Return the summary of a run that ends now, well or with an error."""
         with self._lock:
@@ -149,6 +181,7 @@ class RunSummary:
                 "format": FORMAT,
                 "program": self._program,
                 "program_version": version(),
+                "run_id": self.run_id,
                 "started_at": _time(self._started_at),
                 "ended_at": _time(now),
                 "seconds": round(now - self._started_at, 3),
@@ -159,6 +192,15 @@ class RunSummary:
                 "columns": dict(self._columns),
                 "timeline": {"step_seconds": self._timeline.step, "rows": self._timeline.rows},
             }
+
+    def _tell(self, tell: Callable[[RunObserver], None]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as error:
+                # What tells of a run must not end it.
+                self._observers = tuple(one for one in self._observers if one is not observer)
+                _log.warning("%s is off: %r", type(observer).__name__, error)
 
 
 @contextmanager
@@ -188,19 +230,23 @@ def summarized(
         )
     last = None if summary is None else _baseline_in(summary)
     collected = RunSummary(program)
+    mark_run(collected.run_id)
     try:
         yield collected
+        facts = collected.as_dict(None)
+        now = baseline_of(facts)
+        if warn_drift and last is not None and now is not None:
+            facts["drift"] = drift(last, now)
+            for line in facts["drift"]:
+                _log.warning("%s", line)
+        _write_files(facts if now else {**facts, "baseline": last}, summary, report)
     except BaseException as error:
+        facts = {**collected.as_dict(error), "baseline": last}
         with suppress(DestinationError):
-            _write_files({**collected.as_dict(error), "baseline": last}, summary, report)
+            _write_files(facts, summary, report)
+        collected.end(facts)
         raise
-    facts = collected.as_dict(None)
-    now = baseline_of(facts)
-    if warn_drift and last is not None and now is not None:
-        facts["drift"] = drift(last, now)
-        for line in facts["drift"]:
-            _log.warning("%s", line)
-    _write_files(facts if now else {**facts, "baseline": last}, summary, report)
+    collected.end(facts)
 
 
 def _baseline_in(path: str) -> Baseline | None:

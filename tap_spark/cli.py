@@ -28,6 +28,7 @@ from shared.sigterm import raise_on_sigterm
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_settings import SparkSettings
 from shared.stall_watch import heartbeats
+from shared.telemetry.observers import observers_of
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
@@ -115,6 +116,10 @@ def command(
             _logger.info("the settings are valid: %s stream(s)", len(config.streams))
             return 0
         raise_on_sigterm()
+        if not (discover or test or dry_run):
+            receivers = config.openlineage, config.opentelemetry
+            told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
+            collected.observe(told)
         chosen: dict[str, Any] = {"catalog": catalog, "state": state}
         chosen |= {"test": test, "dry": dry_run}
         _run(config, options, collected, discover=discover, as_json=as_json, **chosen)

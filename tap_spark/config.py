@@ -33,6 +33,7 @@ from shared.settings.kinds import (
 from shared.settings.loading import OTHER_VARIABLES
 from shared.spark.packages import KAFKA, LAKES, Need, with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
+from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 from tap_spark.connection_config import ConnectionConfig, connection_problems
 from tap_spark.sources.source_registry import check_sources, source_format
 from tap_spark.stream_config import StreamConfig
@@ -104,6 +105,12 @@ class TapConfig:
     )
     spool: SpoolSettings = group(
         SpoolSettings, "Disk space for lines on their way from Spark to standard output."
+    )
+    openlineage: OpenLineageSettings = group(
+        OpenLineageSettings, "OpenLineage events about the runs; see docs/observability.md."
+    )
+    opentelemetry: OpenTelemetrySettings = group(
+        OpenTelemetrySettings, "Spans and metrics of the runs; see docs/observability.md."
     )
     batch: BatchConfig | None = None
     transforms: TransformSettings = field(default_factory=TransformSettings)

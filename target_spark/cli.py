@@ -28,6 +28,7 @@ from shared.encodings.encoding_registry import check_encodings
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
+from shared.telemetry.observers import observers_of
 from shared.text_table import WIDTH
 from target_spark.config import PROGRAM, REGISTRY, TargetConfig, target_config
 from target_spark.core.backfill import Backfill
@@ -110,6 +111,10 @@ def command(
             _logger.info("the settings are valid: %s into %s", config.format, config.path)
             return 0
         raise_on_sigterm()
+        if not dry_run:
+            receivers = config.openlineage, config.opentelemetry
+            told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
+            collected.observe(told)
         with _input_fd(input_file) as input_fd:
             _run(config, input_fd, collected, dry=dry_run)
         collected.choose_exit_code(empty_code)

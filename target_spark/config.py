@@ -46,6 +46,7 @@ from shared.settings.kinds import (
 )
 from shared.spark.packages import with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
+from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 from target_spark.core.backfill import Backfill
 from target_spark.core.dry_run import DryRun
 from target_spark.core.verification import Verification
@@ -195,6 +196,12 @@ class TargetConfig(TableSettings):
     )
     spark: SparkSettings = group(
         SparkSettings, "How to start or reach Spark.", app_name="target-spark"
+    )
+    openlineage: OpenLineageSettings = group(
+        OpenLineageSettings, "OpenLineage events about the runs; see docs/observability.md."
+    )
+    opentelemetry: OpenTelemetrySettings = group(
+        OpenTelemetrySettings, "Spans and metrics of the runs; see docs/observability.md."
     )
     block: Any = field(default=None, repr=False)
     batch_config: BatchConfig | None = None

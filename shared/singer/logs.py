@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ PROGRESS_INTERVAL_SECONDS = 0.5
 
 _OUR_PACKAGES = ("tap_spark", "target_spark", "shared", "__main__")
 _NOISY = ("py4j", "pyspark", "fsspec", "s3fs", "botocore", "aiobotocore", "asyncio", "urllib3")
+_ROOT_OF_YAML = re.compile(r"^root:[^\n]*\n(?:[ \t]+[^\n]*\n)*?[ \t]+level:[ \t]*['\"]?(\w+)", re.M)
 _CLEAR_LINE = "\r\x1b[K"
 
 
@@ -127,6 +129,7 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, program: str) -> None:
         super().__init__()
         self.program = program
+        self.extra: dict[str, str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""
@@ -140,7 +143,7 @@ class JsonFormatter(logging.Formatter):
             "app_name": self.program,
             "stream_name": getattr(record, "stream_name", None),
             "message": "METRIC" if metric else record.getMessage(),
-            "extra": {},
+            "extra": self.extra,
         }
         if metric:
             data["metric_info"] = metric
@@ -217,6 +220,14 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
         )
 
 
+def mark_run(run_id: str) -> None:
+    """Put the identity of the run into each JSON line from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, JsonFormatter):
+            handler.formatter.extra = {"run_id": run_id}
+    logging.getLogger(__name__).debug("run %s", run_id)
+
+
 def _log_warning(
     message: Warning | str,
     category: type[Warning],
@@ -233,12 +244,19 @@ def _log_warning(
 
 
 def _meltano_logging(path: str | None) -> tuple[str, str]:
-    """Read level and style from the logging configuration Meltano writes for SDK plugins."""
+    """Read level and style from the logging configuration of an SDK plugin.
+
+    Meltano writes it as JSON, users as YAML, of which this takes the level of `root` in a block.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8") if path else "{}"
-        level = json.loads(text).get("root", {}).get("level", "info")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return "info", "text"
+    try:
+        level = json.loads(text).get("root", {}).get("level", "info")
+    except (ValueError, AttributeError):
+        found = _ROOT_OF_YAML.search(text)
+        level = found[1] if found else "info"
     return str(level), "json" if "StructuredFormatter" in text else "text"
 
 

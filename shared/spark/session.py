@@ -57,6 +57,11 @@ class SessionStarter:
         starter._session, starter._stopped = session, True
         return starter
 
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """Return the configuration of the settings."""
+        return self._settings.conf
+
     def start(self) -> None:
         """Start Spark in the background, unless it has been started or stopped."""
         with self._lock:

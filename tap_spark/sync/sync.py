@@ -41,6 +41,7 @@ from shared.spark.session import SessionStarter
 from shared.spark.spark_errors import explain, explain_environment
 from shared.stall_watch import ends_if_stalled
 from shared.storage.files import local_path
+from shared.telemetry.run_observer import Dataset, schema_fields
 from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter
 from tap_spark.config import TapConfig
@@ -69,6 +70,7 @@ from tap_spark.sources.source import (
     driver_may_read,
     source_for,
 )
+from tap_spark.sources.source_datasets import source_datasets
 from tap_spark.sources.source_failures import all_of, source_error
 from tap_spark.sources.source_registry import ON_DRIVER
 from tap_spark.state.bookmarks import advance, advance_positions, finish_stream, start_stream
@@ -218,6 +220,7 @@ def _read_streams(
             if run.failures is None or ending.is_set():
                 raise
             run.failures.report(plan.tap_stream_id, error)
+            run.summary.note(plan.stream, error=" ".join(str(error).split()))
             state_writer.adopt(lambda state: start_stream(state, plan))
             state_writer.flush()
 
@@ -375,9 +378,13 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             if first_run and run.failures is None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
+        run.summary.uses(plan.stream, lambda: source_datasets(plan, run.starter.conf))
+        made = run.outputs.of(plan)
+        run.summary.uses(plan.stream, lambda: map(_written, made), is_output=True)
         told = _told_rows(run, plan)
         slices = _SliceReader(run, plan, state_writer)
-        _sync_slices(slices, _meter(run.summary, plan, counter, progress))
+        is_batch = run.batch_of(plan.stream) is not None
+        _sync_slices(slices, _meter(run.summary, plan, counter, progress, is_batch=is_batch))
         told = slices.told_rows if told is None else told
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
@@ -600,17 +607,22 @@ def _reached(plan: StreamPlan, bookmark: Mapping[str, Any], state: State) -> Sta
 
 
 def _meter(
-    summary: RunSummary, plan: StreamPlan, counter: Counter, progress: Progress
+    summary: RunSummary, plan: StreamPlan, counter: Counter, progress: Progress, *, is_batch: bool
 ) -> Callable[[ChunkInfo], None]:
     def count(chunk: ChunkInfo) -> None:
         if chunk.rows:
             summary.has_work = True
         counter.increment(chunk.rows)
         progress.add(chunk.rows, chunk.size)
-        summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size)
+        files = {"batch_files": 1} if is_batch and chunk.rows else {}
+        summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size, **files)
         summary.moved(chunk.rows)
 
     return count
+
+
+def _written(output: Output) -> Dataset:
+    return Dataset(output.plan.stream, fields=schema_fields(output.plan.schema))
 
 
 def _known(state: State, plan: StreamPlan) -> dict[str, Any]:

@@ -7,13 +7,14 @@ counts as done, so that STATE never covers a difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import BalanceError, Where
 
 if TYPE_CHECKING:
+    from shared.telemetry.run_observer import Dataset
     from target_spark.core.load_plans import Batch, LoadResult
 
 _HINT = "the STATE of these records is withheld; run again, and report it if it happens again"
@@ -82,11 +83,13 @@ class Loaded:
         counts: Its balance.
         columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
         changes: What has changed in the columns of the table, one phrase for each step.
+        dataset: Returns what lineage calls the table; None if it is the same as before.
     """
 
     counts: Counts
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
+    dataset: Callable[[], Dataset] | None = field(default=None, compare=False)
 
 
 def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:

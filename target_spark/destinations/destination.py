@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from shared.telemetry.dataset_names import DatasetName
     from target_spark.destinations.leases.lease import Lease
     from target_spark.tables.version_edit import VersionEdit
 
@@ -145,6 +146,10 @@ class Destination(ABC):
         """Return the table of a name, without I/O. By default, case is ignored."""
         shown = ".".join(filter(None, (name.schema, name.table)))
         return TableId(shown.casefold(), shown)
+
+    def dataset(self, name: TableName) -> DatasetName | None:  # noqa: ARG002
+        """Return namespace and name of a table in lineage, without I/O; None for the default."""
+        return None
 
     @abstractmethod
     def prepare(self, request: TableRequest) -> TableWrite:

@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import AuditError
 from shared.storage.files import StorageOptions, delete
+from shared.telemetry.run_observer import Dataset
 from target_spark.config import REGISTRY
 from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema, TableRequest
 from target_spark.destinations.destination import Destination, Tools
 from target_spark.destinations.dry_destination import DryDestination
 from target_spark.load.batch_files import BatchFiles
@@ -150,7 +152,8 @@ class Loader:
         self.delete_rejects(results)
         counts = check_commit(batch, results, committed)
         facts = columns_of([result.columns for result in results if result.rows])
-        return {batch.stream.stream: Loaded(counts, facts, self._taken_changes(flush.stream))}
+        changes, dataset = self._taken_changes(flush.stream), partial(self._dataset, flush.request)
+        return {batch.stream.stream: Loaded(counts, facts, changes, dataset)}
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Remove the parts of a batch that will not be committed."""
@@ -312,6 +315,12 @@ class Loader:
 
     def _shown(self, stream: str) -> str:
         return self._destination.table(table_name(self._config, stream)).shown
+
+    def _dataset(self, request: TableRequest) -> Dataset:
+        found = self._destination.dataset(request.name)
+        place, name = found or (self._config.format, self._shown(request.stream))
+        fields = tuple((f.name, f.dataType.simpleString()) for f in request.struct.fields)
+        return Dataset(name, place, fields, request.stream)
 
     def _take_lease(self, stream: StreamSchema) -> None:
         request = self._tables.request(stream)

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SingerSparkError
@@ -20,6 +21,7 @@ from shared.singer.metrics import (
     Point,
     emit,
 )
+from shared.telemetry.run_observer import Dataset, schema_fields
 from target_spark.core import events as ev
 from target_spark.core.balance import Loaded, check_flush
 from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
@@ -274,7 +276,11 @@ class ActionExecutor:
             # Dead letters first: they must be durable before the STATE after them is written.
             if self._dead_letters is not None:
                 self._dead_letters.write(batch, results)
-            self._loaded(batch.stream.stream, self._loader.commit(batch, results))
+            stream = batch.stream
+            self._loaded(stream.stream, self._loader.commit(batch, results))
+            self._summary.uses(
+                stream.stream, lambda: [Dataset(stream.stream, None, schema_fields(stream.schema))]
+            )
 
         self._start(action.work, commit)
 
@@ -305,6 +311,8 @@ class ActionExecutor:
         for table, loaded in tables.items():
             self._expected.add(table, loaded)
             self._summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
+            if loaded.dataset is not None:
+                self._summary.uses(stream, partial(_only, loaded.dataset), is_output=True)
 
     def _start(self, work: int, call: Callable[[], None]) -> None:
         def task() -> ev.WorkDone:
@@ -408,3 +416,7 @@ class ActionExecutor:
         pieces = sorted(self._converted.get(flush, {}).items())
         files = tuple(file for _, (files, _) in pieces for file in files)
         return replace(header, files=files), [result for _, (_, result) in pieces]
+
+
+def _only(make: Callable[[], Dataset]) -> list[Dataset]:
+    return [make()]

@@ -9,13 +9,13 @@ import math
 import os
 import stat
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
+from shared.run_summary import RunSummary
 from shared.settings.batch.rules import cost_warnings
 from shared.settings.batch.types import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.checking import Location
@@ -39,7 +39,6 @@ from target_spark.stream_settings import error_budget, expectations
 from target_spark.validation.schema_check import checked
 
 if TYPE_CHECKING:
-    from shared.run_summary import RunSummary
     from shared.singer.stdout import MessageOutput
     from target_spark.config import TargetConfig
 
@@ -124,7 +123,7 @@ def run_with(
         summary: Collects what the run moved.
     """
     _widen(input_fd)
-    wakeup = Wakeup()
+    wakeup, summary = Wakeup(), summary or RunSummary("target-spark")
     label = "target-spark"
     try:
         with (
@@ -132,7 +131,7 @@ def run_with(
             Staging(config.staging.root) as staging,
             Progress(label) as progress,
         ):
-            run_id, failure = uuid.uuid4().hex, config.failure
+            run_id, failure = summary.run_id, config.failure
             expected = ExpectedRows(partial(expectations, config), plain_names(config.streams))
             letters = failure.dead_letter_path
             executor = ActionExecutor(

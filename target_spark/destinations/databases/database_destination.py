@@ -22,6 +22,7 @@ from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.retries import Pauses, repeated
 from shared.storage.files import StorageOptions, join, local_path
 from shared.storage.owned_folders import OwnedFolder, remove_stale
+from shared.telemetry.dataset_names import DatasetName, table_name
 from target_spark.core.balance import Committed
 from target_spark.core.schema_contract import DISCARD
 from target_spark.destinations.databases.database import Connection, Database, TablePlace
@@ -148,10 +149,21 @@ class JdbcDestination(Destination):
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`. In PostgreSQL the default schema is `public`."""
+        parts = self._parts(name)
+        return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
+
+    def dataset(self, name: TableName) -> DatasetName:
+        """See `Destination`."""
+        place, parts = self._target.place, self._parts(name)
+        inside = [place.name, *parts] if place.kind == "postgresql" else parts
+        return table_name(place.kind, place.hosts[0], place.ports[0], inside)
+
+    def _parts(self, name: TableName) -> list[str]:
         place = self._target.place
         unnamed = "public" if place.kind == "postgresql" else place.name
-        parts = [legal_table_name(p, self._rules) for p in (name.schema or unnamed, name.table)]
-        return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
+        return [
+            legal_table_name(part, self._rules) for part in (name.schema or unnamed, name.table)
+        ]
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""

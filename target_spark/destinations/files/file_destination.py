@@ -19,6 +19,7 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
+from shared.telemetry.dataset_names import DatasetName, place_name
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.core.schema_contract import DISCARD
@@ -134,6 +135,10 @@ class FileDestination(Destination):
         """See `Destination`."""
         folder = self._settings.table(name)
         return TableId(folder.casefold(), f"'{shown(folder)}'")
+
+    def dataset(self, name: TableName) -> DatasetName:
+        """See `Destination`."""
+        return place_name(self._settings.table(name))
 
     def lease(self, request: TableRequest) -> Lease | None:
         """See `Destination`."""

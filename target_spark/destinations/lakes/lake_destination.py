@@ -23,6 +23,7 @@ from shared.errors import (
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, METADATA, TABLE_VERSION
 from shared.storage.files import join
+from shared.telemetry.dataset_names import DatasetName, catalog_table_name, place_name
 from shared.types.arrow_types import as_nullable
 from target_spark.core.backfill import outside_range, without_column
 from target_spark.core.balance import Committed
@@ -180,6 +181,13 @@ class LakeDestination(Destination):
         """See `Destination`."""
         place = self._form.place(name)
         return TableId((place.folder or place.table).casefold(), place.shown, shared=True)
+
+    def dataset(self, name: TableName) -> DatasetName:
+        """See `Destination`."""
+        place = self._form.place(name)
+        if place.folder is not None:
+            return place_name(place.folder)
+        return catalog_table_name(self._config.spark.conf, place.shown.split(".", 2))
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""

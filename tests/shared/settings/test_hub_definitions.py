@@ -68,6 +68,10 @@ TYPES_OF_KINDS = {
     **{"boolean": bool, "string": str, "date_iso8601": str},
 }
 
+SECRETS_OF_BOTH = {
+    *("spark.conf", "spark.remote", "stream_map_config", "batch_config.storage.options"),
+    "openlineage.api_key",
+}
 SECRETS = {
     TAP.name: {"connections", "streams"},
     TARGET.name: {"jdbc.url", "jdbc.password", "jdbc.options", "options", "storage_options"},
@@ -211,8 +215,7 @@ class TestHub:
 
     def test_secrets_are_sensitive_and_have_no_default(self, program: Program) -> None:
         sensitive = {one["name"]: one for one in hub(program)["settings"] if "sensitive" in one}
-        common = {"spark.conf", "spark.remote", "stream_map_config", "batch_config.storage.options"}
-        assert sensitive.keys() == common | SECRETS[program.name]
+        assert sensitive.keys() == SECRETS_OF_BOTH | SECRETS[program.name]
         assert not [name for name, one in sensitive.items() if "value" in one]
 
     def test_the_docs_are_a_page_of_the_repository(self, program: Program) -> None:

@@ -18,6 +18,7 @@ from shared.singer.logs import (
     ConsoleHandler,
     Progress,
     is_debug,
+    mark_run,
     setup_logging,
     source_name,
 )
@@ -125,6 +126,12 @@ class TestLevels:
         assert logging.getLogger().level == level
         assert is_debug() == (level == logging.DEBUG)
 
+    @pytest.mark.parametrize("program", ["tap-spark", "target-spark"])
+    def test_each_program_has_a_level_of_its_own(self, program: str) -> None:
+        name = program.upper().replace("-", "_")
+        logged({"LOGLEVEL": "error", f"{name}_LOGLEVEL": "debug"}, program)
+        assert logging.getLogger().level == logging.DEBUG
+
     def test_unknown_level_is_warned_of(self) -> None:
         stream = logged({"LOGLEVEL": "loud"})
         assert "'loud' is unknown" in stream.getvalue()
@@ -150,6 +157,14 @@ class TestMeltano:
     def test_structured_logs_where_meltano_asks(self, tmp_path: Path) -> None:
         path = self.config(tmp_path, {"()": "singer_sdk.logging.StructuredFormatter"}, "DEBUG")
         stream = logged({"SINGER_SDK_LOG_CONFIG": path})
+        logging.getLogger("tap_spark").debug("hello")
+        assert json.loads(stream.getvalue())["message"] == "hello"
+
+    def test_a_configuration_in_yaml(self, tmp_path: Path) -> None:
+        path = tmp_path / "logging.yml"
+        text = "version: 1\nformatters:\n  one:\n    (): singer_sdk.logging.StructuredFormatter\n"
+        path.write_text(f"{text}root:\n  handlers: [console]\n  level: DEBUG\n")
+        stream = logged({"SINGER_SDK_LOG_CONFIG": str(path)})
         logging.getLogger("tap_spark").debug("hello")
         assert json.loads(stream.getvalue())["message"] == "hello"
 
@@ -193,6 +208,15 @@ class TestJson:
         assert set(data) >= self.REQUIRED
         assert (data["level"], data["message"]) == ("warning", "two\nlines x")
         assert (data["app_name"], data["logger_name"]) == ("tap-spark", "tap_spark.sync.sync")
+
+    def test_run_id(self) -> None:
+        stream = logged({"LOG_FORMAT": "json"})
+        mark_run("one")
+        logging.getLogger("tap_spark").info("x")
+        mark_run("two")
+        logging.getLogger("tap_spark").info("x")
+        ids = [json.loads(line)["extra"]["run_id"] for line in stream.getvalue().splitlines()]
+        assert ids == ["one", "two"]
 
     def test_stream_name(self) -> None:
         stream = logged({"LOG_FORMAT": "JSON"})

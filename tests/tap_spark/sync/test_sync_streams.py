@@ -23,6 +23,7 @@ from shared.errors import (
     SparkStartError,
     TerminatedRunError,
 )
+from shared.run_summary import RunSummary
 from shared.sigterm import raise_on_sigterm
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.output.line_chunks import KeyMax
@@ -433,10 +434,14 @@ def test_with_continue_the_other_streams_are_read(
     run_bench.slices["a"] = broken(error, piece([1]))  # type: ignore[assignment]
     config = replace(config, on_stream_failure="continue", parallel_streams=parallel)
     given = {"bookmarks": {"c": {"x": 1}}}
+    summary = RunSummary("tap-spark")
     with pytest.raises(PartialRunError) as raised:
-        run_sync(config, {}, given, run_bench.output)  # type: ignore[arg-type]
+        run_sync(config, {}, given, run_bench.output, summary=summary)  # type: ignore[arg-type]
     assert str(raised.value).startswith("1 of 2 streams failed: stream 'a': ")
     assert "no" in str(raised.value)
+    streams = summary.so_far()["streams"]
+    assert "no" in streams["a"]["error"]
+    assert "error" not in streams["b"]
     messages = run_bench.output.messages
     assert [m["stream"] for m in messages if m["type"] == "ACTIVATE_VERSION"] == ["b"]
     assert [m["record"]["k"] for m in messages if m["type"] == "RECORD" and m["record"]["k"] > 1]
