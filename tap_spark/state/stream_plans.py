@@ -95,8 +95,6 @@ class Slice:
             written row; with LOG_BASED the order of the changes.
         key_column: A column outside the record: the replication key as it was read, if rows are
             mapped. None if the record has it.
-        begin: A bookmark that is true before the slice and goes out before its rows, so that an
-            interrupted run resumes with the same slices; None without one.
         source_rows: How many rows the slice must have by the source's own count; None if unknown.
         filtered_column: A column outside the record: true in rows that a map filters; they are not
             written, but their key counts. Only with a `key_column`; None if all are written.
@@ -107,7 +105,6 @@ class Slice:
     ordered: bool = False
     key_column: str | None = None
     filtered_column: str | None = None
-    begin: Mapping[str, Any] | None = None
     source_rows: int | None = None
 
     @property
