@@ -287,7 +287,7 @@ def _run(
     from tap_spark.output.spool import Spool  # noqa: PLC0415
     from tap_spark.output.state_writer import StateWriter  # noqa: PLC0415
     from tap_spark.planning.replication import plan_streams  # noqa: PLC0415
-    from tap_spark.sync.sync import Run, explained, sync_stream  # noqa: PLC0415
+    from tap_spark.sync.sync import Run, begun, explained, sync_stream  # noqa: PLC0415
 
     path = folder / "messages.jsonl"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -299,6 +299,7 @@ def _run(
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
             run = Run(SessionStarter.of(spark), output, spool, config.batch)
+            (plan,) = begun(run, [plan], state_writer)
             sync_stream(run, plan, state_writer)
     finally:
         output.close()

@@ -6,8 +6,8 @@ the format. Other packages do the same: `docs/extending.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from shared.errors import SettingsError, Where
 from shared.extensions import imported
@@ -71,6 +71,22 @@ class DriverSource(Protocol):
             plan: The stream.
             form: How to read rows; None to only find that there are none.
             start_spark: Starts Spark in the background; called once it is likely to be needed.
+        """
+        ...
+
+
+@runtime_checkable
+class BoundedSource(Protocol):
+    """What a source may add to `Source`: where a run will end, fixed before anything is read."""
+
+    def begin(self, spark: SparkSession, plan: StreamPlan) -> Mapping[str, Any] | None:
+        """Return a bookmark that is true now and says where the run will end; None without one.
+
+        It goes out before the records of all streams, so that a run after a crash sends the same
+        records in the same order.
+
+        Raises:
+            SourceError: The source cannot be read.
         """
         ...
 

@@ -95,8 +95,6 @@ class Slice:
             written row; with LOG_BASED the order of the changes.
         key_column: A column outside the record: the replication key as it was read, if rows are
             mapped. None if the record has it.
-        begin: A bookmark that is true before the slice and goes out before its rows, so that an
-            interrupted run resumes with the same slices; None without one.
         filtered_column: A column outside the record: true in rows that a map filters; they are not
             written, but their key counts. Only with a `key_column`; None if all are written.
         told_rows: Rows of the frame, as the metadata of the source tell; None if they do not.
@@ -108,7 +106,6 @@ class Slice:
     key_column: str | None = None
     filtered_column: str | None = None
     told_rows: int | None = None
-    begin: Mapping[str, Any] | None = None
 
     @property
     def helper_columns(self) -> frozenset[str]:

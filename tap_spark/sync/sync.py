@@ -64,6 +64,7 @@ from tap_spark.planning.run_options import (
 )
 from tap_spark.planning.stream_failures import OF_STREAM, Report, StreamFailures
 from tap_spark.sources.source import (
+    BoundedSource,
     DriverSource,
     Source,
     TellingSource,
@@ -193,11 +194,45 @@ def run_sync(
             termination.on_sigterm() if resumes else nullcontext(),
             ends_if_stalled(limit, lambda: output.bytes_written, "no message was written"),
         ):
+            plans = begun(run, plans, state_writer)
             _read_streams(run, plans, planner, state_writer)
         if run.failures is not None:
             run.failures.raise_if_any(plan.tap_stream_id for plan in plans)
         if options.backfill is not None and options.limit is None and given is not None:
             run.output.write(state_line(given))
+
+
+def begun(
+    run: Run, plans: Sequence[StreamPlan], state_writer: StateWriter
+) -> tuple[StreamPlan, ...]:
+    """Fix where streams end; write the STATE that says so, before any record.
+
+    Args:
+        run: The session.
+        plans: The streams.
+        state_writer: The state.
+
+    Returns:
+        The plans, with these bookmarks.
+    """
+    found = tuple(_begun(run, plan) for plan in plans)
+    for plan, before in zip(found, plans, strict=True):
+        if plan is not before:
+            state_writer.adopt(partial(_reached, plan, plan.bookmark))
+    if found != tuple(plans):
+        state_writer.flush()
+    return found
+
+
+def _begun(run: Run, plan: StreamPlan) -> StreamPlan:
+    source = source_for(plan.config) if plan.resume is Resume.LOG_POSITION else None
+    if not isinstance(source, BoundedSource):
+        return plan
+    # What fails here fails again when the stream is read, which reports it.
+    with suppress(SourceError):
+        bookmark = source.begin(run.spark, plan)
+        return plan if bookmark is None else replace(plan, bookmark=bookmark)
+    return plan
 
 
 def _read_streams(
@@ -509,7 +544,7 @@ class _SliceReader:
         return sum(known) if is_told else None
 
     def slices(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
-        """Yield the slices, or the first rows of them; write the bookmark that one begins with."""
+        """Yield the slices, or the first rows of them."""
         found = self._read(source, plan)
         return found if self.run.limit is None else first_slices(found, self.run.limit)
 
@@ -517,8 +552,6 @@ class _SliceReader:
         spark = self.run.spark
         with _reading(plan):
             for slice_ in source.slices(spark, plan):
-                if slice_.begin is not None:
-                    _settle(self.plan, slice_.begin, self.state_writer)
                 self._told.append(slice_.told_rows)
                 yield slice_
 

@@ -122,6 +122,8 @@ class Chain:
             **self.store.settings(0),
             "hard_delete": True,
             "batch_size_rows": 200,
+            # On a busy machine a replay may take longer than its flush may wait.
+            "batch_wait_limit_seconds": 600,
             "streams": {ROWS: {"load_method": "upsert"}},
         }
         with logs["tap"].open("wb") as tap_log, logs["target"].open("wb") as target_log:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T  # noqa: N812
 
@@ -86,22 +86,26 @@ class KafkaSource(FrameSource):
             whole.count,
             len(facts.end),
         )
-        begin = mark.to_json()
-        if not whole.count:
-            empty = mark_after(mark, whole).to_json()
-            if empty != {name: plan.bookmark.get(name) for name in empty}:
-                nothing = self._records(self._messages(spark, whole), layout, plan).limit(0)
-                yield Slice(nothing, empty, ordered=True)
-        for number, part in enumerate(slices(whole, int(self.stream.own["offsets_per_slice"]))):
+        for part in slices(whole, int(self.stream.own["offsets_per_slice"])):
             mark = mark_after(mark, part)
             yield Slice(
                 self._records(self._messages(spark, part), layout, plan),
                 mark.to_json(),
                 # The order of messages is that of the changes of a row.
                 ordered=True,
-                begin=None if number else begin,
                 told_rows=part.count if facts.is_gapless else None,
             )
+
+    def begin(self, spark: SparkSession, plan: StreamPlan) -> Mapping[str, Any]:
+        """See `BoundedSource.begin`."""
+        facts, whole, mark = self._planned(spark, plan)
+        if whole.end != facts.end:
+            _logger.info(
+                "stream '%s': finishing the interrupted run first; newer messages wait for the "
+                "next run",
+                plan.stream,
+            )
+        return (mark if whole.count else mark_after(mark, whole)).to_json()
 
     def guessed_settings(self, spark: SparkSession) -> dict[str, str]:
         """Return settings of the stream that the newest messages show."""
@@ -145,12 +149,6 @@ class KafkaSource(FrameSource):
         if known is not None:
             whole, losses = after_bookmark(facts, known)
             self._report(losses)
-            if known.until and whole.end != facts.end:
-                _logger.info(
-                    "stream '%s': finishing the interrupted run first; newer messages wait for "
-                    "the next run",
-                    plan.stream,
-                )
             kept = {part: at for part, at in known.offsets.items() if part in facts.end}
         mark = KafkaMark({**kept, **whole.start}, whole.end, facts.topic_id)
         return facts, whole, mark

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,15 @@ from topic_reads import DELETED, TopicReads, last_state, offsets, records
 
 from shared.errors import SourceError
 from shared.spark import kafka_admin
+from shared.spark.session import SessionStarter
+from tap_spark.output.state_writer import StateWriter
 from tap_spark.planning.discovery import catalog_for
+from tap_spark.planning.replication import plan_streams
 from tap_spark.sources.kafka.kafka_source import reader_options
 from tap_spark.sources.kafka.topic_facts import topic_facts
 from tap_spark.sources.kafka.topic_queries import queried_ends, queried_starts
 from tap_spark.sync.row_limits import first_slices
+from tap_spark.sync.sync import Run, begun
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 DDL = {"schema": "id BIGINT, name STRING", "key_schema": "id BIGINT", "key_format": "json"}
@@ -41,8 +47,8 @@ def test_runs_read_what_is_new_and_tombstones_delete(reads: TopicReads) -> None:
     extra = {"metadata_columns": ["topic", "partition", "offset", "timestamp"]}
     config = reads.config(topic=topic, key_format="json", **extra)
     first = reads.run(config)
-    assert first[0]["key_properties"] == ["id"]
-    assert list(first[0]["schema"]["properties"])[2:6] == [
+    assert first[1]["key_properties"] == ["id"]
+    assert list(first[1]["schema"]["properties"])[2:6] == [
         f"_kafka_{name}" for name in extra["metadata_columns"]
     ]
     found = records(first)
@@ -78,7 +84,7 @@ def test_text_and_keys_that_are_single_values(reads: TopicReads) -> None:
     topic = reads.broker.topic()
     reads.broker.send(topic, [("a", "Zoë\n"), ("b", None), ("1", "")])
     found = reads.run(reads.config(topic=topic, key_format="text", value_format="text"))
-    assert found[0]["key_properties"] == ["key"]
+    assert found[1]["key_properties"] == ["key"]
     assert records(found) == [
         {"key": "a", "value": "Zoë\n", DELETED: False},
         {"key": "b", "value": None, DELETED: True},
@@ -159,9 +165,7 @@ def test_where_a_stream_without_bookmark_begins(reads: TopicReads) -> None:
 
     def start(given: Any) -> Any:
         config = reads.config(topic=topic, starting_offsets=given, **PLAIN)
-        first = next(reads.slices(config, catalog=catalog))
-        mark = first.begin or first.bookmark
-        return mark and list(mark["offsets"].values())
+        return list(reads.plan(config, catalog=catalog).bookmark["offsets"].values())
 
     assert start("earliest") == [0, 0, 0]
     assert start("latest") == [4, 4, 0]
@@ -189,9 +193,16 @@ def test_an_interrupted_run_is_repeated_with_the_same_slices(reads: TopicReads) 
     def marks(state: Any = None) -> list[Any]:
         return [piece.bookmark for piece in reads.slices(config, state, catalog)]
 
-    first = next(reads.slices(config))
-    assert first.begin is not None
-    assert first.begin["until"] == {"0": 7, "1": 3}
+    begin = reads.plan(config).bookmark
+    assert begin["until"] == {"0": 7, "1": 3}
+    # One STATE says so of every stream, before any record: the target waits for nothing then.
+    lines: list[bytes] = []
+    (plan,) = plan_streams(config, catalog, None, 1)
+    plans = [plan, replace(plan, tap_stream_id="other")]
+    writer = StateWriter({"bookmarks": {}}, lines.append, 1e9)
+    begun(Run(SessionStarter.of(reads.spark), None, None), plans, writer)  # type: ignore[arg-type]
+    (line,) = lines
+    assert json.loads(line)["value"]["bookmarks"] == {"s": begin, "other": begin}
     planned = marks()
     assert [mark["offsets"] for mark in planned] == [
         {"0": 2, "1": 2},
@@ -200,7 +211,7 @@ def test_an_interrupted_run_is_repeated_with_the_same_slices(reads: TopicReads) 
     ]
     assert [bool(mark["until"]) for mark in planned] == [True, True, False]
     reads.broker.send(topic, numbers(7, 20), 1)
-    assert marks({"bookmarks": {"s": first.begin}}) == planned
+    assert marks({"bookmarks": {"s": begin}}) == planned
     assert marks({"bookmarks": {"s": planned[0]}}) == planned[1:]
     assert marks({"bookmarks": {"s": planned[-1]}})[-1]["offsets"] == {"0": 7, "1": 16}
 
@@ -213,8 +224,7 @@ def test_messages_that_are_gone_are_an_error_or_a_warning(
     stop, go_on = (
         reads.config(topic=topic, on_data_loss=how, **PLAIN) for how in ("stop", "continue")
     )
-    begin = next(reads.slices(stop)).begin
-    assert begin is not None
+    begin = reads.plan(stop).bookmark
     state = {"bookmarks": {"s": {**begin, "offsets": {"0": 1}, "until": {}}}}
     (planned,) = reads.slices(stop, state)
     reads.broker.expire(topic, {0: 3})

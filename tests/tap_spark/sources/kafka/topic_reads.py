@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.planning.replication import plan_streams
-from tap_spark.sources.source import source_for
+from tap_spark.sources.source import BoundedSource, source_for
 from tap_spark.testing import _run
 
 if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
     from pyspark.sql import SparkSession
 
-    from tap_spark.state.stream_plans import Slice
+    from tap_spark.state.stream_plans import Slice, StreamPlan
 
 Message = Mapping[str, Any]
 DELETED = "_sdc_deleted_at"
@@ -58,8 +58,15 @@ class TopicReads:
 
     def slices(self, config: TapConfig, state: Any = None, catalog: Any = None) -> Iterator[Slice]:
         """Yield the slices of a run; none is read."""
-        (plan,) = plan_streams(config, catalog or self.catalog(config), state, 1)
+        plan = self.plan(config, state, catalog)
         yield from source_for(plan.config).slices(self.spark, plan)
+
+    def plan(self, config: TapConfig, state: Any = None, catalog: Any = None) -> StreamPlan:
+        """Return the plan of a run, which fixes where it ends."""
+        (plan,) = plan_streams(config, catalog or self.catalog(config), state, 1)
+        source = source_for(plan.config)
+        assert isinstance(source, BoundedSource)
+        return replace(plan, bookmark=source.begin(self.spark, plan))
 
 
 def records(messages: list[Message]) -> list[dict[str, Any]]:
