@@ -32,6 +32,7 @@ class Below:
         self.rejects: dict[str, tuple[Reject, ...]] = {}
         self.deleted: list[str] = []
         self.ignored: set[str] = set()
+        self.overwritten: set[str] = set()
 
     def _note(self, what: str, stream: str) -> None:
         self.calls.append((what, stream))
@@ -66,6 +67,9 @@ class Below:
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         self._note("activate", stream.stream)
+
+    def overwrites(self, stream: str) -> bool:
+        return stream in self.overwritten
 
     def early_bytes(self) -> int:
         return 7
@@ -207,10 +211,12 @@ def test_a_removed_stream_is_nothing_to_load(caplog: pytest.LogCaptureFixture) -
 
 def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
     streams = {"cheap": {"load_method": "overwrite"}}
-    mapped, _ = loader(SPLIT, streams=streams)
+    mapped, below = loader(SPLIT, streams=streams)
+    below.overwritten = {"cheap"}
     assert mapped.plan(batch().stream)
     assert mapped.overwrites("orders")
-    alone, _ = loader({"orders": {"__alias__": "'noted'"}}, streams=streams)
+    alone, below = loader({"orders": {"__alias__": "'noted'"}}, streams=streams)
+    below.overwritten = {"cheap", "orders"}
     alone.plan(batch().stream)
     assert not alone.overwrites("orders")
     assert alone.recalls("orders")
