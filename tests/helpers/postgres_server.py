@@ -23,6 +23,7 @@ SETTINGS = {
     "max_connections": "100",
     "shared_buffers": "64MB",
     "log_min_messages": "fatal",
+    "wal_level": "logical",
     "timezone": "Europe/Athens",  # not the one of Spark's session
 }
 

@@ -49,7 +49,7 @@ def run_tutorial(
 
 
 def _printed(script: str, folder: Path, env: Mapping[str, str]) -> str:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.environ["PATH"])])
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from own_environments import installed_program
 
 pytestmark = pytest.mark.pipe
 
@@ -24,20 +25,7 @@ ENVIRON = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PA
 @pytest.fixture(scope="session")
 def meltano() -> Path:
     """Meltano in an environment of its own, kept between runs."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = cache / "singer-spark-tests" / f"meltano-4.4.1-py{version}"
-    program = folder / "bin" / "meltano"
-    if not program.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [str(folder / "bin" / "pip"), "install", "-q", "meltano==4.4.1"]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if done.returncode:
-            shutil.rmtree(folder)
-            if os.environ.get("SINGER_SPARK_REQUIRE_SERVERS"):
-                pytest.fail(f"Meltano could not be installed: {done.stderr[-500:]}")
-            pytest.skip("Meltano could not be installed from PyPI")
-    return program
+    return installed_program("meltano==4.4.1", "meltano")
 
 
 @dataclass(frozen=True)
