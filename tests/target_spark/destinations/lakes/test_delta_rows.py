@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_loads import Load, struct
+from pyarrow import parquet
 
 from shared.errors import DestinationError
-from target_spark.core.load_plans import Layout
+from target_spark.core.load_plans import Layout, Part
 from target_spark.destinations.lakes.commit_marks import ACTIVATION
-from target_spark.destinations.lakes.delta import delta_rows
+from target_spark.destinations.lakes.delta import delta_files, delta_rows
 from target_spark.destinations.lakes.delta.delta_rows import is_balanced, newest
+from target_spark.destinations.lakes.merge import KeyRange, MergePlan
 
-pytest.importorskip("deltalake")
 Make = Callable[..., Load]
 KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
 DELETED = "_sdc_deleted_at"
@@ -215,6 +220,34 @@ def test_a_merge_that_loses_rows_is_taken_back(
     with pytest.raises(DestinationError, match="version 1 was restored"):
         load.load([{"id": 1, "v": "b"}])
     assert load.rows() == [(1, "a"), (2, "a")]
+
+
+@pytest.mark.parametrize(
+    "stats", [{}, {"numRecords": 2}, {"numRecords": 2, "minValues": {}, "maxValues": {}}]
+)
+def test_files_without_bounds_are_merged(tmp_path: Path, stats: dict[str, Any]) -> None:
+    def rows(value: str, *keys: str) -> pa.Table:
+        return pa.table({"id": keys, "v": [value] * len(keys)})
+
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    write_deltalake(folder, rows("a", "m"))
+    parquet.write_table(rows("a", "p", "q"), folder / "x.parquet")
+    table = DeltaTable(folder)
+    size = (folder / "x.parquet").stat().st_size
+    action = AddAction("x.parquet", size, {}, 1, True, json.dumps(stats))
+    table.create_write_transaction([action], "append", table.schema(), [])
+    parquet.write_table(rows("b", "q", "z"), part)
+    now = delta_files.look_up(str(folder))
+    assert now is not None
+    plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
+    changed = delta_rows.merge(
+        str(folder), [Part(str(part), 2, part.stat().st_size)], now, plan, 2, "mark", ("app", 1)
+    )
+    found = DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pylist()
+    assert changed == 2
+    assert [(row["id"], row["v"]) for row in found] == [
+        ("m", "a"), ("p", "a"), ("q", "b"), ("z", "b"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
