@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from openlineage.client import event_v2 as spec
@@ -16,7 +16,7 @@ from shared.telemetry.lineage_events import PRODUCER, DatasetUse, LineageJob, la
 from shared.telemetry.lineage_observer import RUNNING_SECONDS, LineageObserver
 from shared.telemetry.run_observer import Dataset
 
-RUN, PARENT, ROOT = (str(uuid4()) for _ in range(3))
+RUN, PARENT, ROOT = (str(UUID(int=number)) for number in (1, 2, 3))
 AT = "2026-01-02T03:04:05.678Z"
 JOB = LineageJob(
     "target-spark", "prod", "orders.load",
