@@ -136,6 +136,8 @@ class DestinationMachine(RuleBasedStateMachine):
             **self.store.settings(self.number),
             "hard_delete": hard_delete,
             "load_without_spark": alone,
+            # A server may take a moment to notice that the connection of a dead run is closed.
+            "overlapping_runs": {"policy": "wait", "wait_limit_seconds": 30},
             "streams": {name: {"load_method": METHODS[name]} for name in names},
             **({"batch_size_rows": rows} if rows else {}),
         }
