@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from mariadb_server import MariaDbServer
 from mariadb_server import server_program as mariadb_program
 from pipe_programs import Programs
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
     from pyspark.sql import SparkSession
 
+# A busy machine is no failure: the time that a test takes says nothing about the code.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 ROOT = Path(__file__).resolve().parents[1]
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
