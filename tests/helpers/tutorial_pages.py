@@ -38,7 +38,7 @@ def run_tutorial(
     printed, compared = "", 0
     for language, block in _FENCE.findall(text):
         if language == "sh":
-            printed = _printed(block, folder, env or {})
+            printed = run_script(block, folder, env)
         elif language == "sql":
             assert run_sql is not None
             run_sql(block)
@@ -48,15 +48,26 @@ def run_tutorial(
     return compared
 
 
-def _printed(script: str, folder: Path, env: Mapping[str, str]) -> str:
-    path = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.environ["PATH"])])
+def run_script(
+    script: str, folder: Path, env: Mapping[str, str] | None = None, *, seconds: float = SECONDS
+) -> str:
+    """Run a script of a page with both programs on PATH; return what it prints.
+
+    Args:
+        script: Bash.
+        folder: Where it runs.
+        env: More variables of the environment.
+        seconds: Longest time that it may take.
+    """
+    given = {**os.environ, **(env or {})}
+    path = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={**os.environ, **env, "PATH": path},
+        env={**given, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

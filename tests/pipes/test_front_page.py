@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tutorial_pages import run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,20 +23,6 @@ def recipe(heading: str) -> str:
     return block
 
 
-def run(script: str, folder: Path, programs: Path | None = None) -> None:
-    path = [str(programs)] if programs else []
-    path += [str(Path(sys.executable).parent), os.environ["PATH"]]
-    ended = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**os.environ, "PATH": os.pathsep.join(path)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert ended.returncode == 0, ended.stderr
-
-
 def loaded(table: Path) -> list[dict]:
     from deltalake import DeltaTable
 
@@ -49,11 +34,11 @@ def test_files_into_a_lake(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     orders = tmp_path / "data" / "orders.csv"
     orders.write_text("id,amount\n1,0.50\n2,7.25\n")
-    run(first, tmp_path)
+    run_script(first, tmp_path, seconds=SECONDS)
     assert [row["id"] for row in loaded(tmp_path / "lake" / "orders")] == [1, 2]
     with orders.open("a") as file:
         file.write("3,1.00\n")
-    run(f"tail -n 1 states.jsonl > state.json\n{later}", tmp_path)
+    run_script(f"tail -n 1 states.jsonl > state.json\n{later}", tmp_path, seconds=SECONDS)
     assert [row["id"] for row in loaded(tmp_path / "lake" / "orders")] == [1, 2, 3]
     sent = json.loads((tmp_path / "states.jsonl").read_text().splitlines()[-1])
     assert "orders" in sent["bookmarks"]
@@ -75,7 +60,8 @@ def test_any_tap_into_delta(tmp_path: Path) -> None:
     tap = programs / "tap-github"
     tap.write_text("#!/bin/sh\ncat messages.jsonl\n")
     tap.chmod(0o755)
-    run(recipe("Any tap into Delta"), tmp_path, programs)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    run_script(recipe("Any tap into Delta"), tmp_path, {"PATH": path}, seconds=SECONDS)
     assert [row["id"] for row in loaded(tmp_path / "lake" / "github" / "issues")] == [1]
     assert [row["id"] for row in loaded(tmp_path / "lake" / "github" / "issue_events")] == [1, 1]
     (letters,) = (tmp_path / "rejected").glob("*.jsonl")
