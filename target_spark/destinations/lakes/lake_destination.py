@@ -52,6 +52,7 @@ from target_spark.destinations.lakes.lake_format import (
     LakeTable,
     NeedsSparkError,
     Place,
+    TableFlush,
 )
 from target_spark.destinations.lakes.merge import activate_sql
 from target_spark.destinations.lakes.note_files import NoteFile, lake_leases, note_files
@@ -504,19 +505,20 @@ class LakeDestination(Destination):
         if not flush.parts:
             return Committed(0)
         mark = self._mark(flush, flush.rows)
+        rows = TableFlush(table.place, flush, request, now, change, mark)
         is_upsert = request.method == "upsert" and bool(request.keys)
-        keys = keys_in_parts(flush, request, now, change) if is_upsert else None
-        found = form, table.place, flush, request, now, change, mark, keys
-        done = adopted_rows(*found) or (merged_rows(*found) if is_upsert else None)
+        keys = keys_in_parts(rows) if is_upsert else None
+        done = adopted_rows(form, rows, keys)
+        if done is None and is_upsert:
+            done = merged_rows(form, rows, keys)
         if done is not None:
             return done
         size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
         with configured(table.spark, form.light(size)):
-            given = form, table.spark, table.place, flush, request, now, change, mark
             if request.method == "history":
-                return versioned(*given, at=time.time())
+                return versioned(form, table.spark, rows, at=time.time())
             if is_upsert:
-                return upserted(*given, keys)
+                return upserted(form, table.spark, rows, keys)
             frame = appended(table.spark, flush, change)
             form.append(table.spark, frame, table.place, mark, base)
             return Committed(form.changed_rows(table.spark, table.place, mark))

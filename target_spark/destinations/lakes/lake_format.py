@@ -60,6 +60,27 @@ class LakeTable:
     spec: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class TableFlush:
+    """A flush for a table that has all columns of its rows.
+
+    Attributes:
+        place: Location of the table.
+        flush: The flush.
+        request: Its request, with columns of the format.
+        now: The table.
+        change: The projection of its rows.
+        mark: Mark of the commit.
+    """
+
+    place: Place
+    flush: Flush
+    request: TableRequest
+    now: LakeTable
+    change: TableChange
+    mark: Mark
+
+
 class NeedsSparkError(Exception):
     """Only Spark can tell or do it."""
 
@@ -387,21 +408,13 @@ class LakeFormat(ABC):
 
     def adopt(
         self,
-        place: Place,  # noqa: ARG002
-        flush: Flush,  # noqa: ARG002
-        now: LakeTable,  # noqa: ARG002
-        change: TableChange,  # noqa: ARG002
-        mark: Mark,  # noqa: ARG002
+        rows: TableFlush,  # noqa: ARG002
         keys: Sequence[KeyRange] = (),  # noqa: ARG002
     ) -> int | None:
         """Adopt the parts of a flush as files of the table, in one commit with the mark.
 
         Args:
-            place: Location of the table.
-            flush: The flush.
-            now: The table.
-            change: The projection of its rows.
-            mark: Mark of the commit.
+            rows: The flush and its table.
             keys: Keys of the flush, if the table must not hold any of them; empty if it may.
 
         Returns:
@@ -412,22 +425,14 @@ class LakeFormat(ABC):
 
     def merged(
         self,
-        place: Place,  # noqa: ARG002
-        flush: Flush,  # noqa: ARG002
-        now: LakeTable,  # noqa: ARG002
-        change: TableChange,  # noqa: ARG002
-        mark: Mark,  # noqa: ARG002
+        rows: TableFlush,  # noqa: ARG002
         plan: MergePlan,  # noqa: ARG002
         keys: int,  # noqa: ARG002
     ) -> int | None:
         """Merge a small flush, as `execute` does by `merge_sql`, without Spark.
 
         Args:
-            place: Location of the table.
-            flush: The flush.
-            now: The table.
-            change: The projection of its rows.
-            mark: Mark of the commit.
+            rows: The flush and its table.
             plan: Keys, columns and conditions.
             keys: Number of different keys in the flush.
 

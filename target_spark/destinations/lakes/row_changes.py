@@ -24,7 +24,6 @@ from target_spark.core.backfill import Backfill
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.flush_frames import (
     ORDER,
     frame_of,
@@ -37,6 +36,7 @@ from target_spark.destinations.lakes.lake_format import (
     LakeTable,
     NeedsSparkError,
     Place,
+    TableFlush,
 )
 from target_spark.destinations.lakes.merge import (
     TARGET,
@@ -67,98 +67,71 @@ def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFram
     return project(frame_of(spark, flush.parts, flush.write.struct), change.projection)
 
 
-def keys_in_parts(
-    flush: Flush, request: TableRequest, now: LakeTable, change: TableChange
-) -> Keys | None:
+def keys_in_parts(rows: TableFlush) -> Keys | None:
     """Return what the parts of a flush tell of its keys; None if Spark must tell."""
-    columns = {item.target: item for item in change.projection}
-    targets = _targets(change)
-    keys = [columns[targets[key]] for key in request.keys]
-    return part_keys(flush.parts, keys, now.partitions)
+    columns = {item.target: item for item in rows.change.projection}
+    targets = _targets(rows.change)
+    keys = [columns[targets[key]] for key in rows.request.keys]
+    return part_keys(rows.flush.parts, keys, rows.now.partitions)
 
 
-def adopted_rows(
-    form: LakeFormat,
-    place: Place,
-    flush: Flush,
-    request: TableRequest,
-    now: LakeTable,
-    change: TableChange,
-    mark: Mark,
-    keys: Keys | None,
-) -> Committed | None:
+def adopted_rows(form: LakeFormat, rows: TableFlush, keys: Keys | None) -> Committed | None:
     """Make the parts of a flush files of the table; return None if Spark must write its rows.
 
     Rows that are matched by key are adopted if the table has none of their keys, see
     `keys_in_parts`.
     """
+    request = rows.request
     ranges: tuple[KeyRange, ...] = ()
     if request.method == "history":
         return None
     if request.method == "upsert" and request.keys:
-        deletes = request.hard_delete and DELETED_AT in _targets(change)
-        if keys is None or keys[1] != flush.rows or deletes:
+        deletes = request.hard_delete and DELETED_AT in _targets(rows.change)
+        if keys is None or keys[1] != rows.flush.rows or deletes:
             return None
         ranges = keys[0]
-    rows = form.adopt(place, flush, now, change, mark, ranges)
-    return None if rows is None else Committed(rows)
+    count = form.adopt(rows, ranges)
+    return None if count is None else Committed(count)
 
 
-def merged_rows(
-    form: LakeFormat,
-    place: Place,
-    flush: Flush,
-    request: TableRequest,
-    now: LakeTable,
-    change: TableChange,
-    mark: Mark,
-    keys: Keys | None,
-) -> Committed | None:
+def merged_rows(form: LakeFormat, rows: TableFlush, keys: Keys | None) -> Committed | None:
     """Merge a flush into a table without Spark; return None if only Spark can.
 
     `keys` is what `keys_in_parts` tells.
     """
     if keys is None:
         return None
-    plan = _merge_plan(request, change, keys[0])
+    plan = _merge_plan(rows, keys[0])
     try:
-        changed = form.merged(place, flush, now, change, mark, plan, keys[1])
+        changed = form.merged(rows, plan, keys[1])
     except NeedsSparkError:
         return None
     return _merged(plan, changed, keys[1])
 
 
 def upserted(
-    form: LakeFormat,
-    spark: SparkSession,
-    place: Place,
-    flush: Flush,
-    request: TableRequest,
-    now: LakeTable,
-    change: TableChange,
-    mark: Mark,
-    found: Keys | None,
+    form: LakeFormat, spark: SparkSession, rows: TableFlush, found: Keys | None
 ) -> Committed:
     """Merge a flush into a table: the newest row of each key; return what the commit tells.
 
     `found` is what `keys_in_parts` tells.
     """
-    targets = _targets(change)
+    flush, request, change = rows.flush, rows.request, rows.change
     frame = appended(spark, flush, change)
+    targets = _targets(change)
     keys = [targets[key] for key in request.keys]
-    ranges, count = found or key_ranges(frame, keys, now.partitions)
+    ranges, count = found or key_ranges(frame, keys, rows.now.partitions)
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
         frame = project(newest(ordered, request.keys, request.order_by), change.projection)
-    plan = _merge_plan(request, change, ranges)
+    plan = _merge_plan(rows, ranges)
     with view_of(spark, frame) as view:
-        form.execute(spark, merge_sql(plan, place.table, view), place, mark)
-    return _merged(plan, form.changed_rows(spark, place, mark), count)
+        form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)
+    return _merged(plan, form.changed_rows(spark, rows.place, rows.mark), count)
 
 
-def _merge_plan(
-    request: TableRequest, change: TableChange, ranges: tuple[KeyRange, ...]
-) -> MergePlan:
+def _merge_plan(rows: TableFlush, ranges: tuple[KeyRange, ...]) -> MergePlan:
+    request, change = rows.request, rows.change
     targets, given = _targets(change), change.given(request.struct.names)
     keys = {targets[key] for key in request.keys}
     update = [item.target for item in change.projection if item.target in given]
@@ -180,17 +153,7 @@ def _merged(plan: MergePlan, changed: int | None, count: int) -> Committed:
     return Committed(changed, count, by_key=True, may_skip=may_skip)
 
 
-def versioned(
-    form: LakeFormat,
-    spark: SparkSession,
-    place: Place,
-    flush: Flush,
-    request: TableRequest,
-    now: LakeTable,
-    change: TableChange,
-    mark: Mark,
-    at: float,
-) -> Committed:
+def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float) -> Committed:
     """Add the rows of a flush as versions of their keys; return what the commit tells.
 
     The MERGE reads the table for its source too: formats compare both reads with the commits of
@@ -199,27 +162,24 @@ def versioned(
     Args:
         form: The table format.
         spark: The table's session.
-        place: Location of the table.
-        flush: The flush.
-        request: The request, with the columns of versions.
-        now: The table.
-        change: The projection of the rows.
-        mark: Mark of the commit.
+        rows: The flush and its table; its request has the columns of versions.
         at: Time of records that have none, seconds since the epoch.
     """
-    columns = _version_columns(request, now, change)
+    flush, change, place = rows.flush, rows.change, rows.place
+    columns = _version_columns(rows.request, rows.now, change)
     items = {item.target: item for item in change.projection}
     ordered = ordered_frame(spark, flush.parts, flush.write.struct)
     order = Projected(ORDER, ORDER, _long())
-    rows = project(ordered, (*change.projection, order))
-    found = part_keys(flush.parts, [items[key] for key in columns.keys], now.partitions)
-    ranges, _ = found or key_ranges(rows, columns.keys, now.partitions)
+    frame = project(ordered, (*change.projection, order))
+    partitions = rows.now.partitions
+    found = part_keys(flush.parts, [items[key] for key in columns.keys], partitions)
+    ranges, _ = found or key_ranges(frame, columns.keys, partitions)
     table = spark.table(place.table).alias(TARGET).where(near(ranges) or "true")
     names = columns.valid_to, columns.is_current
-    with view_of(spark, version_steps(rows, table, columns, at)) as view:
+    with view_of(spark, version_steps(frame, table, columns, at)) as view:
         statement = versions_sql(ranges, list(items), *names, place.table, view)
-        form.execute(spark, statement, place, mark)
-    told = form.changed_rows(spark, place, mark, versions=True)
+        form.execute(spark, statement, place, rows.mark)
+    told = form.changed_rows(spark, place, rows.mark, versions=True)
     return Committed(told, by_key=True, may_skip=True)
 
 

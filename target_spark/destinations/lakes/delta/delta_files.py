@@ -21,6 +21,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from shared.storage.files import local_path, make_durable
+from target_spark.destinations.lakes.delta.delta_commits import (
+    Transaction,
+    commit_arguments,
+    has_transaction,
+    left_to_spark,
+)
 from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
 
@@ -164,39 +170,20 @@ def alter(
         NeedsSparkError: The package does not support it; Spark can do it all once more.
         deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
     """
-    from deltalake import (  # noqa: PLC0415
-        CommitProperties,
-        DeltaTable,
-        PostCommitHookProperties,
-    )
-    from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
+    from deltalake import DeltaTable  # noqa: PLC0415
 
     path = _plain_path(folder)
     types = [column.dtype.simpleString() for column in columns]
     if not all(_PLAIN_TYPES.fullmatch(text) and "timestamp_ntz" not in text for text in types):
         raise NeedsSparkError
-    hooks = PostCommitHookProperties(cleanup_expired_logs=False)
-    commit = CommitProperties(custom_metadata={"userMetadata": metadata}, max_commit_retries=0)
-    try:
+    commit = commit_arguments(metadata)
+    with left_to_spark(ValueError):
         steps = DeltaTable(str(path)).alter
         if properties:
-            steps.set_table_properties(
-                dict(properties),
-                raise_if_not_exists=False,
-                commit_properties=commit,
-                post_commithook_properties=hooks,
-            )
+            steps.set_table_properties(dict(properties), raise_if_not_exists=False, **commit)
         if columns:
             added = [replace(column, nullable=True) for column in columns]
-            steps.add_columns(
-                _schema(added).fields,
-                commit_properties=commit,
-                post_commithook_properties=hooks,
-            )
-    except CommitFailedError:
-        raise
-    except (DeltaError, ValueError) as error:
-        raise NeedsSparkError from error
+            steps.add_columns(_schema(added).fields, **commit)
 
 
 def _schema(columns: Sequence[Column]) -> Schema:
@@ -263,7 +250,7 @@ def register(
     parts: Sequence[Part],
     now: LakeTable,
     metadata: str,
-    transaction: tuple[str, int] | None,
+    transaction: Transaction | None,
     keys: Sequence[KeyRange] = (),
 ) -> int | None:
     """Link parts into the table's folder and commit them.
@@ -284,12 +271,7 @@ def register(
     Raises:
         deltalake.exceptions.DeltaError: The commit failed.
     """
-    from deltalake import (  # noqa: PLC0415
-        CommitProperties,
-        DeltaTable,
-        PostCommitHookProperties,
-        Transaction,
-    )
+    from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
     from deltalake.transaction import AddAction  # noqa: PLC0415
 
@@ -300,7 +282,7 @@ def register(
     rows = sum(int(stats["numRecords"]) for _, stats in found)
     table = Path(local_path(folder) or folder)
     opened = DeltaTable(str(table))
-    if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
+    if has_transaction(opened, transaction):
         return rows
     if keys and not _has_none(opened, keys):
         return None
@@ -321,13 +303,8 @@ def register(
             "append",
             opened.schema(),
             [],
-            commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": metadata},
-                app_transactions=[Transaction(*transaction, at)] if transaction else None,
-                # Appends do not conflict with each other, but another one may bring the same keys.
-                max_commit_retries=0 if keys else None,
-            ),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            # Appends do not conflict with each other, but another one may bring the same keys.
+            **commit_arguments(metadata, transaction, retries=0 if keys else None),
         )
     except BaseException as error:
         if _is_committed(table, before, names):

@@ -22,6 +22,7 @@ from target_spark.destinations.lakes.column_ddl import column_sql, properties_sq
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
+from target_spark.destinations.lakes.delta.delta_commits import Transaction
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
@@ -48,6 +49,7 @@ from target_spark.destinations.lakes.lake_format import (
     LakeTable,
     NeedsSparkError,
     Place,
+    TableFlush,
 )
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan, quoted
@@ -65,7 +67,6 @@ if TYPE_CHECKING:
 
     from target_spark.config import TargetConfig
     from target_spark.core.load_plans import Layout, TableName, TableRequest
-    from target_spark.destinations.destination import Flush
 
 ONE_TASK_BYTES = 8 << 20
 """Table and flush of this size are merged as fast by one task as by many."""
@@ -254,46 +255,29 @@ class DeltaFormat(LakeFormat):
             frame.writeTo(place.table).append()
         self._remember(mark)
 
-    def adopt(
-        self,
-        place: Place,
-        flush: Flush,
-        now: LakeTable,
-        change: TableChange,
-        mark: Mark,
-        keys: Sequence[KeyRange] = (),
-    ) -> int | None:
+    def adopt(self, rows: TableFlush, keys: Sequence[KeyRange] = ()) -> int | None:
         """See `LakeFormat`."""
-        folder = place.folder
+        folder, parts = rows.place.folder, rows.flush.parts
         if folder is None or not self._adopts:
             return None
-        if not can_register(folder, now, change, flush.write.struct):
+        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             return None
-        given = flush.parts, now, mark.to_text(), self._application_version(mark), keys
+        given = rows.now, rows.mark.to_text(), self._application_version(rows.mark), keys
         with one_writer(folder):
-            rows = register(folder, *given)
-        if rows is not None:
-            self._remember(mark)
-        return rows
+            count = register(folder, parts, *given)
+        if count is not None:
+            self._remember(rows.mark)
+        return count
 
-    def merged(
-        self,
-        place: Place,
-        flush: Flush,
-        now: LakeTable,
-        change: TableChange,
-        mark: Mark,
-        plan: MergePlan,
-        keys: int,
-    ) -> int | None:
+    def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
         """See `LakeFormat`."""
-        folder = self._changeable(place, now)
-        if not can_register(folder, now, change, flush.write.struct):
+        folder, parts = self._changeable(rows.place, rows.now), rows.flush.parts
+        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             raise NeedsSparkError
-        given = flush.parts, now, plan, keys, mark.to_text(), self._application_version(mark)
+        given = plan, keys, rows.mark.to_text(), self._application_version(rows.mark)
         with one_writer(folder):
-            changed = delta_rows.merge(folder, *given)
-        self._remember(mark)
+            changed = delta_rows.merge(folder, parts, rows.now, *given)
+        self._remember(rows.mark)
         return changed
 
     def activated(
@@ -509,7 +493,7 @@ class DeltaFormat(LakeFormat):
             return {}
         return {_APP: app, _VERSION: str(number)}
 
-    def _application_version(self, mark: Mark) -> tuple[str, int] | None:
+    def _application_version(self, mark: Mark) -> Transaction | None:
         conf = self._transaction(mark)
         return (conf[_APP], int(conf[_VERSION])) if conf else None
 

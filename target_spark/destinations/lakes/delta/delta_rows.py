@@ -6,13 +6,17 @@ Only for tables that `delta_files.is_plain` accepts.
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError
 from shared.storage.files import local_path
+from target_spark.destinations.lakes.delta.delta_commits import (
+    Transaction,
+    commit_arguments,
+    has_transaction,
+    left_to_spark,
+)
 from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
 from target_spark.destinations.lakes.part_keys import is_exact
 from target_spark.tables.row_order import not_older
@@ -42,7 +46,7 @@ def merge(
     plan: MergePlan,
     keys: int,
     metadata: str,
-    transaction: tuple[str, int] | None,
+    transaction: Transaction | None,
 ) -> int | None:
     """Merge parts into a table in one commit: the newest row of each key.
 
@@ -70,7 +74,7 @@ def merge(
     if keys < rows.num_rows:
         rows = newest(rows, [key.column for key in plan.keys], plan.order_by)
     opened = DeltaTable(local_path(folder) or folder)
-    if transaction and (opened.transaction_version(transaction[0]) or -1) >= transaction[1]:
+    if has_transaction(opened, transaction):
         return None
     version, before = opened.version(), _records(opened)
     merger = opened.merge(
@@ -81,9 +85,9 @@ def merge(
         # With bounds of the keys it skips files, whose statistics it reads as inexact numbers.
         streamed_exec=not all(map(_has_exact_bounds, _types(rows, plan))),
         max_spill_size=MEMORY,
-        **_commit(metadata, transaction),
+        **commit_arguments(metadata, transaction),
     )
-    with _left_to_spark():
+    with left_to_spark():
         told = _with_clauses(merger, plan, rows.column_names).execute()
     if not is_balanced(before, _records(opened), told):
         opened.restore(version)
@@ -122,15 +126,15 @@ def activate(
     _check_size(now)
     opened, (version, deleted) = DeltaTable(local_path(folder) or folder), map(_quoted, columns)
     old = f"{version} < {below}"
-    with _left_to_spark():
+    with left_to_spark():
         if at is None:
-            opened.delete(old, **_commit(metadata))
+            opened.delete(old, **commit_arguments(metadata))
             return
         mark = dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(seconds=at)
         opened.update(
             new_values={deleted: mark},
             predicate=f"{old} AND {deleted} IS NULL",
-            **_commit(metadata),
+            **commit_arguments(metadata),
         )
 
 
@@ -176,37 +180,6 @@ def _check_size(now: LakeTable) -> None:
     is_frozen = now.properties.get("delta.appendOnly", "").lower() == "true"
     if now.size is None or now.size > MOST_BYTES or is_frozen:
         raise NeedsSparkError
-
-
-@contextmanager
-def _left_to_spark() -> Iterator[None]:
-    """Leave to Spark what the package cannot do, but not what conflicts with other commits."""
-    from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
-
-    try:
-        yield
-    except CommitFailedError:
-        raise
-    except DeltaError as error:
-        raise NeedsSparkError from error
-
-
-def _commit(metadata: str, transaction: tuple[str, int] | None = None) -> dict[str, Any]:
-    from deltalake import (  # noqa: PLC0415
-        CommitProperties,
-        PostCommitHookProperties,
-        Transaction,
-    )
-
-    made = Transaction(*transaction, int(time.time() * 1000)) if transaction else None
-    return {
-        "commit_properties": CommitProperties(
-            custom_metadata={"userMetadata": metadata},
-            app_transactions=[made] if made else None,
-            max_commit_retries=0,
-        ),
-        "post_commithook_properties": PostCommitHookProperties(cleanup_expired_logs=False),
-    }
 
 
 def _rows(parts: Sequence[Part], plan: MergePlan) -> pa.Table:
