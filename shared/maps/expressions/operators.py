@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.maps.expressions import dates, numbers, records, sandbox, texts
 from shared.maps.expressions.kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
 from shared.maps.expressions.numbers import EXACT
-from shared.maps.expressions.records import as_read
+from shared.maps.expressions.records import NEVER_EMPTY, as_read
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.values import (
@@ -352,7 +352,10 @@ def truth(value: Value) -> Value:
         return constant(bool(value.known))
     if value.kind.is_loose or value.kind.name == "timedelta":
         return uncompiled(BOOL, "the truth of a value of unknown type", value)
-    return computed(BOOL, lambda column: _truth(column, value.kind), as_read(value))
+    if value.raw is not None and isinstance(value.data_type, NEVER_EMPTY):
+        return computed(BOOL, lambda column: column.isNotNull(), as_read(value))
+    seen = as_read(value) if value.column is None else value
+    return computed(BOOL, lambda column: _truth(column, value.kind), seen)
 
 
 def _truth(column: Column, kind: Kind) -> Column:

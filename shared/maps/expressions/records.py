@@ -31,6 +31,12 @@ _FOUR_DIGIT_YEARS = (-719_162 * _DAY, 2_932_897 * _DAY - 1)
 _TEXT = (T.StringType, T.CharType, T.VarcharType)
 _AS_THEY_ARE = (T.IntegralType, T.DoubleType, T.BooleanType, T.DecimalType, T.NullType)
 
+NEVER_EMPTY = (
+    *(T.DateType, T.TimestampType, T.TimestampNTZType, T.TimeType),
+    *(T.DayTimeIntervalType, T.YearMonthIntervalType, T.CalendarIntervalType),
+)
+"""Types whose text in a record is never empty."""
+
 
 def named(field: T.StructField) -> Column:
     """Return the column, or the field inside one, that a record has under a name."""

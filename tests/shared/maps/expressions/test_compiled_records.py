@@ -275,6 +275,10 @@ EXPRESSIONS = [
         "(ok and name) is None",
         "ok + id",
     ),
+    *(
+        f"'yes' if {name} else 'no'"
+        for name in ("day", "at", "wall", "raw", "span", "code", "rate")
+    ),
     *("ok == 1", "[ok][0]", "[1, name] == 5", "name < 'b' < other", "len(item)", "sizes[id - 1]"),
 ]
 
