@@ -162,6 +162,7 @@ class Maker:
             error=planned.error,
             reads=planned.reads,
             in_python=not planned.compiled,
+            evaluated=planned.evaluated,
         )
 
     def _note(self, planned: Planned, where: Where) -> None:

@@ -73,7 +73,7 @@ def _parts(leaf: Leaf, document: Node, rules: Flattening) -> Iterator[Leaf]:
         for field in kind:
             yield from _parts(_field(leaf, field, inside or {}), document, rules)
     elif isinstance(kind, T.StructType | T.ArrayType | T.MapType):
-        yield _as_text(leaf, name, lambda column: json_text(column, kind))
+        yield _as_text(leaf, name, lambda column: json_text(column, kind), is_json=True)
     elif isinstance(kind, T.VariantType):
         yield _as_text(leaf, name, lambda column: column.cast("string"))
     elif isinstance(kind, T.StringType) and _may_nest(document, leaf.node):
@@ -107,12 +107,16 @@ def _then_field(finish: Callable[[Column], Column] | None, name: str) -> Callabl
     return lambda column: finish(column).getField(name)
 
 
-def _as_text(leaf: Leaf, name: str, write: Callable[[Column], Column] | None) -> Leaf:
+def _as_text(
+    leaf: Leaf, name: str, write: Callable[[Column], Column] | None, *, is_json: bool = False
+) -> Leaf:
     before = leaf.cell.finish
+    is_json = is_json and leaf.cell.made is None and before is None
     finish = before if write is None else write
     if before is not None and write is not None:
         finish = lambda column: write(before(column))  # noqa: E731
-    cell = replace(leaf.cell, name=name, data_type=T.StringType(), finish=finish)
+    text = T.StringType()
+    cell = replace(leaf.cell, name=name, data_type=text, finish=finish, is_json=is_json)
     return replace(
         leaf, cell=cell, node={"type": ["string", "null"] if cell.nullable else "string"}
     )

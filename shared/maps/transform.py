@@ -16,6 +16,7 @@ from shared.types.record_text import quoted
 
 if TYPE_CHECKING:
     from shared.maps.exploding import Explode
+    from shared.maps.expressions.evaluator import Task
 
 ERROR = "__map_error"
 """Text column of a transform's result: why a row could not be mapped; null if it could."""
@@ -40,6 +41,7 @@ class Made:
         error: Makes the column with the reason for a failure; None if it cannot fail.
         reads: The source columns that it needs.
         in_python: Whether it runs in Python.
+        evaluated: Returns the work of Python that has the same results; None if there is none.
     """
 
     label: str
@@ -48,6 +50,7 @@ class Made:
     error: Callable[[], Column | None]
     reads: frozenset[str]
     in_python: bool = False
+    evaluated: Callable[[], Task] | None = None
 
     @cached_property
     def columns(self) -> tuple[Column, Column | None]:
@@ -79,6 +82,7 @@ class Cell:
         path: The source column, and the fields that lead into it; empty if the value is computed.
         made: The computed value that it is, or is a field of.
         finish: The last step for that value (select a field, make JSON text).
+        is_json: Whether `finish` makes the JSON text of the source column, and nothing else.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Cell:
     path: tuple[str, ...] = ()
     made: Made | None = None
     finish: Callable[[Column], Column] | None = None
+    is_json: bool = False
 
     @property
     def reads(self) -> frozenset[str]:

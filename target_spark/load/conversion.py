@@ -88,24 +88,34 @@ class Converter:
         where, read = Where(stream=batch.source), self._read_plan(batch, write)
         if not read.tasks:
             return LoadResult()
-        task = _task(batch, write, read)
-        driver = None if task is None else self._driver_for(batch)
-        if task is None or driver is None:
+        driven = self._driven(batch, write, read)
+        if driven is None:
             with self._uploads.reachable(read) as there:
                 rows = collected(self._job(batch, write, there), where)
         else:
+            driver, task = driven
             rows = driver.run(task, len(read.tasks), write.pending, where)
         return result_of(rows, batch)
 
-    def _driver_for(self, batch: Batch) -> DriverTasks | None:
-        """Return the driver if it converts a batch: Spark is not up, and there are few rows."""
-        driver = self._driver
+    def _driven(
+        self, batch: Batch, write: TableWrite, read: ReadPlan
+    ) -> tuple[DriverTasks, Task] | None:
+        """Return the driver and its work if it converts a batch: no Spark is up, rows are few."""
+        driver, task = self._driver, _task(batch, write, read)
         if driver is None or not driver.is_needed:
+            return None
+        evaluated = task is None and batch.making is not None
+        if evaluated and batch.making is not None:
+            from target_spark.load.evaluated_loads import evaluating  # noqa: PLC0415
+
+            task = evaluating(read, write, batch.making)
+        if task is None:
             return None
         with self._files.readable(batch) as size:
             sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
-            work = map(work_of, (file.encoding for file in batch.files), sizes)
-            return driver if driver.take(sum(work)) else None
+            pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
+            work = sum(work_of(form, size, evaluated=evaluated) for form, size in pairs)
+            return (driver, task) if driver.take(work, evaluated=evaluated) else None
 
     def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
         with self._files.readable(batch) as size:

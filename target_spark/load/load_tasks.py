@@ -108,7 +108,7 @@ def load(
     read: ReadPlan,
     write: WritePlan,
     batches: Iterable[pa.RecordBatch],
-    made: Callable[[pa.Table], pa.Table] | None = None,
+    made: Callable[[pa.Table, Rejects], pa.Table] | None = None,
 ) -> Iterator[Any]:
     """Read and write the tasks named by the incoming numbers; for `mapInArrow`.
 
@@ -116,14 +116,16 @@ def load(
         read: How rows are read.
         write: How they are written.
         batches: The numbers.
-        made: Makes rows of the table from the rows read, if they differ.
+        made: Makes rows of the table from the rows read, if they differ, and may reject some.
     """
     pa.set_cpu_count(1)
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
             tables = read_task(read, read.tasks[number], rejects)
-            rows = _write(write, tables if made is None else map(made, tables))
+            if made is not None:
+                tables = (made(table, rejects) for table in tables)
+            rows = _write(write, tables)
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
         except PartitionError as error:

@@ -93,7 +93,7 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
     if not copied:
         return None
     paths = {copy.name: copy.path for copy in copied}
-    records = _records(read, making, source_columns(read.schema, add_metadata=metadata))
+    records = source_records(read, making, source_columns(read.schema, add_metadata=metadata))
     records = replace(records, keys=tuple(Key(key, paths[key]) for key in keys))
     plan = load_tasks.write_plan(write, read.columns)
     return partial(load_tasks.load, records, plan, made=partial(_copied, copied, read.columns))
@@ -114,7 +114,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     """
     metadata = read.metadata is not None
     source = source_columns(read.schema, add_metadata=metadata)
-    records = _records(read, making, source)
+    records = source_records(read, making, source)
     keys = tuple(key.name for key in read.keys)
     several = making.transform.explode is not None
     if several or load_frames.needs_frame(write) or read.document is not None:
@@ -125,7 +125,15 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
 
 
-def _records(read: ReadPlan, making: Making, source: StructType) -> ReadPlan:
+def with_origins(read: ReadPlan) -> ReadPlan:
+    """Return how records are read with their origins, so that those that fail can be named."""
+    pieces = iter(range(sum(map(len, read.tasks))))
+    tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
+    origin = pa.field(ROW_ORIGIN, pa.int64())
+    return replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
+
+
+def source_records(read: ReadPlan, making: Making, source: StructType) -> ReadPlan:
     """Return how the source records are read, with the columns for maps."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -153,10 +161,7 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     from shared.maps.transform import ERROR  # noqa: PLC0415
     from shared.types.record_text import quoted  # noqa: PLC0415
 
-    pieces = iter(range(sum(map(len, read.tasks))))
-    tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
-    origin = pa.field(ROW_ORIGIN, pa.int64())
-    read = replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
+    read = with_origins(read)
     metadata = [name for name in work.source.names if name in COLUMNS]
     kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
     source = _source(numbers, read, work)
@@ -179,7 +184,12 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     return frame.select(*numbered, *added).mapInArrow(task, load_tasks.RESULTS_DDL)
 
 
-def _copied(copies: Sequence[Copy], columns: pa.Schema, records: pa.Table) -> pa.Table:
+def _copied(
+    copies: Sequence[Copy],
+    columns: pa.Schema,
+    records: pa.Table,
+    rejects: Rejects,  # noqa: ARG001
+) -> pa.Table:
     return conform(select_copies(copies, records), columns)
 
 

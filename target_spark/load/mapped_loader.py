@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,7 +85,7 @@ class MappedLoader:
         self._found: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, dict[str, Loaded]] = {}
         self._logged: set[str] = set()
-        self._computes = False
+        self._most_early = sys.maxsize
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
@@ -101,8 +102,8 @@ class MappedLoader:
         return any(map(self._loader.overwrites, self._names(stream)))
 
     def early_bytes(self) -> int:
-        """See `Loader.early_bytes`: 0 if a map computes values."""
-        return 0 if self._computes else self._loader.early_bytes()
+        """See `Loader.early_bytes`: 0 if only Spark can map a stream, fewer if it is faster."""
+        return min(self._loader.early_bytes(), self._most_early)
 
     def recalls(self, stream: str) -> bool:
         """See `Loader.recalls`: of any output."""
@@ -204,14 +205,15 @@ class MappedLoader:
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
+        from target_spark.load.evaluated_loads import early_bytes  # noqa: PLC0415
         from target_spark.load.mapped_frames import source_columns  # noqa: PLC0415
 
-        schema = record_schema(stream.schema, add=False)
+        schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
         found = outputs(
             self._config.transforms,
             stream.stream,
             schema,
-            source_columns(stream.schema),
+            struct,
             stream.key_properties,
             self._session,
         )
@@ -226,7 +228,8 @@ class MappedLoader:
             if self._loader.plan(planned):
                 loaded.append((output, planned))
         self._found[stream.stream] = found
-        self._computes |= any(o.transform and not o.transform.only_copies for o, _ in loaded)
+        early = (early_bytes(output.transform, struct) for output, _ in loaded)
+        self._most_early = min([self._most_early, *early])
         self._log_notes(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())

@@ -15,6 +15,7 @@ from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.sync import sync
 from target_spark.config import target_config
+from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 from target_spark.runtime.run import run_with
@@ -125,7 +126,9 @@ class Bench:
         data = self.folder / f"in-{self.count}.jsonl"
         data.write_text("".join(json.dumps(message) + "\n" for message in messages))
         starter = Starter(self.spark)
-        loader: Any = Loader(config, starter.get)
+        # Without a session threads of the target convert what comes.
+        driver = DriverTasks(starter.running, starter.start) if self.spark is None else None
+        loader: Any = Loader(config, starter.get, driver)
         if config.transforms.active:
             loader = MappedLoader(config, loader, starter)
         out = self._output()

@@ -84,6 +84,32 @@ def test_a_map_that_copies_needs_no_spark(programs: Programs, tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_a_map_that_computes_needs_no_spark(programs: Programs, tmp_path: Path) -> None:
+    """Nor does flattening; a record that cannot be mapped is named and left out."""
+    source, out = tmp_path / "s.jsonl", tmp_path / "out"
+    source.write_text(
+        '{"id": 1, "name": "ann", "tags": ["x", "y"], "in": {"n": 1}}\n'
+        '{"id": 2, "name": null, "tags": [], "in": {"n": 2}}\n'
+        '{"id": 3, "name": "bob", "tags": null, "in": null}\n'
+    )
+    maps = {"s": {"__filter__": "id < 3", "label": "f'{id}-{name.upper()}'", "name": None}}
+    tap = {"streams": [{"name": "s", "format": "json", "path": str(source)}]}
+    target = {
+        "path": str(out),
+        "staging": {"root": str(tmp_path)},
+        "spark": NOWHERE,
+        "failure": {"policy": "LogAndContinue"},
+        "flattening_enabled": True,
+        "flattening_max_depth": 2,
+        "add_record_metadata": False,
+    }
+    done = programs.pipe(tap, {**target, "stream_maps": maps}).check()
+    assert "property 'label': AttributeError" in done.target_log
+    assert pq.read_table(out / "s").to_pylist() == [
+        {"id": 1, "tags": '["x","y"]', "in__n": 1, "label": "1-ANN"}
+    ]
+
+
 def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,name\n1,a\n2,b\n")
     messages = programs.run([*TAP, str(tmp_path / "orders.csv")])

@@ -153,6 +153,9 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
             return getattr(value, name)
         if any(value is live for live in self.live.values()):
             return value.attribute(name)
+        if value is None and any(name in names for names in self.attributes.values()):
+            # As Spark's columns say it.
+            raise AttributeError(f"'NoneType' object has no attribute '{name}'")
         raise simpleeval.AttributeDoesNotExist(name, self.expr)
 
     def _data_attribute(self, value: Any, name: str) -> Any:

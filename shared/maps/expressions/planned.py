@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
+    from shared.maps.expressions.evaluator import Task
+    from shared.maps.expressions.kinds import Kind
     from shared.maps.expressions.python_columns import Python
     from shared.maps.expressions.values import Names, Thunk, Value
 
@@ -37,6 +41,8 @@ class Planned:
         fresh: Whether each evaluation has another result, so that two properties cannot share a
             column.
         python: What Python computes; None if Spark does.
+        evaluated: Returns the work of Python that has the same results as the column, for rows
+            that Spark does not hold; None if there is none.
     """
 
     expression: Expression
@@ -46,6 +52,7 @@ class Planned:
     reads: frozenset[str] = frozenset()
     fresh: bool = False
     python: Python | None = field(default=None, repr=False)
+    evaluated: Callable[[], Task] | None = field(default=None, repr=False)
     _value: Thunk | None = field(default=None, repr=False)
     _error: Thunk | None = field(default=None, repr=False)
 
@@ -116,8 +123,9 @@ def plan(
     if value.column is None or value.kind.name == "any":
         found = _in_python(expression, names, where, value, reads, truth=truth)
         return replace(found, fresh=fresh)
-    result = data_type_of(value.kind)
-    return Planned(expression, result, (), "", reads, fresh, None, value.column, value.error)
+    made = Planned(expression, data_type_of(value.kind), (), "", reads, fresh)
+    work = partial(_task, expression, names, value.kind, reads, truth=truth)
+    return replace(made, evaluated=work, _value=value.column, _error=value.error)
 
 
 def _in_python(
@@ -130,9 +138,30 @@ def _in_python(
     truth: bool,
 ) -> Planned:
     from shared.maps.expressions import python_columns  # noqa: PLC0415
-    from shared.maps.expressions.evaluator import PortableExpression, Task  # noqa: PLC0415
 
     fake = _fake(expression, names, where)
+    task = _task(expression, names, value.kind, reads, truth=truth, fake=fake)
+    keyed = fake is not None and fake.seed is not None
+    python = python_columns.Python(task, names.struct, keyed)
+    why = value.why or "only Python knows its result"
+    reads = frozenset(names.struct.names) if keyed else reads
+    result = data_type_of(task.kind)
+    return Planned(expression, result, (), why, reads, python=python, evaluated=lambda: task)
+
+
+def _task(
+    expression: Expression,
+    names: Names,
+    kind: Kind,
+    reads: frozenset[str],
+    *,
+    truth: bool,
+    fake: fakes.FakeSettings | None = None,
+) -> Task:
+    """Return the work of Python for an expression whose results are of a kind."""
+    from shared.maps.expressions import python_columns  # noqa: PLC0415
+    from shared.maps.expressions.evaluator import PortableExpression, Task  # noqa: PLC0415
+
     ordered = tuple(name for name in names.struct.names if name in reads)
     portable = PortableExpression(
         # On lines of its own: it may end in a comment.
@@ -147,12 +176,7 @@ def _in_python(
         functions={**FUNCTIONS, "hash_value": Salted(names.config.get(SALT))},
     )
     arrivals = [python_columns.arrival(names.struct[name].dataType) for name in ordered]
-    kind = python_columns.result_kind(value.kind, names.struct, reads)
-    keyed = fake is not None and fake.seed is not None
-    python = python_columns.Python(Task(portable, arrivals, kind, fake), names.struct, keyed)
-    why = value.why or "only Python knows its result"
-    reads = frozenset(names.struct.names) if keyed else reads
-    return Planned(expression, data_type_of(kind), (), why, reads, python=python)
+    return Task(portable, arrivals, python_columns.result_kind(kind, names.struct, reads), fake)
 
 
 def _named(tree: ast.AST) -> set[str]:

@@ -20,6 +20,7 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSch
 from target_spark.core.retries import may_pass
 from target_spark.load.driver_tasks import (
     BATCH_BYTES,
+    EVALUATED_BYTES,
     FEW_CORES,
     LINE_BYTES,
     DriverTasks,
@@ -81,10 +82,24 @@ def test_few_cores_need_no_spark_for_any_number_of_batches() -> None:
     assert not spark.tasks(cores=FEW_CORES + 1).take(LINE_BYTES + 1)
 
 
+@pytest.mark.parametrize("cores", [0, FEW_CORES])
+def test_maps_are_evaluated_until_a_start_of_spark_pays(cores: int) -> None:
+    spark = Starter()
+    tasks = spark.tasks(cores=cores)
+    assert tasks.take(EVALUATED_BYTES, evaluated=True)
+    assert tasks.take(EVALUATED_BYTES)
+    assert spark.starts == 0
+    assert tasks.take(1, evaluated=True)
+    assert spark.starts == 1, "all batches with maps together are many"
+    assert not spark.tasks(cores=cores).take(EVALUATED_BYTES + 1, evaluated=True)
+    assert spark.starts == 2
+
+
 def test_compressed_lines_are_more_work_and_columns_less() -> None:
     lines = work_of(Encoding("jsonl", "none"), 1000)
     assert work_of(Encoding("parquet", "snappy"), 1000) < lines
     assert lines < work_of(Encoding("jsonl", "gzip"), 1000)
+    assert lines < work_of(Encoding("parquet", "snappy"), 1000, evaluated=True), "has more records"
 
 
 def echo(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

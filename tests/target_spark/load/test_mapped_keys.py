@@ -38,7 +38,7 @@ def messages(keys: tuple[str, ...], *files: tuple[str, Path]) -> list[dict[str, 
     return [schema("s", NULLABLE, *keys), *records, *batches, state({"n": 1})]
 
 
-@pytest.mark.parametrize(
+BY_MAPS = pytest.mark.parametrize(
     ("maps", "keys", "lines", "kept"),
     [
         (None, ("id",), [3, 5], [1, 3, 5]),
@@ -51,11 +51,24 @@ def messages(keys: tuple[str, ...], *files: tuple[str, Path]) -> list[dict[str, 
         ({"*": {"k": "text if n else None", "__key_properties__": ["k"]}}, (), [4, 6], None),
     ],
 )
-@pytest.mark.parametrize("form", ["parquet", "json"])
+
+
+@BY_MAPS
 def test_keys_count_as_they_leave_the_map(
-    bench: Bench, caplog: Any, maps: Any, keys: tuple[str, ...], lines: list[int], kept: Any,
-    form: str,
-) -> None:  # fmt: skip
+    either_bench: Bench, caplog: Any, maps: Any, keys: tuple[str, ...], lines: list[int], kept: Any
+) -> None:
+    check_keys(either_bench, caplog, "parquet", (maps, keys, lines, kept))
+
+
+@BY_MAPS
+def test_keys_of_lines_count_alike(
+    bench: Bench, caplog: Any, maps: Any, keys: tuple[str, ...], lines: list[int], kept: Any
+) -> None:
+    check_keys(bench, caplog, "json", (maps, keys, lines, kept))
+
+
+def check_keys(bench: Bench, caplog: Any, form: str, case: tuple[Any, ...]) -> None:
+    maps, keys, lines, kept = case
     settings: dict[str, Any] = {"format": form, "failure": LENIENT}
     settings |= {"stream_maps": maps} if maps else {}
     loaded = bench.target(messages(keys), settings)

@@ -12,6 +12,7 @@ from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject, StreamSchema
+from target_spark.load.driver_tasks import EVALUATED_BYTES
 from target_spark.load.mapped_loader import MappedLoader, _pruned
 
 PROPERTIES = {
@@ -72,7 +73,7 @@ class Below:
         return stream in self.overwritten
 
     def early_bytes(self) -> int:
-        return 7
+        return LATE
 
     def recalls(self, stream: str) -> bool:
         return stream == "noted"
@@ -98,6 +99,7 @@ def batch(stream: str = "orders", serial: int = 0, schema: Any = SCHEMA) -> Batc
     return Batch(StreamSchema(stream, schema, ("id",), serial), (), "token", 7)
 
 
+LATE = 1 << 40
 SPLIT = {
     "orders": {"name": "name", "__else__": None, "id": "id"},
     "cheap": {"__source__": "orders", "price": None},
@@ -116,12 +118,17 @@ def test_each_output_has_a_batch_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "expected"), [({"name": "name.upper()"}, 0), ({"price": None}, 7)]
+    ("rules", "expected"),
+    [
+        ({"name": "[id, name]"}, 0),
+        ({"name": "name.upper()"}, EVALUATED_BYTES),
+        ({"price": None}, LATE),
+    ],
 )
 def test_spark_starts_early_for_maps_that_compute(rules: Any, expected: int) -> None:
     mapped, _ = loader({"orders": rules})
     mapped.plan(batch("others").stream)
-    assert mapped.early_bytes() == 7
+    assert mapped.early_bytes() == LATE
     mapped.plan(batch().stream)
     assert mapped.early_bytes() == expected
 

@@ -94,18 +94,18 @@ def test_json_and_csv_hold_the_same(bench: Bench, spark: Any) -> None:
     ]
 
 
-def test_a_table_grows_with_its_maps(bench: Bench) -> None:
-    path = {"path": str(bench.folder / "table"), "add_record_metadata": False}
+def test_a_table_grows_with_its_maps(either_bench: Bench) -> None:
+    path = {"path": str(either_bench.folder / "table"), "add_record_metadata": False}
     one = {"s": {"__else__": None, "id": "id", "n": "id"}}
     two = {"s": {"__else__": None, "id": "id", "n": "price", "more": "name"}}
-    bench.target(sent(1), {**path, "stream_maps": one})
-    loaded = bench.target(sent(2), {**path, "stream_maps": two})
+    either_bench.target(sent(1), {**path, "stream_maps": one})
+    loaded = either_bench.target(sent(2), {**path, "stream_maps": two})
     found = [(r["id"], r["n"], r["more"]) for r in loaded.rows("s")]
     assert loaded.table("s").num_rows == 3
     assert set(found) == {(0, 0.0, None), (0, 0.0, "ann"), (1, 0.25, None)}
 
 
-def test_streams_are_split_renamed_and_removed(bench: Bench) -> None:
+def test_streams_are_split_renamed_and_removed(either_bench: Bench) -> None:
     maps = {
         "s": {"__alias__": "'even'", "__filter__": "id % 2 == 0", "__else__": None, "id": "id"},
         "odd": {"__source__": "s", "__filter__": "id % 2 == 1", "deep": None, "any": None},
@@ -113,7 +113,7 @@ def test_streams_are_split_renamed_and_removed(bench: Bench) -> None:
     }
     gone = [schema("gone", PROPERTIES, "id"), record("gone", row(1))]
     gone += [{"type": "ACTIVATE_VERSION", "stream": "gone", "version": 4}]
-    loaded = bench.target([*gone, *sent(5)], {"stream_maps": maps})
+    loaded = either_bench.target([*gone, *sent(5)], {"stream_maps": maps})
     assert loaded.tables == ["even", "odd"]
     assert [found["id"] for found in loaded.rows("even")] == [0, 2, 4]
     assert plain(loaded.rows("even"))[0] == {"id": 0}
@@ -121,17 +121,17 @@ def test_streams_are_split_renamed_and_removed(bench: Bench) -> None:
     assert loaded.states == [{"at": 5}]
 
 
-def test_a_filter_that_removes_everything(bench: Bench) -> None:
-    loaded = bench.target(sent(4), {"stream_maps": {"s": {"__filter__": "id > 100"}}})
+def test_a_filter_that_removes_everything(either_bench: Bench) -> None:
+    loaded = either_bench.target(sent(4), {"stream_maps": {"s": {"__filter__": "id > 100"}}})
     assert loaded.states == [{"at": 4}]
     assert loaded.tables in ([], ["s"])
     if loaded.tables:
         assert loaded.table("s").num_rows == 0
 
 
-def test_flattening(bench: Bench) -> None:
+def test_flattening(either_bench: Bench) -> None:
     settings = {"flattening_enabled": True, "flattening_max_depth": 2}
-    loaded = bench.target(sent(2), {**settings, "add_record_metadata": False})
+    loaded = either_bench.target(sent(2), {**settings, "add_record_metadata": False})
     first = loaded.rows("s")[0]
     assert first["deep__a"] == 0
     assert json.loads(first["tags"]) == ["x", "0"]
@@ -147,9 +147,9 @@ def failing() -> list[dict[str, Any]]:
     return [schema("s", PROPERTIES, "id"), *rows, state(1)]
 
 
-def test_a_record_that_cannot_be_mapped_fails_the_batch_with_its_line(bench: Bench) -> None:
+def test_a_record_that_cannot_be_mapped_fails_the_batch_with_its_line(either_bench: Bench) -> None:
     with pytest.raises(RecordError) as caught:
-        bench.target(failing(), {"stream_maps": FAILS})
+        either_bench.target(failing(), {"stream_maps": FAILS})
     text = str(caught.value)
     assert "line 3" in text
     assert "property 'number'" in text
@@ -158,27 +158,27 @@ def test_a_record_that_cannot_be_mapped_fails_the_batch_with_its_line(bench: Ben
 
 
 def test_it_is_left_out_where_the_policy_says_so(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    either_bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"stream_maps": FAILS, "failure": {"policy": "LogAndContinue"}}
-    loaded = bench.target(failing(), settings)
+    loaded = either_bench.target(failing(), settings)
     assert [(found["id"], found["number"]) for found in loaded.rows("s")] == [(0, 1), (2, 3)]
     assert "line 3: rejected: property 'number'" in caplog.text
     assert "stream 's': records rejected: 2" in caplog.text
 
 
-def test_dead_letters_hold_the_original_and_can_be_loaded_again(bench: Bench) -> None:
-    letters = bench.folder / "letters"
+def test_dead_letters_hold_the_original_and_can_be_loaded_again(either_bench: Bench) -> None:
+    letters = either_bench.folder / "letters"
     policy = {"policy": "SendToDLQ", "dead_letter_path": str(letters)}
     bad = record("s", {**row(9), "id": "no integer"})
     sent_now = [*failing(), bad]
-    bench.target(sent_now, {"stream_maps": FAILS, "failure": policy})
+    either_bench.target(sent_now, {"stream_maps": FAILS, "failure": policy})
     lines = [json.loads(x) for file in letters.iterdir() for x in file.read_text().splitlines()]
     found = [line for line in lines if line["type"] == "RECORD"]
     assert sorted(line["_sdc_error"]["line"] for line in found) == [3, 5, 7]
     kept = {line["_sdc_error"]["line"]: line["record"] for line in found}
     assert kept[3] == row(1, name="x")
-    again = bench.target(
+    again = either_bench.target(
         [line for line in lines if line.get("record", {}).get("id") != "no integer"],
         {"stream_maps": {"s": {"name": "name"}}},
     )
@@ -191,14 +191,14 @@ def batch(path: Path, form: str, codec: str = "none") -> dict[str, Any]:
 
 
 def test_rows_of_batch_files_that_fail_are_named_by_file_and_row(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    either_bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = bench.folder / "a.parquet"
+    path = either_bench.folder / "a.parquet"
     pq.write_table(pa.table({"id": range(4), "name": NAMES}), path, row_group_size=2)
-    letters = bench.folder / "letters"
+    letters = either_bench.folder / "letters"
     policy = {"policy": "SendToDLQ", "dead_letter_path": str(letters)}
     messages = [schema("s", PROPERTIES, "id"), batch(path, "parquet"), state(1)]
-    loaded = bench.target(messages, {"stream_maps": FAILS, "failure": policy})
+    loaded = either_bench.target(messages, {"stream_maps": FAILS, "failure": policy})
     assert [found["number"] for found in loaded.rows("s")] == [1, 3]
     assert f"file '{path}', line 2: rejected" in caplog.text
     lines = [json.loads(x) for file in letters.iterdir() for x in file.read_text().splitlines()]
@@ -208,20 +208,20 @@ def test_rows_of_batch_files_that_fail_are_named_by_file_and_row(
 
 
 def test_a_record_in_two_outputs_is_told_once_where_it_cannot_be_read(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    either_bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     maps = {"s": {"name": "name"}, "copy": {"__source__": "s", "deep": None}}
     rows = [record("s", row(0)), record("s", {**row(1), "id": "x"})]
     settings = {"stream_maps": maps, "failure": {"policy": "LogAndContinue"}}
-    loaded = bench.target([schema("s", PROPERTIES, "id"), *rows], settings)
+    loaded = either_bench.target([schema("s", PROPERTIES, "id"), *rows], settings)
     assert [len(loaded.rows(name)) for name in ("s", "copy")] == [1, 1]
     assert "records rejected: 1" in caplog.text
 
 
-def test_what_is_not_read_is_not_checked(bench: Bench) -> None:
+def test_what_is_not_read_is_not_checked(either_bench: Bench) -> None:
     maps = {"s": {"__else__": None, "id": "id"}}
     rows = [record("s", {"id": 1, "price": "no number"})]
-    loaded = bench.target([schema("s", PROPERTIES, "id"), *rows], {"stream_maps": maps})
+    loaded = either_bench.target([schema("s", PROPERTIES, "id"), *rows], {"stream_maps": maps})
     assert plain(loaded.rows("s")) == [{"id": 1}]
 
 
@@ -237,7 +237,7 @@ def test_maps_that_do_not_fit_end_the_run_before_the_stream(bench: Bench) -> Non
     assert sorted(p.name for p in path.iterdir() if p.name[0] != ".") == ["good"]
 
 
-def test_a_new_schema_within_the_run_is_mapped_anew(bench: Bench) -> None:
+def test_a_new_schema_within_the_run_is_mapped_anew(either_bench: Bench) -> None:
     maps = {"s": {"twice": "id * 2", "price": None}}
     more = {**PROPERTIES, "new": {"type": ["string", "null"]}}
     messages = [
@@ -246,7 +246,7 @@ def test_a_new_schema_within_the_run_is_mapped_anew(bench: Bench) -> None:
         record("s", row(2, new="n")),
         state(2),
     ]
-    loaded = bench.target(messages, {"stream_maps": maps})
+    loaded = either_bench.target(messages, {"stream_maps": maps})
     found = loaded.rows("s")
     assert [(r["id"], r["twice"]) for r in found] == [(0, 0), (1, 2), (2, 4)]
     table = pa.concat_tables(
@@ -281,28 +281,28 @@ def test_upserts_go_by_the_keys_of_the_map(bench: Bench, lake_spark: Any) -> Non
     assert [(row.key, row.v) for row in rows] == [(0, 4), (1, 3)]
 
 
-def test_overwriting_goes_by_the_name_of_the_output(bench: Bench) -> None:
+def test_overwriting_goes_by_the_name_of_the_output(either_bench: Bench) -> None:
     maps = {"s": {"name": "name"}, "copy": {"__source__": "s"}}
     settings = {
-        "path": str(bench.folder / "table"),
+        "path": str(either_bench.folder / "table"),
         "stream_maps": maps,
         "streams": {"copy": {"load_method": "overwrite"}},
     }
-    bench.target(sent(3), settings)
-    loaded = bench.target(sent(2), settings)
+    either_bench.target(sent(3), settings)
+    loaded = either_bench.target(sent(2), settings)
     assert [loaded.table(name).num_rows for name in ("s", "copy")] == [5, 2]
 
 
-def test_parquet_files_are_not_adopted_where_they_are_mapped(bench: Bench) -> None:
-    path = bench.folder / "a.parquet"
+def test_parquet_files_are_not_adopted_where_they_are_mapped(either_bench: Bench) -> None:
+    path = either_bench.folder / "a.parquet"
     pq.write_table(pa.table({"id": pa.array([1, 2]), "name": ["a", "b"]}), path)
     nullable = {"id": {"type": ["integer", "null"]}, "name": {"type": ["string", "null"]}}
     messages = [schema("s", nullable), batch(path, "parquet"), state(1)]
     maps = {"s": {"twice": "id * 2"}}
-    loaded = bench.target(messages, {"stream_maps": maps, "add_record_metadata": False})
+    loaded = either_bench.target(messages, {"stream_maps": maps, "add_record_metadata": False})
     assert [found["twice"] for found in loaded.rows("s")] == [2, 4]
     same = {"stream_maps": {"s": {"__alias__": "'t'"}}, "add_record_metadata": False}
-    assert bench.target(messages, same).tables == ["t"]
+    assert either_bench.target(messages, same).tables == ["t"]
 
 
 def test_sql_maps(bench: Bench) -> None:

@@ -12,13 +12,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from hypothesis import HealthCheck, Phase, settings
 from sdk_expressions import CONFIG, STREAM
 
 from shared.errors import SettingsError, Where
+from shared.maps.column_makers import Maker
+from shared.maps.evaluated_maps import evaluated_map
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names
+from shared.maps.transform import ERROR, Cell, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,6 +138,30 @@ def by_spark(
             yield text, planned.compiled, found
 
 
+def by_evaluation(
+    struct: StructType, expressions: Sequence[str], all_records: Sequence[dict[str, Any]]
+) -> dict[str, list[Any]]:
+    """Return our results without Spark, of the expressions whose results go into a column."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    names = Names(struct, config=CONFIG, stream=STREAM, original=STREAM, own="name")
+    table = pa.Table.from_pylist([dict(record) for record in all_records], to_arrow_schema(struct))
+    maker, found = Maker(names), {}
+    for text in expressions:
+        try:
+            result = maker.make(parse(text, WHERE), "name", WHERE)
+        except SettingsError:
+            continue
+        cell = Cell("p", result.data_type, path=result.path, made=result.made)
+        made = () if result.made is None else (result.made,)
+        whole = evaluated_map(Transform((cell,), made), struct)
+        if whole is not None:
+            rows = whole.apply(table)
+            pairs = zip(rows["p"].to_pylist(), rows[ERROR].to_pylist(), strict=True)
+            found[text] = [as_json(got) if said is None else Raised(said) for got, said in pairs]
+    return found
+
+
 def _shown(planned: Any) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import VariantType
@@ -203,19 +231,28 @@ def differences(
             if values:
                 found.append(f"{text}: refused ({results}), but gives {values[0]!r}")
             continue
-        wrong = [
-            (left, right, record)
-            for left, right, record in zip(expected, results, all_records, strict=True)
-            if not same(left, right) and not (too_large(right) and large_within(text, record))
-        ]
-        if wrong:
-            left, right, record = wrong[0]
-            used = {name: record[name] for name in _names(text) if name in record}
-            found.append(
-                f"{text} ({how}; {len(wrong)} records): {left!r} expected, "
-                f"{right!r} found, of {used}"
-            )
+        found += wrong_results(f"{text} ({how})", text, expected, results, all_records)
     return found
+
+
+def wrong_results(
+    label: str,
+    text: str,
+    expected: Sequence[Any],
+    results: Sequence[Any],
+    all_records: Sequence[dict[str, Any]],
+) -> list[str]:
+    """Return a line with the first record for which an expression differs, if there is one."""
+    wrong = [
+        (left, right, record)
+        for left, right, record in zip(expected, results, all_records, strict=True)
+        if not same(left, right) and not (too_large(right) and large_within(text, record))
+    ]
+    if not wrong:
+        return []
+    left, right, record = wrong[0]
+    used = {name: record[name] for name in _names(text) if name in record}
+    return [f"{label}: {len(wrong)} records: {left!r} expected, {right!r} found, of {used}"]
 
 
 def _names(text: str) -> set[str]:

@@ -7,14 +7,38 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from comparing import Raised, by_python, differences, framed, generated, large_within, same
+from comparing import (
+    Raised,
+    by_evaluation,
+    by_python,
+    by_sdk,
+    differences,
+    framed,
+    generated,
+    large_within,
+    same,
+    wrong_results,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pyspark.sql import types as T  # noqa: N812
 from sdk_expressions import EXPRESSIONS, MORE
 from sdk_records import DDL, handmade, records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+STRUCT = (
+    T.StructType()
+    .add("id", "long").add("name", "string").add("code", "string").add("n", "long")
+    .add("m", "long").add("x", "double").add("y", "double").add("price", T.DecimalType(12, 2))
+    .add("flag", "boolean").add("tags", T.ArrayType(T.StringType()))
+    .add("item", T.StructType().add("sku", "string").add("qty", "long"))
+    .add("day", "string").add("ts", "string")
+)  # fmt: skip
+"""The columns of `DDL`, which only Spark can parse."""
+MOST = 240
+"""Fewer than the expressions whose results are no lists, objects or values of changing types."""
 
 
 def test_the_table_is_long_enough():
@@ -28,6 +52,16 @@ def test_records_made_by_hand(spark: SparkSession):
     frame = framed(spark, all_records, DDL).cache()
     found = differences(frame, EXPRESSIONS, all_records)
     frame.unpersist()
+    assert not found, "\n".join(found)
+
+
+def test_records_made_by_hand_without_spark():
+    all_records = handmade()
+    results = by_evaluation(STRUCT, EXPRESSIONS, all_records)
+    assert len(results) > MOST
+    found = []
+    for text, ours in results.items():
+        found += wrong_results(text, text, by_sdk(text, all_records), ours, all_records)
     assert not found, "\n".join(found)
 
 

@@ -144,7 +144,7 @@ def test_python_values(text: str, expected: Any) -> None:
         ("a < b", "TypeError: '<' not supported between instances of 'int' and 'str'"),
         ("d + f", "unsupported operand type(s) for +: 'decimal.Decimal' and 'float'"),
         ("md5(c)", "AttributeError: 'NoneType' object has no attribute 'encode'"),
-        ("c.upper()", "AttributeDoesNotExist: Attribute 'upper' does not exist"),
+        ("c.upper()", "AttributeError: 'NoneType' object has no attribute 'upper'"),
         ("nope", "NameNotDefined: 'nope' is not defined"),
         ("json.dumps(d)", "TypeError: Object of type Decimal is not JSON serializable"),
         ("len(a)", "TypeError: object of type 'int' has no len()"),

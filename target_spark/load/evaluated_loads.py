@@ -1,0 +1,97 @@
+"""The load path with a stream map that Python evaluates: no row passes through Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.maps.evaluated_maps import EvaluatedMap, evaluated_map
+from shared.maps.record_metadata import COLUMNS
+from shared.maps.transform import ERROR
+from shared.types.arrow_conform import conform
+from target_spark.core.load_plans import Making
+from target_spark.destinations.destination import TableWrite
+from target_spark.load import load_tasks
+from target_spark.load.driver_tasks import EVALUATED_BYTES, Task
+from target_spark.load.load_frames import carried, needs_frame
+from target_spark.load.mapped_frames import source_columns, source_records, with_origins
+from target_spark.load.read_rows import ReadPlan
+from target_spark.load.reject_files import Rejects
+from target_spark.load.rejected_originals import Originals
+from target_spark.load.row_origin import ROW_ORIGIN
+from target_spark.validation.missing_keys import missing_key_reason
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from shared.maps.transform import Transform
+
+
+def early_bytes(transform: Transform | None, source: StructType) -> int:
+    """Return the bytes of records of a mapped stream after which Spark is to start.
+
+    Args:
+        transform: The map; None if rows are unchanged.
+        source: The columns of the records.
+    """
+    if transform is None or transform.only_copies:
+        return sys.maxsize
+    return 0 if evaluated_map(transform, source) is None else EVALUATED_BYTES
+
+
+def evaluating(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
+    """Return what loads the tasks of a plan without Spark; None if only Spark can map the rows.
+
+    Args:
+        read: How files are read; see `mapped_frames.job`.
+        write: How the rows of the table are written.
+        making: The map.
+    """
+    if needs_frame(write) or read.document is not None:
+        return None
+    source = source_columns(read.schema, add_metadata=read.metadata is not None)
+    made = evaluated_map(making.transform, source)
+    kinds = {field.name: field for field in write.struct}
+    stored = (kinds[cell.name] for cell in making.transform.cells if cell.name in kinds)
+    made_as = {cell.name: cell.data_type for cell in making.transform.cells}
+    if made is None or any(
+        not carried(field).dataType == field.dataType == made_as[field.name] for field in stored
+    ):
+        return None
+    records = with_origins(source_records(read, making, source))
+    plan = load_tasks.write_plan(write, read.columns)
+    keys = [key.name for key in read.keys]
+    kept = [name for name in source.names if name in COLUMNS]
+    return partial(
+        load_tasks.load, records, plan, made=partial(_mapped, records, plan, made, kept, keys)
+    )
+
+
+def _mapped(
+    read: ReadPlan,
+    write: load_tasks.WritePlan,
+    evaluated: EvaluatedMap,
+    kept: Sequence[str],
+    keys: Sequence[str],
+    records: pa.Table,
+    rejects: Rejects,
+) -> pa.Table:
+    """Return the table's rows of some records; reject those that fail, or lack a key."""
+    rows = evaluated.apply(records, [*kept, ROW_ORIGIN])
+    errors = rows.column(ERROR)
+    for key in keys:
+        known = key in rows.column_names
+        missing = rows.column(key).is_null() if known else pa.scalar(True)
+        errors = pc.coalesce(errors, pc.if_else(missing, missing_key_reason(key), None))
+    failed = errors.is_valid()
+    if errors.null_count < rows.num_rows:
+        originals = Originals(read)
+        origins = rows.column(ROW_ORIGIN).filter(failed).to_pylist()
+        for origin, reason in zip(origins, errors.drop_null().to_pylist(), strict=True):
+            originals.reject(origin, reason, rejects)
+    return conform(rows.filter(pc.invert(failed)), write.columns)
