@@ -25,7 +25,7 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
 
 
 def _needs_spark(config: TargetConfig) -> bool:
-    """Return whether tables are no plain folders, or their rows are replaced or versioned."""
+    """Return whether tables are no plain folders, or their rows are versioned."""
     from shared.spark.conf import executors_share_disk  # noqa: PLC0415
     from shared.storage.files import local_path  # noqa: PLC0415
 
@@ -36,7 +36,7 @@ def _needs_spark(config: TargetConfig) -> bool:
         and is_plain
         and not config.write_audit_publish
         and executors_share_disk(config.spark)
-        and methods <= {"append-only", "upsert", None}
+        and methods <= {"append-only", "upsert", "overwrite", None}
     )
 
 

@@ -61,6 +61,7 @@ from target_spark.destinations.lakes.row_audit import rows_found
 from target_spark.destinations.lakes.row_changes import (
     adopted_rows,
     appended,
+    exchanged_rows,
     keys_in_parts,
     merged_rows,
     overwritten,
@@ -598,13 +599,16 @@ class LakeDestination(Destination):
             return None
         if last.request.backfill is not None or self._form.branch is not None:
             return self._replace_rows(table, last.request.backfill)
-        form = self._form
-        now = self._now(table)
-        flushes = self._all_flushes(table)
-        names = {} if now is None else now.names
+        form, flushes = self._form, self._all_flushes(table)
         plan = _planner(form, self._conflicts)
-        frame, change, request = overwritten(table.spark, flushes, plan, names)
         mark = self._mark(last, sum(flush.rows for flush in flushes))
+        if last.request.view is None and not table.is_copy:
+            done = exchanged_rows(form, table.place, flushes, plan, mark)
+            if done is not None:
+                return done
+        now = self._now(table)
+        names = {} if now is None else now.names
+        frame, change, request = overwritten(table.spark, flushes, plan, names)
         form.replace(table.spark, frame, table.place, change, request, mark)
         self._view(table, request, LakeTable(frame.schema, change.mapping))
         changed = form.changed_rows(table.spark, table.place, mark)

@@ -423,6 +423,25 @@ class LakeFormat(ABC):
         """
         return None
 
+    def exchanged(
+        self,
+        rows: TableFlush,  # noqa: ARG002
+        whole: TableChange,  # noqa: ARG002
+    ) -> int:
+        """Replace all files of a table by the parts of a flush, in one commit with the mark.
+
+        Args:
+            rows: The flush and its table.
+            whole: The change that creates a table for the rows.
+
+        Returns:
+            The rows in the footers of the files. The parts stay unchanged.
+
+        Raises:
+            NeedsSparkError: Only Spark can replace the rows; nothing was committed.
+        """
+        raise NeedsSparkError
+
     def merged(
         self,
         rows: TableFlush,  # noqa: ARG002

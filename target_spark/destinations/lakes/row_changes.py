@@ -24,6 +24,7 @@ from target_spark.core.backfill import Backfill
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
+from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.flush_frames import (
     ORDER,
     frame_of,
@@ -214,6 +215,51 @@ def view_of(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
         yield f"`{name}`"
     finally:
         spark.catalog.dropTempView(name)
+
+
+def exchanged_rows(
+    form: LakeFormat, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
+) -> Committed | None:
+    """Make the parts of a whole run the only files of a table; None if Spark must write its rows.
+
+    The parts must have the columns of the table, and no key twice.
+
+    Args:
+        form: The table format.
+        place: Location of the table.
+        flushes: All flushes of the run, at least one.
+        plan: Plans the change from columns, request and known names.
+        mark: Mark of the commit.
+    """
+    request = flushes[-1].request
+    flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
+    if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
+        return None
+    try:
+        now = form.looked_up(place)
+        whole = _whole([request], plan, {} if now is None else now.names)
+        if now is None:
+            form.created(place, whole, request)
+            now = form.looked_up(place)
+        if now is None or not _has_columns(now, whole.create or ()):
+            return None
+        rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
+        deletes = request.hard_delete and DELETED_AT in _targets(rows.change)
+        if request.keys:
+            keys = keys_in_parts(rows)
+            if keys is None or keys[1] != flush.rows or deletes:
+                return None
+        return Committed(form.exchanged(rows, whole), by_key=bool(request.keys))
+    except NeedsSparkError:
+        return None
+
+
+def _has_columns(now: LakeTable, columns: Iterable[Column]) -> bool:
+    """Return whether a table has exactly these columns."""
+    from shared.types.spark_conform import loose  # noqa: PLC0415
+
+    have = [(field.name, loose(field.dataType)) for field in now.struct]
+    return have == [(column.name, loose(column.dtype)) for column in columns]
 
 
 def overwritten(

@@ -245,6 +245,11 @@ def is_plain(folder: str | None, now: LakeTable) -> bool:
     return _plain_protocol(now.properties) and all(map(_has_no_rule, now.struct))
 
 
+def is_append_only(now: LakeTable) -> bool:
+    """Return whether no rows may leave a table."""
+    return now.properties.get("delta.appendOnly", "").lower() == "true"
+
+
 def register(
     folder: str,
     parts: Sequence[Part],
@@ -252,6 +257,8 @@ def register(
     metadata: str,
     transaction: Transaction | None,
     keys: Sequence[KeyRange] = (),
+    *,
+    replaces: bool = False,
 ) -> int | None:
     """Link parts into the table's folder and commit them.
 
@@ -262,6 +269,7 @@ def register(
         metadata: Metadata of the commit.
         transaction: Application and version, if the commit has them.
         keys: Keys of the parts, if the table must not hold any of them; empty if it may.
+        replaces: Whether all other files leave the table.
 
     Returns:
         The rows in their footers if the table has them now, or already has this transaction. None
@@ -300,11 +308,11 @@ def register(
         ]
         opened.create_write_transaction(
             actions,  # type: ignore[arg-type]
-            "append",
+            "overwrite" if replaces else "append",
             opened.schema(),
             [],
             # Appends do not conflict with each other, but another one may bring the same keys.
-            **commit_arguments(metadata, transaction, retries=0 if keys else None),
+            **commit_arguments(metadata, transaction, retries=0 if keys or replaces else None),
         )
     except BaseException as error:
         if _is_committed(table, before, names):

@@ -37,7 +37,12 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     table_clauses,
     table_properties,
 )
-from target_spark.destinations.lakes.delta.delta_files import can_register, register, table_size
+from target_spark.destinations.lakes.delta.delta_files import (
+    can_register,
+    is_append_only,
+    register,
+    table_size,
+)
 from target_spark.destinations.lakes.delta.delta_metrics import (
     changed_rows,
     commit_metrics,
@@ -267,6 +272,22 @@ class DeltaFormat(LakeFormat):
             count = register(folder, parts, *given)
         if count is not None:
             self._remember(rows.mark)
+        return count
+
+    def exchanged(self, rows: TableFlush, whole: TableChange) -> int:
+        """See `LakeFormat`."""
+        folder = self._changeable(rows.place, rows.now)
+        struct, given = rows.flush.write.struct, (rows.now, rows.mark.to_text())
+        if not can_register(folder, rows.now, rows.change, struct):
+            raise NeedsSparkError
+        if not fits(rows.now, whole, rows.request) or is_append_only(rows.now):
+            raise NeedsSparkError
+        transaction = self._application_version(rows.mark)
+        with one_writer(folder):
+            count = register(folder, rows.flush.parts, *given, transaction, replaces=True)
+        if count is None:
+            raise NeedsSparkError
+        self._remember(rows.mark)
         return count
 
     def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:

@@ -17,6 +17,7 @@ from target_spark.destinations.lakes.delta.delta_commits import (
     has_transaction,
     left_to_spark,
 )
+from target_spark.destinations.lakes.delta.delta_files import is_append_only
 from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
 from target_spark.destinations.lakes.part_keys import is_exact
 from target_spark.tables.row_order import not_older
@@ -177,8 +178,7 @@ def is_balanced(before: int | None, after: int | None, told: Mapping[str, Any]) 
 
 
 def _check_size(now: LakeTable) -> None:
-    is_frozen = now.properties.get("delta.appendOnly", "").lower() == "true"
-    if now.size is None or now.size > MOST_BYTES or is_frozen:
+    if now.size is None or now.size > MOST_BYTES or is_append_only(now):
         raise NeedsSparkError
 
 

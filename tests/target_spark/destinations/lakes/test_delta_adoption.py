@@ -161,6 +161,52 @@ def test_a_flush_is_registered_once(delta_load: Make) -> None:
 
 @pytest.mark.spark
 @pytest.mark.server
+def test_an_overwrite_exchanges_the_files(delta_load: Make, lake_spark: SparkSession) -> None:
+    """In one commit, for a new table and for one that has the columns; readers see either."""
+    load = delta_load(DDL, method="overwrite", keys=("id",))
+    for batches in (([1, 2], [3]), ([2], [4, 5], [6])):
+        load.begin()
+        *_, last = [load.load(rows(*numbers)) for numbers in batches]
+        before = None if batches[0] == [1, 2] else load.history()
+        load.end()
+    assert engines(load) == ["delta-rs"] * len(load.history())
+    assert before is not None
+    assert len(load.history()) == len(before) + 1
+    frame = lake_spark.newSession().table(load.name)
+    assert sorted(row["id"] for row in frame.collect()) == [2, 4, 5, 6]
+    old = lake_spark.sql(f"SELECT id FROM {load.name} VERSION AS OF {len(before) - 1}")
+    assert sorted(row["id"] for row in old.collect()) == [1, 2, 3]
+    assert load.marks()[0].token == last.token
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.parametrize("why", ["a key twice", "other columns", "append only", "a new column"])
+def test_other_overwrites_are_spark_s(delta_load: Make, why: str) -> None:
+    load = delta_load("id long, name string", method="overwrite", keys=("id",))
+    load.load([{"id": 1, "name": "a"}])
+    load.end()
+    load.begin()
+    if why == "append only":
+        load.spark.sql(f"ALTER TABLE {load.name} SET TBLPROPERTIES ('delta.appendOnly'='true')")
+    if why == "other columns":
+        load.struct = struct("id long, name double")
+    load.load([{"id": 2, "name": None}])
+    if why == "a new column":
+        load.struct = struct("id long, name string, more string")
+    load.load([{"id": 2 if why == "a key twice" else 3, "name": None}])
+    if why == "append only":
+        with pytest.raises(DestinationError, match="append"):
+            load.end()
+        assert load.rows("id") == [(1,)]
+        return
+    load.end()
+    assert engines(load)[0] == "Apache-Spark"
+    assert load.rows("id") == ([(2,)] if why == "a key twice" else [(2,), (3,)])
+
+
+@pytest.mark.spark
+@pytest.mark.server
 def test_spark_and_the_package_write_by_turns(delta_load: Make) -> None:
     load = delta_load("id long, name string")
     load.load([{"id": 1, "name": "a"}])
