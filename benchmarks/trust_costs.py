@@ -1,7 +1,7 @@
 """CPU time that balanced counts, summaries and STATE in commits take, in the target's process.
 
-Run as `python -m benchmarks.trust_costs [--rows N] [--columns N]`. The target loads the same RECORDs
-into Parquet, and twice by upsert into a Delta table: all keys are new, then all exist. Spark is not
+Run as `python -m benchmarks.trust_costs [--rows N] [--columns N]`. The target loads RECORDs into
+Parquet, and twice by upsert into a Delta table: all keys are new, then all exist. Spark is not
 started. Every function of these features is timed by the CPU time of its thread, and compared with
 that of the whole process.
 """
