@@ -94,7 +94,7 @@ def evaluated_map(transform: Transform, source: T.StructType) -> EvaluatedMap | 
     tasks = [_task_of(one) for one in made]
     reads = {name for task in tasks if task is not None for name in task.expression.columns}
     views = {name: _view(source[name].dataType) for name in reads}
-    texts = (source_type(source, cell.path) for cell in transform.cells if cell.is_json)
+    texts = (_type_at(source, cell.path) for cell in transform.cells if cell.is_json)
     known = {name: view for name, view in views.items() if view is not None}
     if (
         transform.explode is not None
@@ -109,7 +109,7 @@ def evaluated_map(transform: Transform, source: T.StructType) -> EvaluatedMap | 
     return EvaluatedMap(transform.cells, transform.made, condition, known)
 
 
-def source_type(struct: T.StructType, path: Sequence[str]) -> T.DataType:
+def _type_at(struct: T.StructType, path: Sequence[str]) -> T.DataType:
     """Return the type of a column, or of a field inside it."""
     found: T.DataType = struct
     for name in path:
