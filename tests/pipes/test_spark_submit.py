@@ -123,11 +123,3 @@ def test_the_end_of_spark_submit_ends_the_run(submitted: Programs, tmp_path: Pat
         process.kill()
         process.stdin.close()
     assert b"stopped by SIGTERM" in err
-
-
-def test_a_file_that_would_be_written_over(submitted: Programs) -> None:
-    command = shlex.join([*submit_command("tap-spark", "--master", "local[1]"), "--version"])
-    done = submitted.run(["bash", "-c", f"{command} 2> log.txt"])
-    assert done.returncode == 7
-    # Without a standard error of its own, it goes the way of spark-submit.
-    assert b"cannot be used: it is a file that is not open for appending (redirect" in done.stdout
