@@ -23,6 +23,7 @@ from shared.errors import SparkStartError
 PORT, SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _STREAMS = {0: "input", 1: "output", 2: "error"}
 _ANCESTORS = 8
+_JARS = ("spark.jars", "spark.yarn.dist.jars")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def join_submitted() -> None:
     java = gateway.jvm
     conf = {pair._1(): pair._2() for pair in java.org.apache.spark.SparkConf().getAll()}
     paths = java.java.lang.System.getProperty("java.class.path").split(os.pathsep)
-    paths += conf.get("spark.jars", "").split(",")
+    paths += [jar for name in _JARS for jar in conf.get(name, "").split(",")]
     names = (PurePosixPath(path.strip()).name for path in paths)
     _current = Submitted(gateway, conf, tuple(name for name in names if name.endswith(".jar")))
 
