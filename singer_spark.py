@@ -1,11 +1,14 @@
 """The scripts `tap-spark` and `target-spark`: check that `shared` is this project's, then run.
 
+spark-submit runs this file with the name of the program: `spark-submit singer_spark.py tap-spark`.
+
 Other distributions bring packages named `shared`, too. One of them may come first on Python's path,
 or overwrite files of this one.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +24,14 @@ def target() -> int:
     return _run("target-spark")
 
 
-def _run(program: str) -> int:
+def main() -> int:
+    """Run the program that the first argument names, perhaps started by spark-submit."""
+    if sys.argv[1:2] not in [["tap-spark"], ["target-spark"]]:
+        sys.exit("singer_spark.py: the first argument must be tap-spark or target-spark")
+    return _run(sys.argv.pop(1), submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+
+
+def _run(program: str, *, submitted: bool = False) -> int:
     try:
         from shared import IS_OF_SINGER_SPARK  # noqa: F401, PLC0415
     except ImportError:
@@ -30,6 +40,13 @@ def _run(program: str) -> int:
             "singer-spark into an environment of its own (`pipx install singer-spark` or "
             "`uv tool install singer-spark`)"
         )
+    if submitted:
+        join = import_module("shared.spark.submitted").join_submitted
+        try:
+            join()
+        except import_module("shared.errors").SparkStartError as error:
+            sys.stderr.write(f"{program}: {error}\n")
+            return int(error.exit_code)
     code: int = import_module(f"{program.replace('-', '_')}.cli").main()
     return code
 
@@ -39,3 +56,7 @@ def _found() -> str:
     if spec is None:
         return "missing"
     return spec.origin or next(iter(spec.submodule_search_locations or ()), "unknown")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -23,9 +23,10 @@ from shared.errors import (
     Where,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
-from shared.settings.loading import DOTENV, ENV, load_settings, merge, read_dotenv
+from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
 from shared.sigterm import raise_on_sigterm
 from shared.singer.logs import is_debug, setup_logging
+from shared.spark.submitted import current
 
 FILE = click.Path(readable=False)
 """Completed as a name of a file by shells; the programs check by themselves whether it is there."""
@@ -192,10 +193,25 @@ def read_settings(
             raise SettingsError(
                 "no settings given", hint="give --config FILE or --config ENV, or a path or URL"
             )
-        return load_settings(program.schema, sources, program.env_prefix, os.environ)
+        found = load_settings(program.schema, sources, program.env_prefix, os.environ)
+        return _with_submitted(program, found)
     given = sources if ENV in sources else (*sources, ENV)
     found = load_settings(program.schema, given, program.env_prefix, os.environ)
-    return merge(found, place)
+    return _with_submitted(program, merge(found, place))
+
+
+def _with_submitted(program: Program, settings: dict[str, Any]) -> dict[str, Any]:
+    """Lay what spark-submit was given over settings, if it has started this process."""
+    given = current()
+    if given is None:
+        return settings
+    if settings.get("spark", {}).get("remote") is not None:
+        raise SettingsError(
+            "spark-submit has started Spark",
+            where=Where(setting="spark.remote"),
+            hint="leave the setting out, or start the program without spark-submit",
+        )
+    return merge(settings, normalize(program.schema, given.settings()))
 
 
 def environment(sources: Sequence[str]) -> Mapping[str, str]:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from shared.spark.baked_packages import JARS, PACKAGES, split, with_baked
 from shared.spark.class_archive import archive_folder
 from shared.storage.owned_folders import is_trusted
 
-PACKAGES, JARS = "spark.jars.packages", "spark.jars"
 _DECIDE = (
     PACKAGES,
     "spark.jars.excludes",
@@ -39,29 +39,30 @@ def resolved(
     Args:
         conf: The whole Spark configuration.
         environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME set the
-            folder).
+            folder; `SINGER_SPARK_JARS` has jars of an image).
 
     Yields:
         The configuration to start Spark with, and a function that takes what `spark.jars` is
         once Spark runs.
     """
+    conf = with_baked(conf, environ)
     place = _place(conf, environ)
     if place is None:
-        yield dict(conf), _forget
+        yield conf, _forget
         return
     jars = _known(place)
     if jars is not None:
         yield _with_jars(conf, jars), _forget
         return
-    with _locked(place):
+    with only_resolver(environ):
         jars = _known(place)
         if jars is not None:
             yield _with_jars(conf, jars), _forget
             return
-        own = set(_split(conf.get(JARS, "")))
+        own = set(split(conf.get(JARS, "")))
 
         def remember(found: str) -> None:
-            _write(place, [jar for jar in _split(found) if jar not in own])
+            _write(place, [jar for jar in split(found) if jar not in own])
 
         yield dict(conf), remember
 
@@ -104,11 +105,7 @@ def _write(place: Path, jars: list[str]) -> None:
 
 def _with_jars(conf: Mapping[str, str], jars: list[str]) -> dict[str, str]:
     kept = {name: value for name, value in conf.items() if name != PACKAGES}
-    return {**kept, JARS: ",".join(dict.fromkeys([*_split(conf.get(JARS, "")), *jars]))}
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return {**kept, JARS: ",".join(dict.fromkeys([*split(conf.get(JARS, "")), *jars]))}
 
 
 def _forget(_: str) -> None:
@@ -116,11 +113,15 @@ def _forget(_: str) -> None:
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def only_resolver(environ: Mapping[str, str]) -> Iterator[None]:
     """Wait for another process that resolves packages: all fill the same cache."""
+    folder = archive_folder(environ)
+    if folder is None:
+        yield
+        return
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = place.with_name("packages.lock")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = folder / "packages.lock"
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:  # it works without, only slower
         yield

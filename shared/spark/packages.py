@@ -86,6 +86,32 @@ def with_needs(
     return replace(settings, packages=tuple(packages), conf=conf)
 
 
+@dataclass(frozen=True)
+class MissingJars:
+    """Jars that settings name and a Java process that runs has not loaded."""
+
+    packages: tuple[str, ...]
+    jars: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Return whether any is missing."""
+        return bool(self.packages or self.jars)
+
+
+def missing_jars(settings: SparkSettings, loaded: Iterable[str]) -> MissingJars:
+    """Return what settings name and is not loaded.
+
+    Args:
+        settings: With the packages that formats and databases need.
+        loaded: Names of the jar files that are, as Maven or Ivy call them.
+    """
+    # Ivy puts the group before the name: `io.delta_delta-spark_4.1_2.13-4.4.0.jar`.
+    names = [form for name in loaded for form in (name, name.partition("_")[2])]
+    packages = (item for item in settings.packages if not _is_there(item, (), names))
+    jars = (jar for jar in settings.jars if PurePosixPath(jar).name not in names)
+    return MissingJars(tuple(packages), tuple(jars))
+
+
 def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:
     """Return the lakes that are wanted or that the user's settings name, then the rest, once."""
     values = list(conf.values())

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SparkStartError
+from shared.spark import submitted
+from shared.spark.baked_packages import PACKAGES
 from shared.spark.conf import executor_python, executors_share_disk, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
@@ -22,6 +24,7 @@ from shared.spark.connect import (
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
 from shared.spark.package_cache import resolved
+from shared.spark.packages import missing_jars
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 
@@ -102,7 +105,7 @@ class SessionStarter:
             jvm, self._jvm = self._jvm, None
         if already:
             return
-        if orderly_seconds is None and self._needs_orderly_end():
+        if orderly_seconds is None and (submitted.current() or self._needs_orderly_end()):
             orderly_seconds = ORDERLY_SECONDS
         # Otherwise a Connect client keeps trying to reach its server.
         if session is not None and (self._settings.remote or orderly_seconds):
@@ -139,6 +142,9 @@ class SessionStarter:
                 self._session = session
 
     def _start(self) -> SparkSession:
+        given = submitted.current()
+        if given is not None:
+            return _submitted_session(given, self._settings)
         remote = self._settings.remote
         if remote is not None:
             require_connect()
@@ -162,7 +168,7 @@ class SessionStarter:
             import pyspark.sql  # noqa: F401, PLC0415
 
             jvm.wait_ready(connection_file)
-            classic = _classic_session(jvm, known_conf)
+            classic = _classic_session(gateway_of(jvm), known_conf)
             remember(classic.conf.get("spark.jars", "") or "")
         if remote is None:
             return classic
@@ -321,25 +327,44 @@ def sql_state(error: BaseException) -> str | None:
     return None
 
 
-def _classic_session(jvm: Jvm, conf: dict[str, str]) -> SparkSession:
+def gateway_of(jvm: Jvm) -> Any:
+    """Connect to a Java process of ours, which serves py4j."""
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _submitted_session(given: submitted.Submitted, settings: SparkSettings) -> SparkSession:
+    """Start the session in the Java process of spark-submit, which cannot load jars any more."""
+    missing = missing_jars(settings, given.jars)
+    if missing:
+        options = [f"--packages {','.join(missing.packages)}"] if missing.packages else []
+        options += [f"--jars {','.join(missing.jars)}"] if missing.jars else []
+        raise SparkStartError(
+            "spark-submit was started without jars that the settings need",
+            hint=f"add {' '.join(options)} to its options",
+        )
+    conf = {name: text for name, text in session_conf(settings).items() if name != PACKAGES}
+    return _classic_session(given.gateway, conf)
+
+
+def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.core.context import SparkContext  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     os.environ["PYSPARK_PYTHON"] = executor_python(conf, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
-    os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
     # py4j would log a lost connection with a traceback; it also raises, and that is reported.
     logging.getLogger().addFilter(_is_no_lost_connection)
     # pyspark would print the error of a query, which is raised as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
-    try:
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    finally:
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     SparkContext._ensure_initialized(gateway=gateway)
     context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
     session = SparkSession(context, options=dict(conf))

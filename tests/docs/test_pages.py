@@ -45,8 +45,8 @@ STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 # Commands of the tutorials are run by tests of their own.
 SHELL = [b for b in blocks("sh", "console") if not b.page.name.startswith("tutorial-")]
 MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "ACTIVATE_VERSION")
-OTHER_PROGRAMS = {"[", "cat", "cd", "chmod", "docker", "echo", "jq", "meltano", "mv", "systemctl",
-                  "tail", "zip"}  # fmt: skip
+OTHER_PROGRAMS = {"[", "cat", "cd", "chmod", "docker", "echo", "hdfs", "jq", "kubectl", "meltano",
+                  "mv", "systemctl", "tail", "tar", "zip"}  # fmt: skip
 INSTALLERS = {"pip", "pipx", "uv", "uvx"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
@@ -201,12 +201,15 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 def check_command(words: list[str]) -> None:
     program, *args = words
-    program = program.removeprefix(".venv/bin/")
+    program = re.sub(r"^(\.venv|environment)/bin/", "", program)
     if program in PROGRAMS and args and args[0] in PROGRAMS[program].COMMANDS:
         PROGRAMS[program].COMMANDS[args[0]].make_context(program, args[1:])
     elif program in PROGRAMS:
         PROGRAMS[program].command.make_context(program, args)
-    elif program == "python" and args[0] == "-m":
+    elif program == "spark-submit":
+        [script] = [number for number, arg in enumerate(args) if arg.endswith("singer_spark.py")]
+        check_command(args[script + 1 :])
+    elif program in {"python", "python3"} and args[0] == "-m":
         assert importlib.util.find_spec(args[1]) is not None, words
     elif program == "pytest":
         assert all((ROOT / arg).exists() for arg in args if not arg.startswith("-")), words

