@@ -32,8 +32,7 @@ def _needs_spark(config: TargetConfig) -> bool:
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
     is_plain = config.catalog is None and local_path(config.path) is not None
     return not (
-        config.format == "delta"
-        and is_plain
+        is_plain
         and not config.write_audit_publish
         and executors_share_disk(config.spark)
         and methods <= {"append-only", "upsert", None}

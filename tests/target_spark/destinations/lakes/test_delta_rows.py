@@ -23,8 +23,9 @@ from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout, Part
 from target_spark.destinations.lakes.commit_marks import ACTIVATION
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
-from target_spark.destinations.lakes.delta.delta_rows import is_balanced, newest
+from target_spark.destinations.lakes.delta.delta_rows import is_balanced
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan
+from target_spark.destinations.lakes.small_flush import newest
 
 Make = Callable[..., Load]
 KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
