@@ -42,6 +42,8 @@ class Change:
 
     needs: Sequence[str] = ()
     """Columns by which rows are found."""
+    is_marked = True
+    """Whether it is committed even if no row changes: the mark tells that it was made."""
 
     def __init__(self, columns: Columns, given: pa.Table) -> None:
         self._columns, self._given = columns, columns.known(given)
@@ -139,6 +141,8 @@ class Activating(Change):
         below: Change rows with a lower version.
         at: Time for the mark, seconds since the epoch; None to delete the rows.
     """
+
+    is_marked = False
 
     def __init__(
         self, columns: Columns, names: tuple[str, str], below: int, at: float | None

@@ -80,7 +80,8 @@ def newest(folder: str) -> Metadata | None:
         NeedsSparkError: The package is missing, or the table has features that only Spark knows.
     """
     path = local_path(folder)
-    if path is None or find_spec("pyiceberg") is None:
+    # Spark replaces `${…}` in a statement, and so in the name of the folder.
+    if path is None or "$" in path or find_spec("pyiceberg") is None:
         raise NeedsSparkError
     inside = Path(path) / "metadata"
     try:

@@ -211,6 +211,8 @@ def _changed(
         added = change.added()
         writer.write(added)
         counts.inserted = added.num_rows
+        if not (counts.changed or change.is_marked):
+            return counts
         told = zip(CHANGED, (counts.inserted, counts.updated, counts.deleted), strict=True)
         given = {**{name: str(count) for name, count in told}, **properties}
         grown = counts.inserted - counts.deleted
