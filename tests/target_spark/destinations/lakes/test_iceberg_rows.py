@@ -10,13 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
+from changing_rows import DELETED, NOON, VALUES, Rows, chosen
 from lake_loads import IcebergLoad, struct
 
 from shared.errors import DestinationError
-from target_spark.destinations.lakes.commit_marks import ACTIVATION
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.iceberg import (
     iceberg_files,
@@ -29,19 +28,6 @@ from target_spark.destinations.lakes.lake_format import NeedsSparkError
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., IcebergLoad]
 KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
-Rows = list[dict[str, Any]]
-DELETED = "_sdc_deleted_at"
-NOON = dt.datetime(2024, 1, 1, 12, tzinfo=ZoneInfo("UTC"))
-VALUES: dict[str, list[Any]] = {
-    "long": [None, 0, -1, 2**62],
-    "decimal(38,2)": [None, Decimal("123456789012345678901234567890123456.78"), Decimal("0.00")],
-    "decimal(9,2)": [None, Decimal("1.25"), Decimal("0.00")],
-    "string": [None, "", "a", "ü" * 40, "x" * 80],
-    "date": [None, dt.date(1, 1, 1), dt.date(9999, 12, 31)],
-    "timestamp": [None, NOON, NOON + dt.timedelta(microseconds=1)],
-    "timestamp_ntz": [None, dt.datetime(1969, 12, 31, 23, 59, 59, 999999)],
-    "boolean": [None, True, False],
-}
 
 
 def folder(load: IcebergLoad) -> Path:
@@ -60,57 +46,8 @@ def by_spark(load: IcebergLoad) -> list[bool]:
     return ["engine-name" in snapshot["summary"] for snapshot in snapshots(load)]
 
 
-def chosen(chance: Random, kinds: dict[str, str]) -> dict[str, Any]:
-    return {name: chance.choice(VALUES[kind]) for name, kind in kinds.items()}
-
-
 def files_in(load: IcebergLoad) -> set[str]:
     return {path.name for path in folder(load).rglob("*") if path.is_file()}
-
-
-def test_rows_are_those_of_sparks_merge(
-    iceberg_load: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iceberg_files, "CHUNK", 300)
-    chance = Random(0)
-    kinds = dict(
-        zip(("id", 'k"ey', "order", "v", "w"), chance.sample(list(VALUES), 5), strict=True)
-    )
-    ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    given_: dict[str, Any] = {
-        "keys": ("id", 'k"ey')[: chance.randrange(1, 3)],
-        "method": "upsert",
-        "hard_delete": True,
-        "order_by": ("order",),
-    }
-    ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
-    made = [
-        iceberg_load(ddl, table=f"t{alone}", load_without_spark=alone, **given_)
-        for alone in (True, False)
-    ]
-    for _ in range(2):
-        parts = [
-            [
-                {
-                    **chosen(chance, kinds),
-                    DELETED: chance.choice([None, None, NOON]),
-                    "n": chance.choice([None, {"a": 1, "l": ["x", None]}]),
-                    "m": chance.choice([None, [("k", 0.5)]]),
-                }
-                for _ in range(chance.randrange(1, 8))
-            ]
-            for _ in range(2)
-        ]
-        for load in made:
-            load.load(*parts)
-    alone, other = made
-    assert alone.rows() == other.rows()
-    assert len(alone.other_reader().rows) == len(alone.rows())
-    assert by_spark(alone) == [False] * 2
-    assert by_spark(other) == [True] * 2
-    for mine, theirs in zip(snapshots(alone), snapshots(other), strict=True):
-        for name in (*iceberg_rows.CHANGED, "total-records"):
-            assert mine["summary"][name] == theirs["summary"][name]
 
 
 def merged(table: Rows, flush: Rows, load: IcebergLoad) -> Rows:
@@ -163,31 +100,6 @@ def test_rows_are_those_of_a_dictionary(
         found = load.other_reader().rows
         assert sorted(map(repr, found)) == sorted(map(repr, table)), kinds
     assert not any(by_spark(load))
-
-
-@pytest.mark.parametrize("hard_delete", [True, False])
-def test_older_versions_are_changed_without_spark(iceberg_load: Make, hard_delete: bool) -> None:
-    made = [
-        iceberg_load(
-            "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
-            table=f"t{alone}",
-            load_without_spark=alone,
-            hard_delete=hard_delete,
-        )
-        for alone in (True, False)
-    ]
-    for load in made:
-        for version in (1, 2, None):
-            rows = [{"id": version, "_sdc_table_version": version, DELETED: None}]
-            load.load([*rows, {"id": 9, "_sdc_table_version": version, DELETED: NOON}])
-        load.activate(2, at=1e9 + 0.000_001)
-        load.activate(2, at=2e9)
-    alone, other = made
-    assert alone.rows() == other.rows()
-    assert len(alone.rows()) == (4 if hard_delete else 6)
-    assert by_spark(alone) == [False] * 4, "the second time changes nothing"
-    assert alone.marks()[0].token == ACTIVATION
-    assert by_spark(other)[0]
 
 
 def test_a_merge_reads_and_writes_only_files_of_its_keys(iceberg_load: Make) -> None:
