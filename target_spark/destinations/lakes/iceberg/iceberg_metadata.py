@@ -20,12 +20,14 @@ from typing import Any
 
 from shared.storage.files import local_path
 from target_spark.destinations.lakes.conflicts import LostCommit
+from target_spark.destinations.lakes.disk_sync import sync_to_disk
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.iceberg.iceberg_types import spark_struct
 from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _FORMAT_VERSION = 2
+_NO_SNAPSHOT = -1
 _HINT = "version-hint.text"
 _LOGGED = "write.metadata.previous-versions-max"
 _KNOWN = {
@@ -61,10 +63,17 @@ class Metadata:
 
     @property
     def snapshot(self) -> Mapping[str, Any] | None:
-        """Return the current snapshot; None for a table without rows."""
+        """Return the current snapshot; None for a table that never had rows.
+
+        Raises:
+            KeyError: It is not among the snapshots.
+        """
         current = self.content.get("current-snapshot-id")
-        found = (s for s in self.content.get("snapshots", ()) if s["snapshot-id"] == current)
-        return next(found, None)
+        if current in (None, _NO_SNAPSHOT):
+            return None
+        known = {found["snapshot-id"]: found for found in self.content.get("snapshots", ())}
+        found: Mapping[str, Any] = known[current]
+        return found
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -190,6 +199,8 @@ def _publish(folder: Path, number: int, content: Mapping[str, Any]) -> None:
     draft = folder / f"{uuid.uuid4()}.metadata.json"
     try:
         draft.write_text(json.dumps(content), encoding="utf-8")
+        # A table must not name files that a power failure takes away.
+        sync_to_disk(str(folder))
         os.link(draft, folder / f"v{number}.metadata.json")
     except FileExistsError as error:
         raise LostCommit from error
@@ -245,8 +256,10 @@ def _is_plain(found: Metadata, folder: str) -> bool:
         field for name in ("partition-specs", "sort-orders") for one in content[name]
         for field in one["fields"]
     ]  # fmt: skip
+    current = found.snapshot
     return (
         content["format-version"] == _FORMAT_VERSION
+        and (current is None or "manifest-list" in current)
         and not fields
         and local_path(content["location"].rstrip("/")) == folder.rstrip("/")
         and all(_is_known(name, text) for name, text in found.properties.items())

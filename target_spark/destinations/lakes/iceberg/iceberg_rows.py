@@ -191,6 +191,9 @@ def _opened(folder: str, now: LakeTable) -> tuple[Metadata, Columns, TableFiles]
     files = files_of(base)
     if sum(file.file_size_in_bytes for file in files.data) > MOST_BYTES:
         raise NeedsSparkError
+    rows = sum(file.record_count for file in files.data)
+    if int(told.get("total-records", rows)) != rows:
+        raise NeedsSparkError
     return base, Columns(base), files
 
 

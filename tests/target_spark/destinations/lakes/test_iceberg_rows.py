@@ -262,6 +262,7 @@ def test_files_that_delete_rows_of_others_are_left_to_spark(iceberg_load: Make) 
     [
         {"format-version": 3},
         {"location": "/elsewhere"},
+        {"current-snapshot-id": 1},
         {"partition-specs": [{"spec-id": 0, "fields": [{"name": "v", "transform": "identity"}]}]},
         {"sort-orders": [{"order-id": 1, "fields": [{"transform": "identity"}]}]},
         {"properties": {"write.merge.mode": "merge-on-read"}},
@@ -278,6 +279,17 @@ def test_tables_that_only_spark_can_change(iceberg_load: Make, other: dict[str, 
     found.path.write_text(json.dumps({**found.content, **other}))
     with pytest.raises(NeedsSparkError):
         iceberg_metadata.look_up(str(folder(load)))
+
+
+def test_counts_that_differ_are_left_to_spark(iceberg_load: Make) -> None:
+    load = iceberg_load("id long, v string", **KEYED)
+    load.load([{"id": 1, "v": "a"}, {"id": 2, "v": "a"}])
+    found = iceberg_metadata.newest(str(folder(load)))
+    assert found is not None
+    found.path.write_text(json.dumps(found.content).replace('records": "2"', 'records": "3"'))
+    load.load([{"id": 1, "v": "b"}])
+    assert by_spark(load) == [True, False]
+    assert load.rows() == [(1, "b"), (2, "a")]
 
 
 def test_many_manifests_become_one(iceberg_load: Make, monkeypatch: pytest.MonkeyPatch) -> None:
