@@ -149,12 +149,15 @@ class FileWriter:
         Raises:
             NeedsSparkError: A NOT NULL column is null: Spark says so.
         """
-        import pyarrow as pa  # noqa: PLC0415
-
         if any(rows[name].null_count for name in self._columns.required):
             raise NeedsSparkError
-        if not rows.num_rows:
-            return
+        step = max(1, rows.num_rows * min(CHUNK, self._most) // max(rows.nbytes, 1))
+        for first in range(0, rows.num_rows, step):
+            self._write(rows.slice(first, step))
+
+    def _write(self, rows: pa.Table) -> None:
+        import pyarrow as pa  # noqa: PLC0415
+
         self._open()
         files = self._columns.files
         pairs = zip(self._columns.names, files, strict=True)

@@ -16,6 +16,7 @@ from changing_rows import DELETED, NOON, VALUES, Rows, chosen
 from lake_loads import IcebergLoad, struct
 
 from shared.errors import DestinationError
+from target_spark.core.load_plans import Layout
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.iceberg import (
     iceberg_files,
@@ -279,6 +280,21 @@ def test_tables_that_only_spark_can_change(iceberg_load: Make, other: dict[str, 
     found.path.write_text(json.dumps({**found.content, **other}))
     with pytest.raises(NeedsSparkError):
         iceberg_metadata.look_up(str(folder(load)))
+
+
+def test_files_have_the_size_of_the_settings(iceberg_load: Make) -> None:
+    layout = Layout(target_file_bytes=4000)
+    load = iceberg_load("id long, v string", layout=layout, **KEYED)
+    rows = [{"id": number, "v": str(number) * 50} for number in range(500)]
+    load.load(rows)
+    load.load([{**row, "v": "b"} for row in rows[::2]])
+    found = iceberg_metadata.newest(str(folder(load)))
+    assert found is not None
+    sizes = [file.file_size_in_bytes for file in iceberg_snapshots.files_of(found).data]
+    assert len(sizes) > 1
+    assert max(sizes) < 8000
+    assert len(load.rows()) == 500
+    assert sum(value == "b" for _, value in load.rows()) == 250
 
 
 def test_counts_that_differ_are_left_to_spark(iceberg_load: Make) -> None:
