@@ -1,7 +1,7 @@
 """Small loads, all starts included: no news, many small streams, a small upsert, further flushes.
 
-Run as `python -m benchmarks.small_loads [--runs N] [--streams N] [--json FILE]`. The target loads
-Delta tables by `upsert`. A small upsert is compared with a plain Spark script with the same MERGE.
+Run as `python -m benchmarks.small_loads [--runs N] [--streams N] [--format iceberg]`. The target
+loads tables by `upsert`. A small upsert is compared with a plain Spark script with the same MERGE.
 Seconds for a further stream or flush are what a run with many takes longer than one with few.
 """
 
@@ -41,24 +41,24 @@ def messages(streams: int, flushes: int) -> list[dict[str, Any]]:
     return [*found, {"type": "STATE", "value": {}}]
 
 
-def load(folder: Path, sent: list[dict[str, Any]]) -> Measured:
+def load(folder: Path, form: str, sent: list[dict[str, Any]]) -> Measured:
     """Load messages into new tables."""
     shutil.rmtree(folder / "tables", ignore_errors=True)
     (folder / "messages").write_text("".join(json.dumps(message) + "\n" for message in sent))
-    settings = {"format": "delta", "path": "tables", "load_method": "upsert"}
+    settings = {"format": form, "path": "tables", "load_method": "upsert"}
     (folder / "target.json").write_text(json.dumps({**settings, "batch_size_rows": ROWS}))
     command = python_module("target_spark.cli", "--config", "target.json", "--input", "messages")
     return run_piped([command], folder)
 
 
-def report(results: dict[str, list[Measured]], streams: int) -> None:
+def report(name: str, results: dict[str, list[Measured]], streams: int) -> None:
     """Publish the cases; print what a further stream and flush take."""
     publish(
-        "small_loads",
+        name,
         results,
-        lambda name: "MERGE by hand" if name in ("upsert", "MERGE by hand") else "one stream",
+        lambda case: "MERGE by hand" if case in ("upsert", "MERGE by hand") else "one stream",
     )
-    took = {name: median_seconds(measured) for name, measured in results.items()}
+    took = {case: median_seconds(measured) for case, measured in results.items()}
     stream = (took["many streams"] - took["one stream"]) / (streams - 1)
     flush = (took["many flushes"] - took["few flushes"]) / (MANY - FEW)
     print(f"each further stream: {stream:.2f} s; each further flush: {flush:.2f} s")
@@ -68,21 +68,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--format", choices=["delta", "iceberg"], default="delta")
     chosen = parser.parse_args()
+    form = chosen.format
     folder = Path(tempfile.mkdtemp(prefix="bench-small-"))
     try:
-        place = Place(folder, "delta", UPSERT_ROWS)
+        place = Place(folder, form, UPSERT_ROWS)
         place.make()
         cases: dict[str, Callable[[], Measured]] = {
-            "no news": partial(load, folder, messages(1, 0)),
-            "one stream": partial(load, folder, messages(1, 1)),
-            "many streams": partial(load, folder, messages(chosen.streams, 1)),
-            "few flushes": partial(load, folder, messages(1, FEW)),
-            "many flushes": partial(load, folder, messages(1, MANY)),
+            "no news": partial(load, folder, form, messages(1, 0)),
+            "one stream": partial(load, folder, form, messages(1, 1)),
+            "many streams": partial(load, folder, form, messages(chosen.streams, 1)),
+            "few flushes": partial(load, folder, form, messages(1, FEW)),
+            "many flushes": partial(load, folder, form, messages(1, MANY)),
             "upsert": partial(target, place),
             "MERGE by hand": partial(by_hand, place, False),
         }
-        report(interleaved(chosen.runs, cases), chosen.streams)
+        name = "small_loads" if form == "delta" else f"small_loads_{form}"
+        report(name, interleaved(chosen.runs, cases), chosen.streams)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,41 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pipe_programs import TAP, TARGET, Programs
+from pyiceberg.table import StaticTable
 
 pytestmark = pytest.mark.pipe
 NOWHERE = {"remote": "sc://127.0.0.1:1"}
 NO_MEMORY = {"master": "local[2]", "conf": {"spark.driver.memory": "1k"}}
 
 
-def test_a_new_delta_table_needs_no_spark(programs: Programs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_new_table_of_a_lake_needs_no_spark(
+    programs: Programs, tmp_path: Path, form: str
+) -> None:
     """Nor do later rows: the file has grown, and only its new lines are read."""
     source, out = tmp_path / "s.csv", tmp_path / "out"
     source.write_text("id,name\n1,a\n")
     stream = {"name": "s", "format": "csv", "path": str(source)}
     tap = {"streams": [{**stream, "replication_method": "INCREMENTAL"}]}
-    target = {"path": str(out), "format": "delta", "spark": NO_MEMORY}
+    target = {"path": str(out), "format": form, "spark": NO_MEMORY}
     state = programs.pipe(tap, target).check().state
     with source.open("a") as file:
         file.write("2,b\n")
     programs.pipe(tap, target, state).check()
-    table = DeltaTable(str(out / "s"))
-    rows = table.to_pyarrow_table().select(["id", "name"]).sort_by("id").to_pylist()
+    rows = rows_of(form, out / "s", "id", "name")
     assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
-    assert table.version() == 2
 
 
-def test_rows_of_a_delta_table_change_without_spark(programs: Programs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_rows_of_a_table_change_without_spark(
+    programs: Programs, tmp_path: Path, form: str
+) -> None:
     """By key, with a new column, and by the table version of a FULL_TABLE run."""
     source, out = tmp_path / "s.csv", tmp_path / "out"
     stream = {"name": "s", "format": "csv", "path": str(source), "key_properties": ["id"]}
     target = {
         "path": str(out),
-        "format": "delta",
+        "format": form,
         "load_method": "upsert",
         "hard_delete": True,
         "spark": NO_MEMORY,
@@ -45,10 +51,19 @@ def test_rows_of_a_delta_table_change_without_spark(programs: Programs, tmp_path
     for text in ("id,name\n1,a\n2,b\n", "id,name,more\n2,c,5\n3,d,6\n"):
         source.write_text(text)
         programs.pipe({"streams": [stream]}, target).check()
-    table = DeltaTable(str(out / "s")).to_pyarrow_table().select(["id", "name", "more"])
-    assert table.sort_by("id").to_pylist() == [
+    assert rows_of(form, out / "s", "id", "name", "more") == [
         {"id": 2, "name": "c", "more": 5}, {"id": 3, "name": "d", "more": 6},
     ]  # fmt: skip
+
+
+def rows_of(form: str, folder: Path, *names: str) -> list[dict[str, Any]]:
+    """Return the rows of a table by `id`, as a package reads them."""
+    if form == "delta":
+        table = DeltaTable(str(folder)).to_pyarrow_table()
+    else:
+        table = StaticTable.from_metadata(str(folder)).scan().to_arrow()
+    rows: list[dict[str, Any]] = table.select(list(names)).sort_by("id").to_pylist()
+    return rows
 
 
 def test_a_delta_table_is_overwritten_without_spark(programs: Programs, tmp_path: Path) -> None:

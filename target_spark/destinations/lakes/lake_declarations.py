@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from target_spark.destinations.destination import Destination, Tools
 
 
+_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+
+
 def _delta(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.lakes.delta.delta_format import delta_destination  # noqa: PLC0415
 
@@ -24,19 +27,28 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
     return iceberg_destination(config, tools.spark)
 
 
+_EXCHANGED = {"delta": ("overwrite",), "iceberg": ()}
+"""Load methods that exchange all files of a table."""
+
+
 def _needs_spark(config: TargetConfig) -> bool:
-    """Return whether tables are no plain folders, or their rows are versioned."""
+    """Return whether tables are no plain folders, or their rows are versioned.
+
+    Spark also overwrites Iceberg tables, and writes tables whose package is not installed.
+    """
+    from importlib.util import find_spec  # noqa: PLC0415
+
     from shared.spark.conf import executors_share_disk  # noqa: PLC0415
     from shared.storage.files import local_path  # noqa: PLC0415
 
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
     is_plain = config.catalog is None and local_path(config.path) is not None
     return not (
-        config.format == "delta"
-        and is_plain
+        is_plain
+        and find_spec(_PACKAGES[config.format]) is not None
         and not config.write_audit_publish
         and executors_share_disk(config.spark)
-        and methods <= {"append-only", "upsert", "overwrite", None}
+        and methods <= {"append-only", "upsert", *_EXCHANGED[config.format], None}
     )
 
 

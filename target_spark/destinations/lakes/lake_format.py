@@ -96,6 +96,8 @@ class LakeFormat(ABC):
     """Takes all commits of a run until they are published; None if they are visible at once."""
     copies: bool = False
     """Whether a run is held back, and audited in a copy of each table."""
+    exchanges: bool = False
+    """Whether it may replace all rows of a table without Spark."""
     keeps_log: bool = False
     """Whether marks of commits stay when their data is removed."""
     rules: NameRules

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from target_spark.tables.table_changes import Projected
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 128 << 20
 """Parts of more bytes are left to Spark."""
 
 

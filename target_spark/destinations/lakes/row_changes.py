@@ -233,7 +233,8 @@ def exchanged_rows(
     """
     request = flushes[-1].request
     flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
-    if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
+    is_one = len({one.request.struct.json() for one in flushes}) == 1
+    if not form.exchanges or not flush.parts or not is_one:
         return None
     try:
         now = form.looked_up(place)

@@ -29,6 +29,7 @@ from target_spark.destinations.lakes.delta.delta_commits import (
 )
 from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.small_flush import same_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,7 +236,7 @@ def can_register(
         change: The projection of rows.
         struct: Columns of the parts.
     """
-    return is_plain(folder, now) and _same_columns(change, struct)
+    return is_plain(folder, now) and same_columns(change, struct)
 
 
 def is_plain(folder: str | None, now: LakeTable) -> bool:
@@ -427,21 +428,6 @@ def _plain_protocol(properties: Mapping[str, str]) -> bool:
 def _has_no_rule(field: StructField) -> bool:
     """Return whether a column has no rule that only Spark keeps: a length, an invariant."""
     return (field.metadata or {}).keys() <= {"comment"}
-
-
-def _same_columns(change: TableChange, struct: StructType) -> bool:
-    """Return whether the parts have the table's names and types; variants are text in parts."""
-    from shared.types.spark_conform import loose  # noqa: PLC0415
-
-    given = {item.source: item for item in change.projection if item.source is not None}
-    return given.keys() == set(struct.names) and all(
-        item.how == "as is"
-        and item.target == name
-        and not item.names
-        and loose(item.dtype) == loose(struct[name].dataType)
-        and "variant" not in item.dtype.simpleString()
-        for name, item in given.items()
-    )
 
 
 def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:

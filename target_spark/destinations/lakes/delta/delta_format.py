@@ -107,6 +107,7 @@ class DeltaFormat(LakeFormat):
     rename could replace another program's commit; so one program writes at a time.
     """
 
+    exchanges = True
     keeps_log = True
     conflicts = re.compile(
         r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_METADATA_CHANGED|MetadataChangedException"

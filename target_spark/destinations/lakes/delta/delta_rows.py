@@ -6,7 +6,7 @@ Only for tables that `delta_files.is_plain` accepts.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError
@@ -19,7 +19,11 @@ from target_spark.destinations.lakes.delta.delta_commits import (
 )
 from target_spark.destinations.lakes.delta.delta_files import is_append_only
 from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
-from target_spark.destinations.lakes.part_keys import is_exact
+from target_spark.destinations.lakes.small_flush import (
+    MOST_BYTES,
+    has_exact_bounds,
+    merged_once,
+)
 from target_spark.tables.row_order import not_older
 
 if TYPE_CHECKING:
@@ -30,13 +34,10 @@ if TYPE_CHECKING:
     from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.merge import MergePlan
 
-MOST_BYTES = 256 << 20
-"""Larger tables, and flushes of more bytes in memory, are left to Spark."""
 MEMORY = 512 << 20
 """Bytes of memory for the join; Spark merges what needs more."""
 
 _TARGET, _SOURCE = "target__", "source__"
-_ARRIVAL = "__arrival"
 _EQUAL = "IS NOT DISTINCT FROM"
 
 
@@ -71,9 +72,7 @@ def merge(
     from deltalake import DeltaTable  # noqa: PLC0415
 
     _check_size(now)
-    rows = _rows(parts, plan)
-    if keys < rows.num_rows:
-        rows = newest(rows, [key.column for key in plan.keys], plan.order_by)
+    rows = merged_once(parts, plan, keys, MOST_BYTES)
     opened = DeltaTable(local_path(folder) or folder)
     if has_transaction(opened, transaction):
         return None
@@ -84,7 +83,7 @@ def merge(
         source_alias=_SOURCE,
         target_alias=_TARGET,
         # With bounds of the keys it skips files, whose statistics it reads as inexact numbers.
-        streamed_exec=not all(map(_has_exact_bounds, _types(rows, plan))),
+        streamed_exec=not all(map(has_exact_bounds, _types(rows, plan))),
         max_spill_size=MEMORY,
         **commit_arguments(metadata, transaction),
     )
@@ -139,30 +138,6 @@ def activate(
         )
 
 
-def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-    """Return the newest row of each key, like `flush_frames.newest`.
-
-    Args:
-        rows: In the order of arrival.
-        keys: Key columns; null is a value like any other.
-        order_by: Columns of types whose order is Spark's.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
-
-    order = compute.subtract(compute.cumulative_sum(pa.repeat(1, rows.num_rows)), 1)
-    if order_by:
-        # A value counts only among rows that have one: null is the least.
-        columns = [c for name in order_by for c in (compute.is_valid(rows[name]), rows[name])]
-        ordered = pa.table([*columns, order], names=[*map(str, range(len(columns))), _ARRIVAL])
-        by = [(name, "ascending") for name in ordered.column_names]
-        order = compute.sort_indices(ordered, sort_keys=by)
-    rank = compute.array_sort_indices(order) if order_by else order
-    ranked = rows.select(list(keys)).append_column(_ARRIVAL, rank)
-    last = ranked.group_by(list(keys), use_threads=False).aggregate([(_ARRIVAL, "max")])
-    return rows.take(order.take(last[f"{_ARRIVAL}_max"].combine_chunks()))
-
-
 def is_balanced(before: int | None, after: int | None, told: Mapping[str, Any]) -> bool:
     """Return whether a MERGE has kept the rows that it did not insert or delete.
 
@@ -180,36 +155,6 @@ def is_balanced(before: int | None, after: int | None, told: Mapping[str, Any]) 
 def _check_size(now: LakeTable) -> None:
     if now.size is None or now.size > MOST_BYTES or is_append_only(now):
         raise NeedsSparkError
-
-
-def _rows(parts: Sequence[Part], plan: MergePlan) -> pa.Table:
-    """Read parts.
-
-    Raises:
-        NeedsSparkError: They are too large, or of types whose order is not Spark's.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-
-    batches, size = [], 0
-    for batch in _batches(parts, plan.insert):
-        batches.append(batch)
-        size += batch.nbytes
-        if size > MOST_BYTES:
-            raise NeedsSparkError
-    rows = pa.Table.from_batches(batches) if batches else None
-    if rows is None or not all(is_exact(rows.schema.field(name).type) for name in plan.order_by):
-        raise NeedsSparkError
-    return rows
-
-
-def _batches(parts: Sequence[Part], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    from pyarrow import parquet  # noqa: PLC0415
-
-    for part in parts:
-        with parquet.ParquetFile(local_path(part.url) or part.url) as file:
-            known = [name for name in names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(columns=known, use_threads=False):
-                yield batch.select(known)
 
 
 def _with_clauses(merger: TableMerger, plan: MergePlan, given: Sequence[str]) -> TableMerger:
@@ -244,12 +189,6 @@ def _quoted(name: str) -> str:
 
 def _types(rows: pa.Table, plan: MergePlan) -> list[pa.DataType]:
     return [rows.schema.field(key.column).type for key in plan.keys]
-
-
-def _has_exact_bounds(dtype: pa.DataType) -> bool:
-    from pyarrow import types  # noqa: PLC0415
-
-    return bool(types.is_integer(dtype) or types.is_string(dtype) or types.is_date(dtype))
 
 
 def _records(table: DeltaTable) -> int | None:

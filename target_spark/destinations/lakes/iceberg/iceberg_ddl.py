@@ -110,7 +110,7 @@ def finishing(found: Described, change: TableChange, request: TableRequest) -> I
 
 def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that a changed table needs."""
-    found = _names(change)
+    found = names_property(change)
     added = [column.dtype for column in change.add]
     if needs_version_3(added) and int(now.get(_VERSION, "2")) < 3:  # noqa: PLR2004
         found[_VERSION] = "3"
@@ -143,26 +143,27 @@ def _rest(change: TableChange, request: TableRequest) -> str:
     comment = table_comment(request.schema)
     if comment:
         parts.append(f"COMMENT {text_literal(comment)}")
-    properties = {**_own_properties(change, request), **request.layout.properties}
+    properties = own_properties(change, request)
     if properties:
         parts.append(f"TBLPROPERTIES {properties_sql(properties)}")
     return " ".join(parts)
 
 
-def _own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
-    found = _names(change)
+def own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
+    """Return the properties of a new table."""
+    found = names_property(change)
     if request.layout.target_file_bytes is not None:
         found[_FILE_SIZE] = str(request.layout.target_file_bytes)
     if needs_version_3([column.dtype for column in change.create or ()]):
         found[_VERSION] = "3"
-    return found
+    return {**found, **request.layout.properties}
 
 
 def replaced_properties(
     change: TableChange, request: TableRequest, now: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the properties of a table whose columns and rows are all replaced."""
-    found = {**_own_properties(change, request), **request.layout.properties}
+    found = own_properties(change, request)
     if int(now.get(_VERSION, "2")) >= int(found.get(_VERSION, "0")):
         found.pop(_VERSION, None)
     comment = table_comment(request.schema)
@@ -175,7 +176,8 @@ def replaced_properties(
     return {name: text for name, text in found.items() if now.get(name) != text}
 
 
-def _names(change: TableChange) -> dict[str, str]:
+def names_property(change: TableChange) -> dict[str, str]:
+    """Return the property with the names of renamed columns, if there are any."""
     changed = change.renamed
     return {NAMES_PROPERTY: json.dumps(dict(changed), sort_keys=True)} if changed else {}
 

@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,16 @@ from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
+from shared.spark.conf import executors_share_disk
 from shared.storage.files import StorageOptions, local_path
 from target_spark.destinations.lakes.column_ddl import properties_sql
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit
+from target_spark.destinations.lakes.iceberg import (
+    iceberg_columns,
+    iceberg_metadata,
+    iceberg_rows,
+)
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     NAMES_PROPERTY,
     Described,
@@ -47,6 +53,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_places import (
     place_below,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_replace import can_replace, replace_whole
+from target_spark.destinations.lakes.iceberg.iceberg_rows import CHANGED
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import open_transaction
 from target_spark.destinations.lakes.iceberg.iceberg_types import (
     iceberg_storable,
@@ -54,9 +61,17 @@ from target_spark.destinations.lakes.iceberg.iceberg_types import (
     needs_version_3,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import LakeFormat, LakeTable, Place
+from target_spark.destinations.lakes.lake_format import (
+    LakeFormat,
+    LakeTable,
+    NeedsSparkError,
+    Place,
+    TableFlush,
+)
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-from target_spark.destinations.lakes.merge import text_literal
+from target_spark.destinations.lakes.merge import KeyRange, MergePlan, text_literal
+from target_spark.destinations.lakes.part_keys import MOST_BYTES
+from target_spark.destinations.lakes.small_flush import same_columns
 from target_spark.destinations.lakes.table_history import TableCommit
 from target_spark.destinations.lakes.table_lock import one_writer
 from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
@@ -79,9 +94,6 @@ _creating_namespace = threading.Lock()
 MARK_PROPERTY = "target_spark.mark"
 """Snapshot property with the mark of the commit."""
 
-_MERGED = tuple(
-    f"spark.merge-into.num-target-rows-{what}" for what in ("inserted", "updated", "deleted")
-)
 _MARK_CONF = f"spark.sql.iceberg.snapshot-property.{MARK_PROPERTY}"
 _MAIN = "main"
 _WAP = "write.wap.enabled"
@@ -126,6 +138,7 @@ class IcebergFormat(LakeFormat):
         self._path = config.path
         self._catalog = config.catalog
         self._options = StorageOptions(config.storage_options)
+        self._changes_rows = config.load_without_spark and executors_share_disk(config.spark)
         self.branch = branch
         on_branch = {} if branch is None else {_WAP_BRANCH: branch}
         self.conf: Mapping[str, str] = {**catalog_conf(config), **on_branch}
@@ -154,6 +167,34 @@ class IcebergFormat(LakeFormat):
         names = json.loads(found.properties.get(NAMES_PROPERTY, "{}"))
         plain = plain_columns(found.partitions, found.struct.names)
         return LakeTable(found.struct, names, plain, found.properties, spec=found.partitions)
+
+    def looked_up(self, place: Place) -> LakeTable | None:
+        """See `LakeFormat`."""
+        return iceberg_metadata.look_up(self._folder(place))
+
+    def lowest(self, place: Place, column: str) -> int | None:
+        """See `LakeFormat`."""
+        return iceberg_rows.lowest(self._folder(place), column)
+
+    def created(self, place: Place, change: TableChange, request: TableRequest) -> None:
+        """See `LakeFormat`."""
+        folder = self._folder(place)
+        with one_writer(folder):
+            iceberg_columns.create(folder, change, request)
+
+    def altered(self, place: Place, change: TableChange, mark: Mark) -> None:  # noqa: ARG002
+        """See `LakeFormat`. Only snapshots can carry a mark."""
+        folder = self._folder(place)
+        if change.widen or change.add_nested or change.nullable or change.partitions:
+            raise NeedsSparkError
+        with one_writer(folder):
+            iceberg_columns.alter(folder, change)
+
+    def _folder(self, place: Place) -> str:
+        """Return the folder of a table that may be read and changed without Spark."""
+        if place.folder is None or not self._changes_rows or self.branch is not None:
+            raise NeedsSparkError
+        return place.folder
 
     def partition_steps(
         self, now: LakeTable, request: TableRequest, names: Mapping[str, str]
@@ -281,6 +322,44 @@ class IcebergFormat(LakeFormat):
         spark.conf.unset(_WAP_BRANCH)
         return True
 
+    def adopt(self, rows: TableFlush, keys: Sequence[KeyRange] = ()) -> int | None:
+        """See `LakeFormat`. The rows are written into files of the table; a MERGE tells of keys."""
+        parts, struct = rows.flush.parts, rows.flush.write.struct
+        if keys or sum(part.size for part in parts) > MOST_BYTES:
+            return None
+        if not same_columns(rows.change, struct):
+            return None
+        with suppress(NeedsSparkError):
+            folder = self._folder(rows.place)
+            marked = {MARK_PROPERTY: rows.mark.to_text()}
+            with one_writer(folder):
+                return iceberg_rows.append(folder, parts, rows.now, marked)
+        return None
+
+    def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
+        """See `LakeFormat`. A commit that was made before is found by its mark."""
+        folder = self._folder(rows.place)
+        if not same_columns(rows.change, rows.flush.write.struct):
+            raise NeedsSparkError
+        marked = {MARK_PROPERTY: rows.mark.to_text()}
+        with one_writer(folder):
+            return iceberg_rows.merge(folder, rows.flush.parts, rows.now, plan, keys, marked)
+
+    def activated(
+        self,
+        place: Place,
+        now: LakeTable,
+        columns: tuple[str, str],
+        below: int,
+        at: float | None,
+        mark: Mark,
+    ) -> None:
+        """See `LakeFormat`."""
+        folder = self._folder(place)
+        marked = {MARK_PROPERTY: mark.to_text()}
+        with one_writer(folder):
+            iceberg_rows.activate(folder, now, columns, below, at, marked)
+
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """See `LakeFormat`. A DELETE of whole files cannot carry the mark."""
         with self._committing(spark, place, mark):
@@ -382,8 +461,8 @@ class IcebergFormat(LakeFormat):
             "ORDER BY committed_at DESC LIMIT 1"
         ).collect()
         summary = rows[0][0] if rows else {}
-        if _MERGED[0] in summary:
-            return sum(int(summary.get(name, 0)) for name in _MERGED[: 1 if versions else 3])
+        if CHANGED[0] in summary:
+            return sum(int(summary.get(name, 0)) for name in CHANGED[: 1 if versions else 3])
         return int(summary.get("added-records", 0)) if rows else None
 
     def tables(self, spark: SparkSession) -> Mapping[str, Place]:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -21,75 +20,19 @@ from pyarrow import parquet
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout, Part
-from target_spark.destinations.lakes.commit_marks import ACTIVATION
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
-from target_spark.destinations.lakes.delta.delta_rows import is_balanced, newest
+from target_spark.destinations.lakes.delta.delta_rows import is_balanced
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan
+from target_spark.destinations.lakes.small_flush import newest
 
 Make = Callable[..., Load]
 KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
-DELETED = "_sdc_deleted_at"
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone.utc)
-VALUES: dict[str, list[Any]] = {
-    "long": [None, 0, -1, 2**62],
-    "decimal(38,2)": [None, Decimal("123456789012345678901234567890123456.78"), Decimal(0)],
-    "string": [None, "", "a", "ü" * 40, "x" * 80],
-    "date": [None, dt.date(1, 1, 1), dt.date(9999, 12, 31)],
-    "timestamp": [None, NOON, NOON + dt.timedelta(microseconds=1)],
-    "timestamp_ntz": [None, dt.datetime(1969, 12, 31, 23, 59, 59, 999999)],
-    "boolean": [None, True, False],
-}
 
 
 def engines(load: Load) -> list[str]:
     """Return the programs of the table's commits, newest first."""
     return [entry["engineInfo"].partition(":")[0].partition("/")[0] for entry in load.history()]
-
-
-def chosen(chance: Random, kinds: dict[str, str]) -> dict[str, Any]:
-    return {name: chance.choice(VALUES[kind]) for name, kind in kinds.items()}
-
-
-@pytest.mark.spark
-@pytest.mark.server
-@pytest.mark.parametrize("case", range(2))
-def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
-    chance = Random(case)
-    kinds = dict(
-        zip(("id", 'k"ey', "order", "v", "w"), chance.sample(list(VALUES), 5), strict=True)
-    )
-    ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    given_: dict[str, Any] = {
-        "keys": ("id", 'k"ey')[: chance.randrange(1, 3)],
-        "method": "upsert",
-        "hard_delete": case % 2 == 0,
-        "order_by": ("order",) if case == 0 else (),
-    }
-    ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
-    made = [
-        delta_load(ddl, table=f"t{alone}", load_without_spark=alone, **given_)
-        for alone in (True, False)
-    ]
-    for _ in range(2):
-        parts = [
-            [
-                {
-                    **chosen(chance, kinds),
-                    DELETED: chance.choice([None, None, NOON]),
-                    "n": chance.choice([None, {"a": 1, "l": ["x", None]}]),
-                    "m": chance.choice([None, [("k", 0.5)]]),
-                }
-                for _ in range(chance.randrange(1, 8))
-            ]
-            for _ in range(2)
-        ]
-        for load in made:
-            load.load(*parts)
-    alone, by_spark = made
-    assert alone.rows() == by_spark.rows()
-    assert "MERGE" in {entry["operation"] for entry in alone.history()}
-    assert set(engines(alone)) == {"delta-rs"}
-    assert "Apache-Spark" in engines(by_spark)
 
 
 @pytest.mark.spark
@@ -157,33 +100,6 @@ def test_rules_that_only_spark_keeps_are_left_to_it(delta_load: Make) -> None:
     with pytest.raises(DestinationError, match=r"(?i)append"):
         frozen.load([{"id": 1, "v": "b"}])
     assert frozen.rows() == [(1, "a")]
-
-
-@pytest.mark.spark
-@pytest.mark.server
-@pytest.mark.parametrize("hard_delete", [True, False])
-def test_older_versions_are_changed_without_spark(delta_load: Make, hard_delete: bool) -> None:
-    made = [
-        delta_load(
-            "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
-            table=f"t{alone}",
-            load_without_spark=alone,
-            hard_delete=hard_delete,
-        )
-        for alone in (True, False)
-    ]
-    for load in made:
-        for version in (1, 2, None):
-            rows = [{"id": version, "_sdc_table_version": version, DELETED: None}]
-            load.load([*rows, {"id": 9, "_sdc_table_version": version, DELETED: NOON}])
-        load.activate(2, at=1e9 + 0.000_001)
-        load.activate(2, at=2e9)
-    alone, by_spark = made
-    assert alone.rows() == by_spark.rows()
-    assert len(alone.rows()) == (4 if hard_delete else 6)
-    assert set(engines(alone)) == {"delta-rs"}
-    assert alone.marks()[0].token == ACTIVATION
-    assert engines(by_spark)[0] == "Apache-Spark"
 
 
 @pytest.mark.spark

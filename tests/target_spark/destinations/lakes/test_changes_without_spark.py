@@ -1,0 +1,109 @@
+"""Changes of rows of lake tables without Spark: the rows are those that Spark makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from changing_rows import DELETED, NOON, VALUES, chosen
+from lake_loads import Load
+
+from target_spark.destinations.lakes.commit_marks import ACTIVATION
+from target_spark.destinations.lakes.iceberg import iceberg_files
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+Make = Callable[..., Load]
+
+
+def by_spark(load: Load) -> list[bool]:
+    """Return whether Spark has made the commits of a table that have rows, the oldest first."""
+    folder = Path(load.config.path) / load.table
+    if load.config.format == "iceberg":
+        names = (folder / "metadata").glob("v*.metadata.json")
+        newest = max(names, key=lambda path: int(path.name[1:].partition(".")[0]))
+        snapshots = json.loads(newest.read_bytes())["snapshots"]
+        return ["engine-name" in snapshot["summary"] for snapshot in snapshots]
+    logs = sorted((folder / "_delta_log").glob("*.json"))
+    lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    made = [line["commitInfo"] for line in lines if "commitInfo" in line]
+    return [entry.get("engineInfo", "").startswith("Apache-Spark") for entry in made]
+
+
+@pytest.mark.parametrize(("lake", "case"), [("delta", 0), ("delta", 1), ("iceberg", 0)])
+def test_rows_are_those_of_sparks_merge(
+    lake_load: Make, lake: str, case: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_files, "CHUNK", 300)
+    chance = Random(case)
+    kinds = dict(
+        zip(("id", 'k"ey', "order", "v", "w"), chance.sample(list(VALUES), 5), strict=True)
+    )
+    ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    given_: dict[str, Any] = {
+        "keys": ("id", 'k"ey')[: chance.randrange(1, 3)],
+        "method": "upsert",
+        "hard_delete": case % 2 == 0,
+        "order_by": ("order",) if case == 0 else (),
+    }
+    ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
+    made = [
+        lake_load(ddl, table=f"t{alone}", load_without_spark=alone, **given_)
+        for alone in (True, False)
+    ]
+    for _ in range(2):
+        parts = [
+            [
+                {
+                    **chosen(chance, kinds),
+                    DELETED: chance.choice([None, None, NOON]),
+                    "n": chance.choice([None, {"a": 1, "l": ["x", None]}]),
+                    "m": chance.choice([None, [("k", 0.5)]]),
+                }
+                for _ in range(chance.randrange(1, 8))
+            ]
+            for _ in range(2)
+        ]
+        for load in made:
+            load.load(*parts)
+    alone, other = made
+    assert alone.rows() == other.rows()
+    assert len(alone.other_reader().rows) == len(alone.rows())
+    assert not any(by_spark(alone))
+    assert any(by_spark(other))
+    if lake == "iceberg":
+        assert changed(alone) == changed(other), "Spark tells the counts of others' commits, too"
+
+
+def changed(load: Load) -> int | None:
+    form, [mark, *_] = load.destination._form, load.marks()
+    found: int | None = form.changed_rows(load.reader(), form.place(load.request.name), mark)
+    return found
+
+
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_older_versions_are_changed(lake_load: Make, hard_delete: bool) -> None:
+    made = [
+        lake_load(
+            "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
+            table=f"t{alone}",
+            load_without_spark=alone,
+            hard_delete=hard_delete,
+        )
+        for alone in (True, False)
+    ]
+    for load in made:
+        for version in (1, 2, None):
+            rows = [{"id": version, "_sdc_table_version": version, DELETED: None}]
+            load.load([*rows, {"id": 9, "_sdc_table_version": version, DELETED: NOON}])
+        load.activate(2, at=1e9 + 0.000_001)
+        load.activate(2, at=2e9)
+    alone, other = made
+    assert alone.rows() == other.rows()
+    assert len(alone.rows()) == (4 if hard_delete else 6)
+    assert not any(by_spark(alone))
+    assert alone.marks()[0].token == ACTIVATION
+    assert by_spark(other)[-1]
