@@ -47,12 +47,12 @@ def rows_of(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.Table:
     """Return the rows of parts.
 
     Args:
-        parts: Parts on the same disk; at least one has rows.
+        parts: Parts of which at least one has rows.
         names: Columns; those that the parts lack are left out.
         most: Bytes of their rows in memory.
 
     Raises:
-        NeedsSparkError: They are too large.
+        NeedsSparkError: They are too large, or on other storage.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -130,7 +130,10 @@ def _batches(parts: Sequence[Part], names: Sequence[str]) -> Iterator[pa.RecordB
     from pyarrow import parquet  # noqa: PLC0415
 
     for part in parts:
-        with parquet.ParquetFile(local_path(part.url) or part.url) as file:
+        path = local_path(part.url)
+        if path is None:
+            raise NeedsSparkError
+        with parquet.ParquetFile(path) as file:
             known = [name for name in names if name in file.schema_arrow.names]
             for batch in file.iter_batches(columns=known, use_threads=False):
                 yield batch.select(known)
