@@ -90,6 +90,8 @@ def evaluated_map(transform: Transform, source: T.StructType) -> EvaluatedMap | 
         transform: The map.
         source: The source columns.
     """
+    if transform.explode is not None:
+        return None
     made = transform.made if transform.filter is None else (transform.filter.made, *transform.made)
     tasks = [_task_of(one) for one in made]
     reads = {name for task in tasks if task is not None for name in task.expression.columns}
@@ -97,8 +99,7 @@ def evaluated_map(transform: Transform, source: T.StructType) -> EvaluatedMap | 
     texts = (_type_at(source, cell.path) for cell in transform.cells if cell.is_json)
     known = {name: view for name, view in views.items() if view is not None}
     if (
-        transform.explode is not None
-        or None in tasks
+        None in tasks
         or len(known) < len(views)
         or (transform.filter is not None and transform.filter.truth is not None)
         or any(cell.finish is not None and not cell.is_json for cell in transform.cells)

@@ -123,3 +123,13 @@ def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
 )
 def test_some_maps_are_left_to_spark(rule: dict[str, Any], values: dict[str, Any]) -> None:
     assert evaluated_map(transform(rule, **values), SOURCE) is None
+
+
+def test_elements_of_arrays_are_left_to_spark() -> None:
+    """Also if the record itself is needed, which is no column of the elements' stream."""
+    properties = {f.name: spark_type_to_json_schema(f.dataType, True) for f in SOURCE}
+    schema = {"type": "object", "properties": properties}
+    rule = {"__source__": "s", "__explode__": "deep.pairs", "a": "a", "id": "__parent__['id']"}
+    _, exploded = outputs(settings({"pairs": rule}), "s", schema, SOURCE, ("id",))
+    assert exploded.transform is not None
+    assert evaluated_map(exploded.transform, SOURCE) is None
