@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared.encodings.encoding_registry import BUILT_IN
 from shared.testing import EncodingSuite
+
+pytestmark = pytest.mark.once
 
 
 class TestSinger(EncodingSuite):

@@ -15,6 +15,8 @@ from shared.json.fast_json import BlockRefused
 from shared.json.json_lines import LineReader, LinesRead
 from shared.types.json_schema import spark_to_json_schema
 
+pytestmark = pytest.mark.once
+
 TYPES: dict[str, T.DataType] = {
     "byte": T.ByteType(),
     "short": T.ShortType(),

@@ -21,6 +21,8 @@ from target_spark.load.manifests import batch_options, resolve
 from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
 from target_spark.load.reject_files import Rejects
 
+pytestmark = pytest.mark.once
+
 SECRET = "Sesame-0pen-now"
 HEADERS = {"headers": {"X-Api-Key": SECRET}}
 DATA = gzip.compress(b'{"id":1}\n{"id":2}\n')

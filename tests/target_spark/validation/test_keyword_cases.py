@@ -16,6 +16,8 @@ from shared.types.json_schema import json_schema_to_spark, struct_to_arrow
 from target_spark.core.load_plans import InputFile, Reject
 from target_spark.load.read_rows import Piece, ReadPlan, read_task
 
+pytestmark = pytest.mark.once
+
 WORDS = ('"NaN"', '"-Infinity"')
 NOT_STORED = re.compile(
     r"is not of type (date|date-time|time|binary in base64|duration)\b|is out of range"

@@ -18,6 +18,8 @@ from target_spark.validation.judge import is_valid, reason, validator_of
 from target_spark.validation.line_checks import LineChecker
 from target_spark.validation.pattern_time import SlowPatternError, check_time, is_short
 
+pytestmark = pytest.mark.once
+
 EVIL = r"^(a+)+$"
 TEXT = "a" * 60 + "!"
 LIMIT = 1

@@ -21,6 +21,8 @@ from target_spark.destinations.folders.exchange import exchange, exchange_in_two
 from target_spark.destinations.folders.local_folder import LocalFolder, link_tree, make_folders
 from target_spark.destinations.folders.table_folder import SIDE_FILE, FolderChange
 
+pytestmark = pytest.mark.once
+
 FILES_PER_FLUSH = 3
 
 
