@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+_EXCHANGED = {"delta": ("overwrite",), "iceberg": ()}
+"""Load methods that exchange all files of a table."""
 
 
 def _delta(config: TargetConfig, tools: Tools) -> Destination:
@@ -25,10 +27,6 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination  # noqa: PLC0415
 
     return iceberg_destination(config, tools.spark)
-
-
-_EXCHANGED = {"delta": ("overwrite",), "iceberg": ()}
-"""Load methods that exchange all files of a table."""
 
 
 def _needs_spark(config: TargetConfig) -> bool:

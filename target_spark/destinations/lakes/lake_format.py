@@ -96,8 +96,6 @@ class LakeFormat(ABC):
     """Takes all commits of a run until they are published; None if they are visible at once."""
     copies: bool = False
     """Whether a run is held back, and audited in a copy of each table."""
-    exchanges: bool = False
-    """Whether it may replace all rows of a table without Spark."""
     keeps_log: bool = False
     """Whether marks of commits stay when their data is removed."""
     rules: NameRules
@@ -412,12 +410,15 @@ class LakeFormat(ABC):
         self,
         rows: TableFlush,  # noqa: ARG002
         keys: Sequence[KeyRange] = (),  # noqa: ARG002
+        *,
+        replaces: bool = False,  # noqa: ARG002
     ) -> int | None:
         """Adopt the parts of a flush as files of the table, in one commit with the mark.
 
         Args:
             rows: The flush and its table.
             keys: Keys of the flush, if the table must not hold any of them; empty if it may.
+            replaces: Whether all other files leave the table; see `can_exchange`.
 
         Returns:
             The rows in the footers of the files; None if nothing was done. The parts stay
@@ -425,24 +426,20 @@ class LakeFormat(ABC):
         """
         return None
 
-    def exchanged(
+    def can_exchange(
         self,
-        rows: TableFlush,  # noqa: ARG002
+        now: LakeTable | None,  # noqa: ARG002
         whole: TableChange,  # noqa: ARG002
-    ) -> int:
-        """Replace all files of a table by the parts of a flush, in one commit with the mark.
+        request: TableRequest,  # noqa: ARG002
+    ) -> bool:
+        """Return whether `adopt` may replace all files of a table.
 
         Args:
-            rows: The flush and its table.
+            now: The table; None before it is created.
             whole: The change that creates a table for the rows.
-
-        Returns:
-            The rows in the footers of the files. The parts stay unchanged.
-
-        Raises:
-            NeedsSparkError: Only Spark can replace the rows; nothing was committed.
+            request: The request of the stream.
         """
-        raise NeedsSparkError
+        return False
 
     def merged(
         self,

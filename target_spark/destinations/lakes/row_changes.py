@@ -233,34 +233,26 @@ def exchanged_rows(
     """
     request = flushes[-1].request
     flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
-    is_one = len({one.request.struct.json() for one in flushes}) == 1
-    if not form.exchanges or not flush.parts or not is_one:
+    if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
         return None
     try:
         now = form.looked_up(place)
         whole = _whole([request], plan, {} if now is None else now.names)
-        if now is None:
+        if now is None and form.can_exchange(now, whole, request):
             form.created(place, whole, request)
             now = form.looked_up(place)
-        if now is None or not _has_columns(now, whole.create or ()):
+        if now is None or not form.can_exchange(now, whole, request):
             return None
-        rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
-        deletes = request.hard_delete and DELETED_AT in _targets(rows.change)
-        if request.keys:
-            keys = keys_in_parts(rows)
-            if keys is None or keys[1] != flush.rows or deletes:
-                return None
-        return Committed(form.exchanged(rows, whole), by_key=bool(request.keys))
     except NeedsSparkError:
         return None
-
-
-def _has_columns(now: LakeTable, columns: Iterable[Column]) -> bool:
-    """Return whether a table has exactly these columns."""
-    from shared.types.spark_conform import loose  # noqa: PLC0415
-
-    have = [(field.name, loose(field.dataType)) for field in now.struct]
-    return have == [(column.name, loose(column.dtype)) for column in columns]
+    rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
+    if request.keys:
+        keys = keys_in_parts(rows)
+        deletes = request.hard_delete and DELETED_AT in _targets(rows.change)
+        if keys is None or keys[1] != flush.rows or deletes:
+            return None
+    count = form.adopt(rows, replaces=True)
+    return None if count is None else Committed(count, by_key=bool(request.keys))
 
 
 def overwritten(

@@ -107,7 +107,6 @@ class DeltaFormat(LakeFormat):
     rename could replace another program's commit; so one program writes at a time.
     """
 
-    exchanges = True
     keeps_log = True
     conflicts = re.compile(
         r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_METADATA_CHANGED|MetadataChangedException"
@@ -261,7 +260,9 @@ class DeltaFormat(LakeFormat):
             frame.writeTo(place.table).append()
         self._remember(mark)
 
-    def adopt(self, rows: TableFlush, keys: Sequence[KeyRange] = ()) -> int | None:
+    def adopt(
+        self, rows: TableFlush, keys: Sequence[KeyRange] = (), *, replaces: bool = False
+    ) -> int | None:
         """See `LakeFormat`."""
         folder, parts = rows.place.folder, rows.flush.parts
         if folder is None or not self._adopts:
@@ -270,26 +271,18 @@ class DeltaFormat(LakeFormat):
             return None
         given = rows.now, rows.mark.to_text(), self._application_version(rows.mark), keys
         with one_writer(folder):
-            count = register(folder, parts, *given)
+            count = register(folder, parts, *given, replaces=replaces)
         if count is not None:
             self._remember(rows.mark)
         return count
 
-    def exchanged(self, rows: TableFlush, whole: TableChange) -> int:
+    def can_exchange(
+        self, now: LakeTable | None, whole: TableChange, request: TableRequest
+    ) -> bool:
         """See `LakeFormat`."""
-        folder = self._changeable(rows.place, rows.now)
-        struct, given = rows.flush.write.struct, (rows.now, rows.mark.to_text())
-        if not can_register(folder, rows.now, rows.change, struct):
-            raise NeedsSparkError
-        if not fits(rows.now, whole, rows.request) or is_append_only(rows.now):
-            raise NeedsSparkError
-        transaction = self._application_version(rows.mark)
-        with one_writer(folder):
-            count = register(folder, rows.flush.parts, *given, transaction, replaces=True)
-        if count is None:
-            raise NeedsSparkError
-        self._remember(rows.mark)
-        return count
+        if now is None or not self._changes_rows:
+            return self._changes_rows
+        return fits(now, whole, request) and not is_append_only(now)
 
     def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
         """See `LakeFormat`."""

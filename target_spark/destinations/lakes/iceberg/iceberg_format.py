@@ -322,10 +322,12 @@ class IcebergFormat(LakeFormat):
         spark.conf.unset(_WAP_BRANCH)
         return True
 
-    def adopt(self, rows: TableFlush, keys: Sequence[KeyRange] = ()) -> int | None:
+    def adopt(
+        self, rows: TableFlush, keys: Sequence[KeyRange] = (), *, replaces: bool = False
+    ) -> int | None:
         """See `LakeFormat`. The rows are written into files of the table; a MERGE tells of keys."""
         parts, struct = rows.flush.parts, rows.flush.write.struct
-        if keys or sum(part.size for part in parts) > MOST_BYTES:
+        if keys or replaces or sum(part.size for part in parts) > MOST_BYTES:
             return None
         if not same_columns(rows.change, struct):
             return None
