@@ -39,11 +39,13 @@ def with_baked(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
     names = newest(name for package in wanted for name in index.get(package, ()))
     jars = [(Path(folder) / name).as_uri() for name in names]
     left = [package for package in wanted if package not in index]
-    result = {**conf, JARS: ",".join(dict.fromkeys([*split(conf.get(JARS, "")), *jars]))}
-    if left:
-        return {**result, PACKAGES: ",".join(left)}
-    del result[PACKAGES]
-    return result
+    return with_jars(conf, jars) | ({PACKAGES: ",".join(left)} if left else {})
+
+
+def with_jars(conf: Mapping[str, str], jars: Iterable[str]) -> dict[str, str]:
+    """Return a configuration with jars in place of its packages."""
+    kept = {name: value for name, value in conf.items() if name != PACKAGES}
+    return {**kept, JARS: ",".join(dict.fromkeys([*split(conf.get(JARS, "")), *jars]))}
 
 
 def newest(names: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.spark.baked_packages import JARS, PACKAGES, split, with_baked
+from shared.spark.baked_packages import JARS, PACKAGES, split, with_baked, with_jars
 from shared.spark.class_archive import archive_folder
 from shared.storage.owned_folders import is_trusted
 
@@ -52,12 +52,12 @@ def resolved(
         return
     jars = _known(place)
     if jars is not None:
-        yield _with_jars(conf, jars), _forget
+        yield with_jars(conf, jars), _forget
         return
     with only_resolver(environ):
         jars = _known(place)
         if jars is not None:
-            yield _with_jars(conf, jars), _forget
+            yield with_jars(conf, jars), _forget
             return
         own = set(split(conf.get(JARS, "")))
 
@@ -101,11 +101,6 @@ def _write(place: Path, jars: list[str]) -> None:
     with contextlib.suppress(OSError):
         part.write_text(json.dumps(jars), encoding="utf-8")
         part.replace(place)
-
-
-def _with_jars(conf: Mapping[str, str], jars: list[str]) -> dict[str, str]:
-    kept = {name: value for name, value in conf.items() if name != PACKAGES}
-    return {**kept, JARS: ",".join(dict.fromkeys([*split(conf.get(JARS, "")), *jars]))}
 
 
 def _forget(_: str) -> None:
