@@ -37,12 +37,14 @@ class EvaluatedMap:
         cells: The columns of the result.
         made: The computed values, in the order in which their errors are reported.
         filter: Decides which rows are kept; None for all.
+        tasks: The work of Python for each of these.
         views: How expressions see source columns: as in a RECORD message.
     """
 
     cells: tuple[Cell, ...]
     made: tuple[Made, ...]
     filter: Made | None
+    tasks: Mapping[Made, Task]
     views: Mapping[str, _View]
 
     def apply(self, table: pa.Table, keep: Sequence[str] = ()) -> pa.Table:
@@ -71,8 +73,8 @@ class EvaluatedMap:
         seen: dict[str, pa.Array] = {}
         found = []
         for one in made:
-            task = _task_of(one)
-            assert task is not None  # noqa: S101
+            # Each thread evaluates by itself.
+            task = replace(self.tasks[one], _ready=None)
             for name in task.expression.columns:
                 if name not in seen:
                     seen[name] = _joined(self.views[name](table.column(name)))
@@ -93,13 +95,13 @@ def evaluated_map(transform: Transform, source: T.StructType) -> EvaluatedMap | 
     if transform.explode is not None:
         return None
     made = transform.made if transform.filter is None else (transform.filter.made, *transform.made)
-    tasks = [_task_of(one) for one in made]
-    reads = {name for task in tasks if task is not None for name in task.expression.columns}
+    tasks = {one: task for one in made if (task := _task_of(one)) is not None}
+    reads = {name for task in tasks.values() for name in task.expression.columns}
     views = {name: _view(source[name].dataType) for name in reads}
     texts = (_type_at(source, cell.path) for cell in transform.cells if cell.is_json)
     known = {name: view for name, view in views.items() if view is not None}
     if (
-        None in tasks
+        not tasks.keys() >= {*made}
         or len(known) < len(views)
         or (transform.filter is not None and transform.filter.truth is not None)
         or any(cell.finish is not None and not cell.is_json for cell in transform.cells)
@@ -107,7 +109,7 @@ def evaluated_map(transform: Transform, source: T.StructType) -> EvaluatedMap | 
     ):
         return None
     condition = None if transform.filter is None else transform.filter.made
-    return EvaluatedMap(transform.cells, transform.made, condition, known)
+    return EvaluatedMap(transform.cells, transform.made, condition, tasks, known)
 
 
 def _type_at(struct: T.StructType, path: Sequence[str]) -> T.DataType:
@@ -120,14 +122,14 @@ def _type_at(struct: T.StructType, path: Sequence[str]) -> T.DataType:
 
 
 def _task_of(made: Made) -> Task | None:
-    """Return new work for a value, if its results go into a column as they are."""
+    """Return the work for a value, if its results go into a column as they are."""
     task = None if made.evaluated is None else made.evaluated()
     if task is None or is_json(task.kind) or data_type_of(task.kind) != made.data_type:
         return None
     if task.fake is not None and task.fake.seed is not None:
         return None
-    # Columns come as Arrow has them, and each thread evaluates by itself.
-    return replace(task, arrivals=[Arrival()] * len(task.arrivals), _ready=None)
+    # Columns come as Arrow has them.
+    return replace(task, arrivals=[Arrival()] * len(task.arrivals))
 
 
 def _cell(

@@ -101,14 +101,14 @@ class Converter:
         self, batch: Batch, write: TableWrite, read: ReadPlan
     ) -> tuple[DriverTasks, Task] | None:
         """Return the driver and its work if it converts a batch: no Spark is up, rows are few."""
-        driver, task = self._driver, _task(batch, write, read)
+        driver = self._driver
         if driver is None or not driver.is_needed:
             return None
-        evaluated = task is None and batch.making is not None
-        if evaluated and batch.making is not None:
+        task, evaluated = _task(batch, write, read), False
+        if task is None and batch.making is not None:
             from target_spark.load.evaluated_loads import evaluating  # noqa: PLC0415
 
-            task = evaluating(read, write, batch.making)
+            task, evaluated = evaluating(read, write, batch.making), True
         if task is None:
             return None
         with self._files.readable(batch) as size:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.maps.record_metadata import COLUMNS
-from target_spark.load.load_frames import carried
+from target_spark.load.load_frames import plain_types
 from target_spark.load.row_origin import ROW_ORIGIN
 from target_spark.validation.missing_keys import column_at
 
@@ -55,9 +55,7 @@ def without_copies(
     """
     if transform.explode is not None:
         return transform, ()
-    kinds = {
-        field.name: field.dataType for field in table if carried(field).dataType == field.dataType
-    }
+    kinds = plain_types(table)
 
     def is_copy(cell: Cell) -> bool:
         plain = cell.made is None and cell.finish is None and cell.name not in made

@@ -18,7 +18,7 @@ from target_spark.core.load_plans import Making
 from target_spark.destinations.destination import TableWrite
 from target_spark.load import load_tasks
 from target_spark.load.driver_tasks import EVALUATED_BYTES, Task
-from target_spark.load.load_frames import carried, needs_frame
+from target_spark.load.load_frames import needs_frame, plain_types
 from target_spark.load.mapped_frames import source_columns, source_records, with_origins
 from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
@@ -56,12 +56,9 @@ def evaluating(read: ReadPlan, write: TableWrite, making: Making) -> Task | None
         return None
     source = source_columns(read.schema, add_metadata=read.metadata is not None)
     made = evaluated_map(making.transform, source)
-    kinds = {field.name: field for field in write.struct}
-    stored = (kinds[cell.name] for cell in making.transform.cells if cell.name in kinds)
-    made_as = {cell.name: cell.data_type for cell in making.transform.cells}
-    if made is None or any(
-        not carried(field).dataType == field.dataType == made_as[field.name] for field in stored
-    ):
+    kinds, stored = plain_types(write.struct), write.struct.names
+    cells = (cell for cell in making.transform.cells if cell.name in stored)
+    if made is None or any(kinds.get(cell.name) != cell.data_type for cell in cells):
         return None
     records = with_origins(source_records(read, making, source))
     plan = load_tasks.write_plan(write, read.columns)
@@ -88,10 +85,5 @@ def _mapped(
         known = key in rows.column_names
         missing = rows.column(key).is_null() if known else pa.scalar(True)
         errors = pc.coalesce(errors, pc.if_else(missing, missing_key_reason(key), None))
-    failed = errors.is_valid()
-    if errors.null_count < rows.num_rows:
-        originals = Originals(read)
-        origins = rows.column(ROW_ORIGIN).filter(failed).to_pylist()
-        for origin, reason in zip(origins, errors.drop_null().to_pylist(), strict=True):
-            originals.reject(origin, reason, rejects)
-    return conform(rows.filter(pc.invert(failed)), write.columns)
+    Originals(read).reject_all(rows.column(ROW_ORIGIN), errors, rejects)
+    return conform(rows.filter(errors.is_null()), write.columns)

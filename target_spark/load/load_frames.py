@@ -16,7 +16,7 @@ from target_spark.load.read_rows import ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField
+    from pyspark.sql.types import DataType, StructField, StructType
 
 
 def needs_frame(write: TableWrite) -> bool:
@@ -112,6 +112,11 @@ def carried(field: StructField) -> StructField:
         return T.StringType() if isinstance(kind, TEXT_ONLY) else kind
 
     return T.StructField(field.name, mapped(field.dataType, carry), True)
+
+
+def plain_types(struct: StructType) -> dict[str, DataType]:
+    """Return the types of columns that go through Arrow as they are, by name."""
+    return {f.name: f.dataType for f in struct if carried(f).dataType == f.dataType}
 
 
 def _restored(field: StructField, variants: bool) -> Column:

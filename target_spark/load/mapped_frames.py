@@ -242,11 +242,7 @@ class _Failed:
             for note in notes.drop_null():
                 if not beside.takes(note.as_buffer()):
                     results.append(json.loads(note.as_py()))
-            if errors.null_count < batch.num_rows:
-                failed = errors.is_valid()
-                pairs = origins.filter(failed).to_pylist(), errors.drop_null().to_pylist()
-                for origin, reason in zip(*pairs, strict=True):
-                    originals.reject(origin, reason, rejects)
+            originals.reject_all(origins, errors, rejects)
             good = pc.and_(errors.is_null(), notes.is_null())
             made = pa.Table.from_batches([batch]).select(list(range(width)))
             made = made.rename_columns(self.names).filter(good)

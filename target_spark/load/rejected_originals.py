@@ -52,6 +52,18 @@ class Originals:
         text = b"" if rejects.folder is None else self._text(piece, line)
         rejects.add(Reject(piece.file.url, self._line(piece, line), reason), text)
 
+    def reject_all(self, origins: pa.Array, errors: pa.Array, rejects: Rejects) -> None:
+        """Add the records that have an error to the rejects, see `reject`.
+
+        Args:
+            origins: The origins of records.
+            errors: What is wrong with each; null for nothing.
+            rejects: Receives the records.
+        """
+        failed = origins.filter(errors.is_valid()).to_pylist()
+        for origin, reason in zip(failed, errors.drop_null().to_pylist(), strict=True):
+            self.reject(origin, reason, rejects)
+
     def _line(self, piece: Piece, line: int) -> int:
         if not FORMATS[piece.file.encoding.format].text:
             return line + 1
