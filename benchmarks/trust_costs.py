@@ -44,9 +44,11 @@ FUNCTIONS = {
 }
 
 
+_lock = threading.Lock()
+
+
 def timed(work: Callable[..., Any], kind: str, spent: Counter[str]) -> Callable[..., Any]:
     """Return a function that adds the CPU time of its thread to `spent`."""
-    lock = threading.Lock()
 
     @wraps(work)
     def call(*args: Any, **keywords: Any) -> Any:
@@ -54,7 +56,7 @@ def timed(work: Callable[..., Any], kind: str, spent: Counter[str]) -> Callable[
         try:
             return work(*args, **keywords)
         finally:
-            with lock:
+            with _lock:
                 spent[kind] += time.thread_time_ns() - start
 
     return call
