@@ -163,6 +163,7 @@ class Maker:
             reads=planned.reads,
             in_python=not planned.compiled,
             evaluated=planned.evaluated,
+            over_arrow=planned.over_arrow,
         )
 
     def _note(self, planned: Planned, where: Where) -> None:

@@ -16,6 +16,7 @@ from shared.types.record_text import quoted
 
 if TYPE_CHECKING:
     from shared.maps.exploding import Explode
+    from shared.maps.expressions.arrow_columns import ArrowPair
     from shared.maps.expressions.evaluator import Task
 
 ERROR = "__map_error"
@@ -42,6 +43,7 @@ class Made:
         reads: The source columns that it needs.
         in_python: Whether it runs in Python.
         evaluated: Returns the work of Python that has the same results; None if there is none.
+        over_arrow: Makes the same columns for rows in Arrow; returns None if it cannot.
     """
 
     label: str
@@ -51,6 +53,7 @@ class Made:
     reads: frozenset[str]
     in_python: bool = False
     evaluated: Callable[[], Task] | None = None
+    over_arrow: Callable[[], ArrowPair | None] = lambda: None
 
     @cached_property
     def columns(self) -> tuple[Column, Column | None]:

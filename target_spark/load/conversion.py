@@ -106,9 +106,9 @@ class Converter:
             return None
         task, evaluated = _task(batch, write, read), False
         if task is None and batch.making is not None:
-            from target_spark.load.evaluated_loads import evaluating  # noqa: PLC0415
+            from target_spark.load.arrow_map_tasks import map_task  # noqa: PLC0415
 
-            task, evaluated = evaluating(read, write, batch.making), True
+            task, evaluated = map_task(read, write, batch.making)
         if task is None:
             return None
         with self._files.readable(batch) as size:

@@ -36,12 +36,12 @@ on two cores, some seven seconds."""
 EARLY_BYTES = 4 * 1024 * 1024
 """Bytes of records after which Spark starts ahead of the first batch that needs it."""
 EVALUATED_BYTES = 16 * 1024 * 1024
-"""Bytes of lines whose stream maps Python evaluates in a run: ten maps of 40,000 records take 1.5
-seconds. Spark's columns take a fraction of that, but its start takes several seconds."""
+"""Bytes of lines whose stream maps Python evaluates record by record in a run: ten maps of 40,000
+records take 1.5 seconds. Spark's columns take less, but its start takes several seconds."""
 COLUMN_WEIGHT = 0.25
 """Work for a byte of a columnar file, compared with a byte of lines."""
 EVALUATED_COLUMN_WEIGHT = 4
-"""The same if maps are evaluated: a columnar file has more records in as many bytes."""
+"""The same if Python evaluates a map: a columnar file has more records in as many bytes."""
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 

@@ -205,7 +205,7 @@ class MappedLoader:
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
-        from target_spark.load.evaluated_loads import early_bytes  # noqa: PLC0415
+        from target_spark.load.arrow_map_tasks import early_bytes  # noqa: PLC0415
         from target_spark.load.mapped_frames import source_columns  # noqa: PLC0415
 
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)

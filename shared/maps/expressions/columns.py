@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from shared.errors import Where
 from shared.maps.expressions import functions, operators, records, texts
+from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.functions import Call
 from shared.maps.expressions.kinds import ANY, STR, Kind, joined
 from shared.maps.expressions.operators import both, chosen, first_of, negated, truth

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 
+from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.kinds import DATE
 from shared.maps.expressions.values import Fails, Rule, Value, lifted
 

@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
 from shared.maps.expressions import dates, operators, personal, records, sandbox, texts
+from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.fakes import FakeSettings, result_kind
 from shared.maps.expressions.kinds import ANY, BOOL, CLASSES, DATE, FLOAT, INT, STR, Kind, joined
 from shared.maps.expressions.numbers import OVERFLOW

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 
+from shared.maps.expressions.column_functions import F, over_arrow
 from shared.maps.expressions.kinds import ANY, FLOAT
 from shared.maps.expressions.values import (
     INT_MIN,
@@ -96,6 +96,9 @@ def _true_quotient(a: Column, b: Column) -> Column:
     """
     small = a.between(-EXACT, EXACT) & b.between(-EXACT, EXACT)
     divided = F.try_divide(a.cast("double"), b.cast("double"))
+    if functions := over_arrow():
+        exact, _ = functions.each(python.truediv, FLOAT, a, b)
+        return F.when(small, divided).otherwise(exact)
     by_one = F.when(b == 1, a.cast("double")).when(b == -1, F.negate(a.cast("double")))
     return F.when(small, divided).otherwise(F.coalesce(by_one, _long_division(a, b)))
 

@@ -15,10 +15,10 @@ from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions import dates, numbers, records, sandbox, texts
+from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
 from shared.maps.expressions.numbers import EXACT
 from shared.maps.expressions.records import NEVER_EMPTY, as_read

@@ -7,10 +7,11 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shared.errors import SettingsError, Where
-from shared.maps.expressions import columns, fakes
+from shared.maps.expressions import arrow_functions, columns, fakes
+from shared.maps.expressions.column_functions import Unsupported, using
 from shared.maps.expressions.kinds import data_type_of
 from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
 from shared.maps.expressions.syntax import Expression, nearest, wrong
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
+    from shared.maps.expressions.arrow_columns import ArrowPair
     from shared.maps.expressions.evaluator import Task
     from shared.maps.expressions.kinds import Kind
     from shared.maps.expressions.python_columns import Python
@@ -67,6 +69,16 @@ class Planned:
             return self.taken(self.python.both)
         assert self._value is not None  # noqa: S101
         return self._value() if self.source else self._value().cast(self.result)
+
+    def over_arrow(self) -> ArrowPair | None:
+        """Make both columns for rows in Arrow; None if something of it is Spark's, or Python's."""
+        if self.python is not None:
+            return None
+        with using(arrow_functions):
+            try:
+                return cast("ArrowPair", (self.column(), self.error()))
+            except Unsupported:
+                return None
 
     def error(self) -> Column | None:
         """Make the column of errors, null for rows without one; None if errors cannot happen."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.maps.expressions.column_functions import F, over_arrow
 from shared.maps.expressions.kinds import ANY, NONE, kind_of
 from shared.maps.expressions.values import (
     Check,
@@ -40,9 +40,13 @@ NEVER_EMPTY = (
 
 def named(field: T.StructField) -> Column:
     """Return the column, or the field inside one, that a record has under a name."""
+    path = field.metadata.get(PATH, (field.name,))
+    if functions := over_arrow():
+        found: Column = functions.source(tuple(path))
+        return found
     from shared.maps.transform import at_path  # noqa: PLC0415
 
-    return at_path(field.metadata.get(PATH, (field.name,)))
+    return at_path(path)
 
 
 def column(field: T.StructField) -> Value:
@@ -86,6 +90,9 @@ def as_read(value: Value) -> Value:
 
 def _viewed(raw: Column, data_type: T.DataType) -> Column:
     """Convert a column to what the JSON of a record has, as text of dates."""
+    if functions := over_arrow():
+        seen: Column = functions.viewed(raw, data_type)
+        return seen
     from shared.types.record_text import plain_text, scalar_text  # noqa: PLC0415
 
     if _is_as_in_json(data_type):

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 
+from shared.maps.expressions.column_functions import F, over_arrow
 from shared.maps.expressions.kinds import STR
 from shared.maps.expressions.values import Make, Rule, Value, computed, constant, lifted, uncompiled
 
@@ -55,6 +55,9 @@ def sliced(text: Value, ends: Sequence[Value]) -> Value:
 def _between(text: Column, low: int | None, high: int | None) -> Column:
     """Return the characters from one place to another; below 0 they count from the end."""
     low = low or 0
+    if functions := over_arrow():
+        part: Column = functions.between(text, low, high)
+        return part
     if low >= 0 and (high is None or high >= 0):
         rest = [] if high is None else [F.lit(max(high - low, 0))]
         return F.substr(text, F.lit(low + 1), *rest)
@@ -152,7 +155,7 @@ def lower(text: Column) -> Column:
     """
     newer = _unknown(_NEWER_LETTERS)
     plain = _cased(text, F.lower, newer)
-    if not newer:
+    if not newer or over_arrow():
         return plain
     beside_sigma = _around(text, _unknown(((0, 0x10FFFF),)), F.lower)
     return F.when(F.contains(text, F.lit(_SIGMA)), beside_sigma).otherwise(plain)
@@ -160,7 +163,7 @@ def lower(text: Column) -> Column:
 
 def _cased(text: Column, turn: Callable[[Column], Column], unknown: str) -> Column:
     """Convert a text, but the characters of a class only if all of them are ASCII."""
-    if not unknown:
+    if not unknown or over_arrow():
         return turn(text)
     return F.when(_is_ascii(text), turn(text)).otherwise(_around(text, unknown, turn))
 

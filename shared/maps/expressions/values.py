@@ -8,17 +8,17 @@ from __future__ import annotations
 import ast
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache, reduce
+from functools import reduce
 from itertools import product
 from operator import and_
 from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
+from shared.maps.expressions.column_functions import F, Unsupported, once, over_arrow
 from shared.maps.expressions.kinds import ANY, NONE, Kind, constant_kind
 
 Thunk: TypeAlias = Callable[[], Column]
@@ -151,13 +151,13 @@ def computed(kind: Kind, make: Make, *operands: Value, checks: Sequence[Check] =
     raises = [_check(check, thunks) for check in checks]
     error = first_error(*(value.error for value in operands), *raises)
     # Made once: callers use it several times, and every part is a call into Spark.
-    return Value(kind, cache(lambda: make(*(thunk() for thunk in thunks))), error)
+    return Value(kind, once(lambda: make(*(thunk() for thunk in thunks))), error)
 
 
 def _check(check: Check, operands: Sequence[Thunk]) -> Thunk:
     condition, text = check
 
-    @cache
+    @once
     def error() -> Column:
         columns = [operand() for operand in operands]
         message = F.lit(text) if isinstance(text, str) else text(*columns)
@@ -171,7 +171,7 @@ def first_error(*errors: Thunk | None) -> Thunk | None:
     able = [error for error in errors if error is not None]
     if len(able) <= 1:
         return able[0] if able else None
-    return cache(lambda: F.coalesce(*(thunk() for thunk in able)))
+    return once(lambda: F.coalesce(*(thunk() for thunk in able)))
 
 
 class Rule(NamedTuple):
@@ -240,7 +240,34 @@ def lifted(
         return uncompiled(found, why, *operands)
     refused = sorted((nulls for nulls in messages if nulls not in accepted), key=len, reverse=True)
     of_none: list[Check] = [(_all_null(nulls), messages[nulls]) for nulls in refused]
-    return computed(found, rule.make, *operands, checks=[*of_none, *rule.checks])
+    by_rule = computed(found, rule.make, *operands, checks=[*of_none, *rule.checks])
+    return _with_elements(by_rule, python, operands)
+
+
+def _with_elements(by_rule: Value, python: Callable[..., Any], operands: Sequence[Value]) -> Value:
+    """Return a value for which Python is called row by row over Arrow, if a rule needs Spark."""
+    column, error = by_rule.column, by_rule.error
+    if column is None or error is None:
+        return by_rule
+    before = first_error(*(operand.error for operand in operands))
+    # Arrow's decimals have other digits than Python's.
+    exact = any(operand.kind.name == "decimal" for operand in operands)
+
+    @once
+    def both() -> tuple[Column, Column]:
+        functions = over_arrow()
+        if functions is None:
+            return column(), error()
+        try:
+            if not exact:
+                return column(), error()
+        except Unsupported:
+            pass
+        columns = [operand.column() for operand in operands if operand.column is not None]
+        value, raised = functions.each(python, by_rule.kind, *columns)
+        return value, raised if before is None else F.coalesce(before(), raised)
+
+    return replace(by_rule, column=lambda: both()[0], error=lambda: both()[1])
 
 
 def _shown(kinds: Sequence[Kind], *, loose: bool) -> Kind:

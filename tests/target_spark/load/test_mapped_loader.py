@@ -121,7 +121,8 @@ def test_each_output_has_a_batch_of_its_own() -> None:
     ("rules", "expected"),
     [
         ({"name": "[id, name]"}, 0),
-        ({"name": "name.upper()"}, EVALUATED_BYTES),
+        ({"name": "name.title()"}, EVALUATED_BYTES),
+        ({"name": "name.upper()"}, LATE),
         ({"price": None}, LATE),
     ],
 )

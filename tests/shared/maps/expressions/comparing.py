@@ -9,24 +9,27 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, settings
+from pyspark.sql.types import StructType
 from sdk_expressions import CONFIG, STREAM
 
 from shared.errors import SettingsError, Where
+from shared.maps.arrow_maps import arrow_map, has_kernels
 from shared.maps.column_makers import Maker
-from shared.maps.evaluated_maps import evaluated_map
+from shared.maps.expressions.arrow_columns import Rows, column
+from shared.maps.expressions.arrow_views import view
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names
 from shared.maps.transform import ERROR, Cell, Transform
+from shared.types.arrow_types import struct_to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 PER_JOB = 20
 WHERE = Where(setting="stream_maps.orders.p")
@@ -154,11 +157,34 @@ def by_evaluation(
             continue
         cell = Cell("p", result.data_type, path=result.path, made=result.made)
         made = () if result.made is None else (result.made,)
-        whole = evaluated_map(Transform((cell,), made), struct)
+        whole = arrow_map(Transform((cell,), made), struct)
         if whole is not None:
             rows = whole.apply(table)
             pairs = zip(rows["p"].to_pylist(), rows[ERROR].to_pylist(), strict=True)
             found[text] = [as_json(got) if said is None else Raised(said) for got, said in pairs]
+    return found
+
+
+def by_kernels(
+    names: Names, expressions: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, list[tuple[Any, str | None]]]:
+    """Return the values and errors of the expressions that are computed over Arrow."""
+    schema = struct_to_arrow(StructType([one for one in names.struct if view(one.dataType)]))
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema)
+    found = {}
+    for text in expressions:
+        try:
+            planned = plan(parse(text, WHERE), names, WHERE)
+        except SettingsError:
+            continue
+        copied = planned.source or not planned.reads <= {*schema.names}
+        pair = None if copied else planned.over_arrow()
+        if pair is None or not has_kernels(pair, names.struct):
+            continue
+        arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
+        batch = Rows(arrays, table.num_rows)
+        values, errors = (batch.array(column(None) if one is None else one) for one in pair)
+        found[text] = list(zip(values.to_pylist(), errors.to_pylist(), strict=True))
     return found
 
 
@@ -232,6 +258,11 @@ def differences(
                 found.append(f"{text}: refused ({results}), but gives {values[0]!r}")
             continue
         found += wrong_results(f"{text} ({how})", text, expected, results, all_records)
+    names = Names(frame.schema, config=CONFIG, stream=STREAM, original=STREAM, own="name")
+    for text, results in by_kernels(names, expressions, all_records).items():
+        ours = [Raised(said) if said is not None else as_json(got) for got, said in results]
+        expected = oracle(text, all_records)
+        found += wrong_results(f"{text} (over Arrow)", text, expected, ours, all_records)
     return found
 
 

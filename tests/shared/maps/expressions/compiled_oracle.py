@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import simpleeval
+from comparing import by_kernels
 
 from shared.errors import Where
 from shared.maps.expressions.columns import compiled
@@ -156,6 +157,11 @@ def differences(
             due = python(text, record, names)
             if not alike(got, due) and not (got == ERROR and _too_large(text, record, names)):
                 wrong.append(f"{text} of {record}: {got!r}, Python: {due!r}")
+    for text, pairs in by_kernels(names, expressions, rows).items():
+        for record, (value, error) in zip(records or rows, pairs, strict=True):
+            got, due = (value if error is None else ERROR), python(text, record, names)
+            if not alike(got, due) and not (got == ERROR and _too_large(text, record, names)):
+                wrong.append(f"{text} of {record}: {got!r} over Arrow, Python: {due!r}")
     return wrong
 
 

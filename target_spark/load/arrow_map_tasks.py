@@ -1,4 +1,4 @@
-"""The load path with a stream map that Python evaluates: no row passes through Spark."""
+"""The load path with a stream map over Arrow: no row passes through Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.maps.evaluated_maps import EvaluatedMap, evaluated_map
+from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.record_metadata import COLUMNS
 from shared.maps.transform import ERROR
 from shared.types.arrow_conform import conform
@@ -41,45 +41,51 @@ def early_bytes(transform: Transform | None, source: StructType) -> int:
     """
     if transform is None or transform.only_copies:
         return sys.maxsize
-    return 0 if evaluated_map(transform, source) is None else EVALUATED_BYTES
+    found = arrow_map(transform, source)
+    if found is None:
+        return 0
+    return EVALUATED_BYTES if found.in_python else sys.maxsize
 
 
-def evaluating(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
-    """Return what loads the tasks of a plan without Spark; None if only Spark can map the rows.
+def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | None, bool]:
+    """Return what loads the tasks of a plan without Spark.
 
     Args:
         read: How files are read; see `mapped_frames.job`.
         write: How the rows of the table are written.
         making: The map.
+
+    Returns:
+        The work, None if only Spark can map the rows; and whether Python evaluates an expression
+        for each row.
     """
     if needs_frame(write) or read.document is not None:
-        return None
+        return None, False
     source = source_columns(read.schema, add_metadata=read.metadata is not None)
-    made = evaluated_map(making.transform, source)
+    made = arrow_map(making.transform, source)
     kinds, stored = plain_types(write.struct), write.struct.names
     cells = (cell for cell in making.transform.cells if cell.name in stored)
     if made is None or any(kinds.get(cell.name) != cell.data_type for cell in cells):
-        return None
+        return None, False
     records = with_origins(source_records(read, making, source))
     plan = load_tasks.write_plan(write, read.columns)
     keys = [key.name for key in read.keys]
     kept = [name for name in source.names if name in COLUMNS]
-    return partial(
-        load_tasks.load, records, plan, made=partial(_mapped, records, plan, made, kept, keys)
-    )
+    mapped = partial(_mapped, records, plan, made, kept, keys)
+    return partial(load_tasks.load, records, plan, made=mapped), made.in_python
 
 
 def _mapped(
     read: ReadPlan,
     write: load_tasks.WritePlan,
-    evaluated: EvaluatedMap,
+    arrow_map: ArrowMap,
     kept: Sequence[str],
     keys: Sequence[str],
     records: pa.Table,
     rejects: Rejects,
 ) -> pa.Table:
     """Return the table's rows of some records; reject those that fail, or lack a key."""
-    rows = evaluated.apply(records, [*kept, ROW_ORIGIN])
+    rows = arrow_map.apply(records, [*kept, ROW_ORIGIN])
     errors = rows.column(ERROR)
     for key in keys:
         known = key in rows.column_names

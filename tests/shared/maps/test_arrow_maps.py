@@ -12,7 +12,7 @@ from map_cases import settings
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.maps.evaluated_maps import evaluated_map
+from shared.maps.arrow_maps import arrow_map
 from shared.maps.stream_maps import outputs
 from shared.maps.transform import Transform
 from shared.types.json_schema import spark_type_to_json_schema, struct_to_arrow
@@ -74,7 +74,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def tables_alike(spark: SparkSession, made: Transform) -> None:
-    evaluated = evaluated_map(made, SOURCE)
+    evaluated = arrow_map(made, SOURCE)
     assert evaluated is not None
     ours = evaluated.apply(TABLE)
     by_spark = made.apply(spark.createDataFrame(TABLE, SOURCE)).toArrow()
@@ -98,7 +98,7 @@ def test_flattened_rows_are_those_of_spark(spark: SparkSession, rule: dict[str, 
 
 
 def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
-    evaluated = evaluated_map(transform({"__filter__": "id > 2", "a": "id + 1"}), SOURCE)
+    evaluated = arrow_map(transform({"__filter__": "id > 2", "a": "id + 1"}), SOURCE)
     assert evaluated is not None
     places = pa.array(range(10, 14), pa.int64())
     found = evaluated.apply(TABLE.append_column("place", places), ["place"])
@@ -122,7 +122,7 @@ def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
     ids=["float", "digits", "list", "any", "sql", "inside", "json of floats", "seed"],
 )
 def test_some_maps_are_left_to_spark(rule: dict[str, Any], values: dict[str, Any]) -> None:
-    assert evaluated_map(transform(rule, **values), SOURCE) is None
+    assert arrow_map(transform(rule, **values), SOURCE) is None
 
 
 def test_elements_of_arrays_are_left_to_spark() -> None:
@@ -132,4 +132,4 @@ def test_elements_of_arrays_are_left_to_spark() -> None:
     rule = {"__source__": "s", "__explode__": "deep.pairs", "a": "a", "id": "__parent__['id']"}
     _, exploded = outputs(settings({"pairs": rule}), "s", schema, SOURCE, ("id",))
     assert exploded.transform is not None
-    assert evaluated_map(exploded.transform, SOURCE) is None
+    assert arrow_map(exploded.transform, SOURCE) is None

@@ -1,0 +1,222 @@
+"""Maps of Arrow tables without Spark: by kernels of Arrow, and by Python what those cannot compute.
+
+Results are those of Spark's columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.maps.expressions.arrow_columns import ArrowPair, Rows, column
+from shared.maps.expressions.arrow_records import Arrival
+from shared.maps.expressions.arrow_results import is_json
+from shared.maps.expressions.arrow_views import WHOLE, View, is_as_in_json, view
+from shared.maps.expressions.column_functions import Unsupported
+from shared.maps.expressions.evaluator import Task
+from shared.maps.expressions.kinds import data_type_of
+from shared.maps.transform import ERROR, Cell, Made, Transform
+from shared.types.arrow_types import struct_to_arrow
+
+_CONTROL = re.compile(r"\\u[0-9a-f]{4}|\\.")
+
+
+ROWS = 65_536
+"""Rows that are mapped at once."""
+_BYTES = 64 * 1024 * 1024
+"""Bytes of them, if they have so many before."""
+
+Way: TypeAlias = "ArrowPair | Task"
+
+
+@dataclass(frozen=True)
+class ArrowMap:
+    """A map of Arrow tables.
+
+    Attributes:
+        cells: The columns of the result.
+        made: The computed values, in the order in which their errors are reported.
+        filter: Decides which rows are kept; None for all.
+        ways: How each of these is computed.
+        views: How Python sees source columns: as in a RECORD message.
+    """
+
+    cells: tuple[Cell, ...]
+    made: tuple[Made, ...]
+    filter: Made | None
+    ways: Mapping[Made, Way]
+    views: Mapping[str, View]
+
+    @property
+    def in_python(self) -> bool:
+        """Return whether Python evaluates an expression record by record."""
+        return any(isinstance(way, Task) for way in self.ways.values())
+
+    def apply(self, table: pa.Table, keep: Sequence[str] = ()) -> pa.Table:
+        """Map the rows of a table.
+
+        Args:
+            table: The source columns, with the Arrow types of their Spark types.
+            keep: Columns to append unchanged.
+
+        Returns:
+            The columns of the map, `ERROR` as `Transform.apply` has it, and those of `keep`. Rows
+            that the filter does not keep are dropped; rows with an error stay.
+        """
+        most = max(1, min(ROWS, _BYTES * table.num_rows // max(table.nbytes, 1)))
+        starts = range(0, table.num_rows, most) or [0]
+        return pa.concat_tables([self._part(table.slice(at, most), keep) for at in starts])
+
+    def _part(self, table: pa.Table, keep: Sequence[str]) -> pa.Table:
+        count = table.num_rows
+        try:
+            return self._mapped(table.combine_chunks(), keep)
+        except pa.ArrowCapacityError as error:
+            # A column of more than 2 GiB.
+            if count > 1:
+                halves = (table.slice(0, count // 2), table.slice(count // 2))
+                return pa.concat_tables([self._part(half, keep) for half in halves])
+            empty = self._mapped(table.slice(0, 0), keep)
+            failed = {
+                name: pa.nulls(1, empty.schema.field(name).type) for name in empty.schema.names
+            }
+            failed[ERROR] = pa.array([f"OverflowError: {error}"])
+            return pa.table({**failed, **{name: table.column(name) for name in keep}})
+
+    def _mapped(self, table: pa.Table, keep: Sequence[str]) -> pa.Table:
+        errors: pa.Array = pa.nulls(table.num_rows, pa.string())
+        if self.filter is not None:
+            [(good, errors)] = self._values([self.filter], table)
+            kept = pc.or_(pc.is_valid(errors), pc.fill_null(good, False))
+            table, errors = table.filter(kept).combine_chunks(), errors.filter(kept)
+        values = dict(zip(self.made, self._values(self.made, table), strict=True))
+        failed = [error for _, error in values.values() if error.null_count < len(error)]
+        errors = pc.coalesce(errors, *failed)
+        cells = {cell.name: _cell(cell, table, values) for cell in self.cells}
+        return pa.table({**cells, ERROR: errors, **{name: table.column(name) for name in keep}})
+
+    def _values(self, made: Iterable[Made], table: pa.Table) -> list[tuple[pa.Array, pa.Array]]:
+        """Compute values; return those of each, and its errors."""
+        columns = {name: _joined(table.column(name)) for name in table.column_names}
+        rows, seen = Rows(columns, table.num_rows), dict[str, pa.Array]()
+        return [self._value(one, rows, seen) for one in made]
+
+    def _value(
+        self, made: Made, rows: Rows, seen: dict[str, pa.Array]
+    ) -> tuple[pa.Array, pa.Array]:
+        way = self.ways[made]
+        if isinstance(way, Task):
+            for name in way.expression.columns:
+                if name not in seen:
+                    seen[name] = self.views[name](rows.columns[name])
+            arrays = [seen[name] for name in way.expression.columns]
+            # Each thread evaluates by itself.
+            both = replace(way, _ready=None)(arrays or [pa.nulls(rows.count)])
+            value, error = both.field("value"), both.field("error")
+        else:
+            value = rows.array(way[0])
+            error = rows.array(column(None) if way[1] is None else way[1]).cast(pa.string())
+        if error.null_count < rows.count:
+            error = pc.binary_join_element_wise(f"{made.label}: ", error, "")
+        return value, error
+
+
+def arrow_map(transform: Transform, source: T.StructType) -> ArrowMap | None:
+    """Return a map in the form that needs no Spark; None if only Spark computes some of it.
+
+    Args:
+        transform: The map.
+        source: The source columns.
+    """
+    if transform.explode is not None:
+        return None
+    condition = None if transform.filter is None else transform.filter.made
+    made = transform.made if condition is None else (condition, *transform.made)
+    ways = {one: way for one in made if (way := _way(one, source)) is not None}
+    tasks = [way for way in ways.values() if isinstance(way, Task)]
+    reads = {name for task in tasks for name in task.expression.columns}
+    views = {name: view(source[name].dataType) for name in reads}
+    texts = (_type_at(source, cell.path) for cell in transform.cells if cell.is_json)
+    known = {name: seen for name, seen in views.items() if seen is not None}
+    if (
+        not ways.keys() >= {*made}
+        or len(known) < len(views)
+        or (transform.filter is not None and transform.filter.truth is not None)
+        or any(cell.finish is not None and not cell.is_json for cell in transform.cells)
+        or not all(is_as_in_json(kind, WHOLE) for kind in texts)
+    ):
+        return None
+    return ArrowMap(transform.cells, transform.made, condition, ways, known)
+
+
+def _type_at(struct: T.StructType, path: Sequence[str]) -> T.DataType:
+    """Return the type of a column, or of a field inside it."""
+    found: T.DataType = struct
+    for name in path:
+        assert isinstance(found, T.StructType)  # noqa: S101
+        found = found[name].dataType
+    return found
+
+
+def _way(made: Made, source: T.StructType) -> Way | None:
+    """Return how a value is computed: by kernels of Arrow, else by Python; None if by Spark."""
+    pair = made.over_arrow()
+    if pair is not None and has_kernels(pair, source):
+        return pair
+    return _task_of(made)
+
+
+def has_kernels(pair: ArrowPair, source: T.StructType) -> bool:
+    """Return whether Arrow has kernels for all operands, of whatever types they are."""
+    columns = {field.name: pa.nulls(0, field.type) for field in struct_to_arrow(source)}
+    rows = Rows(columns, 0, everything=True)
+    try:
+        for column in filter(None, pair):
+            rows.array(column)
+    except (Unsupported, pa.ArrowException):
+        return False
+    return True
+
+
+def _task_of(made: Made) -> Task | None:
+    """Return the work for a value, if its results go into a column as they are."""
+    task = None if made.evaluated is None else made.evaluated()
+    if task is None or is_json(task.kind) or data_type_of(task.kind) != made.data_type:
+        return None
+    if task.fake is not None and task.fake.seed is not None:
+        return None
+    # Columns come as Arrow has them.
+    return replace(task, arrivals=[Arrival()] * len(task.arrivals))
+
+
+def _cell(
+    cell: Cell, table: pa.Table, values: Mapping[Made, tuple[pa.Array, pa.Array]]
+) -> pa.Array | pa.ChunkedArray:
+    if cell.made is not None:
+        return values[cell.made][0]
+    column = table.column(cell.path[0])
+    column = pc.struct_field(column, list(cell.path[1:])) if cell.path[1:] else column
+    return pa.array(map(_json, column.to_pylist()), pa.string()) if cell.is_json else column
+
+
+def _json(value: object) -> str | None:
+    """Write texts, integers and booleans in lists and objects as JSON, as Spark does."""
+    if value is None:
+        return None
+    text = orjson.dumps(value).decode()
+    return _CONTROL.sub(lambda found: _capital(found[0]), text) if "\\u" in text else text
+
+
+def _capital(escape: str) -> str:
+    return escape[:2] + escape[2:].upper()
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,246 @@
+"""Columns over Arrow batches, with the functions of Spark that rules of expressions use.
+
+A column is computed for a batch if something needs it, and once. As Spark's, none raises for any
+values: what cannot be computed is null, and a rule's checks tell why. The branches of a condition
+are only computed for batches in which a row takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.maps.expressions.column_functions import Unsupported
+from shared.types.arrow_types import spark_to_arrow
+
+Data: TypeAlias = pa.Array | pa.Scalar
+"""The values of a column in a batch; a scalar if all rows have the same one."""
+
+_NAMED = {
+    **{"bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "string": pa.string()},
+    **{"binary": pa.binary(), "date": pa.date32(), "array<string>": pa.list_(pa.string())},
+}
+_LEAST, _MOST = -(2.0**63), 2.0**63
+
+
+class Rows:
+    """A batch, and what is computed of it.
+
+    Args:
+        columns: The columns of the records, of one length.
+        count: The length.
+        everything: Compute branches that no row takes as well, to see that it can be done.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, pa.Array], count: int, *, everything: bool = False
+    ) -> None:
+        self.columns = columns
+        self.count = count
+        self.everything = everything
+        self._known: dict[int, Data] = {}
+
+    def data(self, column: ArrowColumn) -> Data:
+        """Return the values of a column."""
+        key = id(column)
+        if key not in self._known:
+            self._known[key] = column.compute(self)
+        return self._known[key]
+
+    def array(self, column: ArrowColumn) -> pa.Array:
+        """Return the values of a column, one for each row."""
+        found = self.data(column)
+        return pa.repeat(found, self.count) if isinstance(found, pa.Scalar) else found
+
+    def mask(self, column: ArrowColumn) -> bool | pa.Array:
+        """Return where a condition holds, null counting as false; a bool if for all rows or none.
+
+        With `everything`, it is never decided.
+        """
+        found = self.data(column)
+        if isinstance(found, pa.Scalar) and not self.everything:
+            return found.as_py() is True
+        found = pc.fill_null(self.array(column), False)
+        if self.everything:
+            return found
+        return bool(found.true_count) if found.true_count in {0, self.count} else found
+
+
+class ArrowColumn:
+    """A column; operators and methods are those of Spark's `Column`.
+
+    Args:
+        compute: Computes its values in a batch.
+
+    Attributes:
+        views: The same as expressions see it, by its type.
+    """
+
+    def __init__(self, compute: Callable[[Rows], Data]) -> None:
+        self.compute = compute
+        self.views: dict[T.DataType, ArrowColumn] = {}
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> ArrowColumn:  # type: ignore[override]
+        return called(pc.equal, self, other)
+
+    def __ne__(self, other: object) -> ArrowColumn:  # type: ignore[override]
+        return called(pc.not_equal, self, other)
+
+    def __lt__(self, other: Any) -> ArrowColumn:
+        return called(pc.less, self, other)
+
+    def __le__(self, other: Any) -> ArrowColumn:
+        return called(pc.less_equal, self, other)
+
+    def __gt__(self, other: Any) -> ArrowColumn:
+        return called(pc.greater, self, other)
+
+    def __ge__(self, other: Any) -> ArrowColumn:
+        return called(pc.greater_equal, self, other)
+
+    def __add__(self, other: Any) -> ArrowColumn:
+        return called(pc.add, self, other)
+
+    def __sub__(self, other: Any) -> ArrowColumn:
+        return called(pc.subtract, self, other)
+
+    def __mul__(self, other: Any) -> ArrowColumn:
+        return called(pc.multiply, self, other)
+
+    def __mod__(self, other: Any) -> ArrowColumn:
+        return called(_modulo, self, other)
+
+    def __neg__(self) -> ArrowColumn:
+        return called(pc.negate, self)
+
+    def __and__(self, other: Any) -> ArrowColumn:
+        return called(pc.and_kleene, self, other)
+
+    def __or__(self, other: Any) -> ArrowColumn:
+        return called(pc.or_kleene, self, other)
+
+    def __invert__(self) -> ArrowColumn:
+        return called(pc.invert, self)
+
+    def isNull(self) -> ArrowColumn:  # noqa: N802
+        return called(_is_null, self)
+
+    def isNotNull(self) -> ArrowColumn:  # noqa: N802
+        return ~self.isNull()
+
+    def isin(self, values: Sequence[Any]) -> ArrowColumn:
+        return called(lambda data: pc.is_in(data, pa.array(values)), self)
+
+    def between(self, low: Any, high: Any) -> ArrowColumn:
+        return called(pc.and_kleene, self >= low, self <= high)
+
+    def getField(self, name: str) -> ArrowColumn:  # noqa: N802
+        return called(lambda data: pc.struct_field(data, name), self)
+
+    def cast(self, kind: str | T.DataType) -> ArrowColumn:
+        return called(lambda data: _cast(data, _type(kind)), self)
+
+    def try_cast(self, kind: str) -> ArrowColumn:
+        return called(lambda data: _try_cast(data, _type(kind)), self)
+
+
+ArrowPair: TypeAlias = tuple[ArrowColumn, ArrowColumn | None]
+"""Values and errors."""
+
+
+class Case(ArrowColumn):
+    """The value of the first branch whose condition holds.
+
+    Args:
+        branches: Conditions and values.
+        other: The value if none holds.
+    """
+
+    def __init__(
+        self, branches: Sequence[tuple[ArrowColumn, ArrowColumn]], other: ArrowColumn
+    ) -> None:
+        super().__init__(self._chosen)
+        self._branches = branches
+        self._other = other
+
+    def when(self, condition: ArrowColumn, value: Any) -> Case:
+        return Case([*self._branches, (condition, column(value))], self._other)
+
+    def otherwise(self, value: Any) -> Case:
+        return Case(self._branches, column(value))
+
+    def _chosen(self, rows: Rows) -> Data:
+        taken_: list[tuple[pa.Array, ArrowColumn]] = []
+        last = self._other
+        for condition, value in self._branches:
+            mask = rows.mask(condition)
+            if mask is True:
+                last = value
+                break
+            if mask is not False:
+                taken_.append((mask, value))
+        found = rows.data(last)
+        for mask, value in reversed(taken_):
+            found = pc.if_else(mask, rows.data(value), found)
+        return found
+
+
+def column(value: Any) -> ArrowColumn:
+    """Return a column, or that of a plain value."""
+    if isinstance(value, ArrowColumn):
+        return value
+    scalar = pa.scalar(value)
+    return ArrowColumn(lambda _: scalar)
+
+
+def called(function: Callable[..., Data], *operands: Any) -> ArrowColumn:
+    """Return the column that a function makes of the values of others."""
+    columns = [column(operand) for operand in operands]
+    return ArrowColumn(lambda rows: function(*(rows.data(column) for column in columns)))
+
+
+@cache
+def _type(kind: str | T.DataType) -> pa.DataType:
+    if isinstance(kind, T.DataType):
+        return spark_to_arrow(kind)
+    if kind.startswith("decimal("):
+        return pa.decimal128(*map(int, kind[len("decimal(") : -1].split(",")))
+    return _NAMED[kind]
+
+
+def _cast(data: Data, kind: pa.DataType) -> Data:
+    if data.type == kind:
+        return data
+    if pa.types.is_boolean(data.type) and pa.types.is_floating(kind):
+        data = data.cast(pa.int64())
+    return data.cast(options=pc.CastOptions.unsafe(kind))
+
+
+def _try_cast(data: Data, kind: pa.DataType) -> Data:
+    """Cast a double; null if it is outside the type."""
+    if pa.types.is_integer(data.type) or pa.types.is_boolean(data.type):
+        return _cast(data, kind)
+    if not pa.types.is_floating(data.type) or kind != pa.int64():
+        raise Unsupported(f"{data.type} as {kind}")
+    inside = pc.and_(pc.greater_equal(data, _LEAST), pc.less(data, _MOST))
+    return _cast(pc.if_else(inside, data, None), kind)
+
+
+def _modulo(data: Data, by: Data) -> Data:
+    """Return the remainder of integers, with the sign of the dividend."""
+    # The least integer has no quotient by -1.
+    by = pc.if_else(pc.equal(by, -1), 1, by)
+    return pc.subtract(data, pc.multiply(pc.divide(data, by), by))
+
+
+def _is_null(data: Data) -> Data:
+    if isinstance(data, pa.Array) and not data.null_count:
+        return pa.scalar(False)
+    return pc.is_null(data)

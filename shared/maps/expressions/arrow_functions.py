@@ -1,0 +1,317 @@
+"""Functions of Spark that rules of expressions use, by Spark's names, over Arrow columns.
+
+Rules call them with operands that they have checked. Functions that are not here are Spark's alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from functools import cache, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.maps.expressions.arrow_columns import ArrowColumn, Case, Data, Rows, called, column
+from shared.maps.expressions.arrow_results import results, taken
+from shared.maps.expressions.arrow_views import unchanged, view
+from shared.maps.expressions.column_functions import Unsupported
+from shared.maps.expressions.evaluator import error_text
+from shared.maps.expressions.kinds import Kind
+
+lit = column
+
+
+@cache
+def source(path: tuple[str, ...]) -> ArrowColumn:
+    """Return a column of the records, or a field inside one."""
+    first = ArrowColumn(lambda rows: rows.columns[path[0]])
+    return reduce(ArrowColumn.getField, path[1:], first)
+
+
+def viewed(raw: ArrowColumn, data_type: T.DataType) -> ArrowColumn:
+    """Return a column of a type as it is in a RECORD message.
+
+    Raises:
+        Unsupported: Only Spark knows how.
+    """
+    seen = view(data_type)
+    if seen is None:
+        raise Unsupported(f"values of type {data_type.simpleString()}")
+    if data_type not in raw.views:
+        raw.views[data_type] = raw if seen is unchanged else called(seen, raw)
+    return raw.views[data_type]
+
+
+def when(condition: ArrowColumn, value: Any) -> Case:
+    return Case([(condition, column(value))], column(None))
+
+
+def coalesce(*columns: ArrowColumn) -> ArrowColumn:
+    return called(_first, *columns) if len(columns) > 1 else columns[0]
+
+
+def _first(*values: Data) -> Data:
+    """Return the first value that is not null; what is null in all rows counts for nothing."""
+    some = [one for one in values if not isinstance(one, pa.Scalar) or one.is_valid]
+    return pc.coalesce(*some) if len(some) > 1 else some[0] if some else values[0]
+
+
+def array(*columns: ArrowColumn) -> ArrowColumn:
+    return called(lambda *known: pa.scalar([_known(one) for one in known]), *columns)
+
+
+def concat(*columns: ArrowColumn) -> ArrowColumn:
+    return called(lambda *texts: pc.binary_join_element_wise(*texts, ""), *columns)
+
+
+def nullif(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    return when(one != other, one)
+
+
+def size(lists: ArrowColumn) -> ArrowColumn:
+    return called(pc.list_value_length, lists)
+
+
+def get(lists: ArrowColumn, place: ArrowColumn) -> ArrowColumn:
+    return called(_element, lists, place)
+
+
+def _element(lists: Data, place: Data) -> Data:
+    if isinstance(lists, pa.Scalar):
+        raise Unsupported("a list that is the same in all rows")
+    inside = pc.and_(pc.greater_equal(place, 0), pc.less(place, pc.list_value_length(lists)))
+    places = pc.add(lists.offsets.slice(0, len(lists)), place)
+    return lists.values.take(pc.if_else(inside, places, None))
+
+
+def isnan(number: ArrowColumn) -> ArrowColumn:
+    return called(pc.is_nan, number)
+
+
+def rint(number: ArrowColumn) -> ArrowColumn:
+    return called(lambda data: pc.round(data, round_mode="half_to_even"), number)
+
+
+def negate(number: ArrowColumn) -> ArrowColumn:
+    return -number
+
+
+def pmod(number: ArrowColumn, by: ArrowColumn) -> ArrowColumn:
+    rest = number % by
+    return when(rest < 0, rest + by).otherwise(rest)
+
+
+def try_add(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    return called(_within_64_bits(pc.add_checked), one, other)
+
+
+def try_subtract(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    return called(_within_64_bits(pc.subtract_checked), one, other)
+
+
+def try_multiply(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    return called(_within_64_bits(pc.multiply_checked), one, other)
+
+
+def _within_64_bits(operation: Callable[[Data, Data], Data]) -> Callable[[Data, Data], Data]:
+    """Return an operation whose result is null if it has more bits."""
+
+    def compute(*operands: Data) -> Data:
+        try:
+            return operation(*operands)
+        except pa.ArrowInvalid:
+            arrays = [one for one in operands if isinstance(one, pa.Array)]
+        if not arrays or len(arrays[0]) == 1:
+            return pa.scalar(None, pa.int64()) if not arrays else pa.nulls(1, pa.int64())
+        half = len(arrays[0]) // 2
+        halves = [[_cut(one, part) for one in operands] for part in ((0, half), (half, None))]
+        return pa.concat_arrays([compute(*each_half) for each_half in halves])
+
+    return compute
+
+
+def _cut(data: Data, part: tuple[int, int | None]) -> Data:
+    return data.slice(*part) if isinstance(data, pa.Array) else data
+
+
+def try_divide(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    return called(pc.divide, one, nullif(other, lit(0.0)))
+
+
+def call_function(name: str, one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    if name != "div":
+        raise Unsupported(name)
+    return called(pc.divide, one, other)
+
+
+def year(date: ArrowColumn) -> ArrowColumn:
+    return called(pc.year, date)
+
+
+def month(date: ArrowColumn) -> ArrowColumn:
+    return called(pc.month, date)
+
+
+def day(date: ArrowColumn) -> ArrowColumn:
+    return called(pc.day, date)
+
+
+def date_add(date: ArrowColumn, days: ArrowColumn) -> ArrowColumn:
+    return (date.cast("int") + days.cast("int")).cast("date")
+
+
+def date_from_unix_date(days: ArrowColumn) -> ArrowColumn:
+    return days.cast("date")
+
+
+def unix_micros(time: ArrowColumn) -> ArrowColumn:
+    return time.cast("bigint")
+
+
+def lower(text: ArrowColumn) -> ArrowColumn:
+    return called(_cased(str.lower, pc.ascii_lower), text)
+
+
+def upper(text: ArrowColumn) -> ArrowColumn:
+    return called(_cased(str.upper, pc.ascii_upper), text)
+
+
+def _cased(turn: Callable[[str], str], in_ascii: Callable[[Data], Data]) -> Callable[[Data], Data]:
+    def compute(data: Data) -> Data:
+        if pc.all(pc.string_is_ascii(data)).as_py() is not False:
+            return in_ascii(data)
+        return _by_element(turn, data)
+
+    return compute
+
+
+def _by_element(turn: Callable[[Any], str], data: Data) -> Data:
+    """Turn what is not null to text by a function of Python."""
+
+    def turned(value: Any) -> str | None:
+        return None if value is None else turn(value)
+
+    if isinstance(data, pa.Scalar):
+        return pa.scalar(turned(data.as_py()), pa.string())
+    return pa.array(map(turned, data.to_pylist()), pa.string())
+
+
+def char_length(text: ArrowColumn) -> ArrowColumn:
+    return called(pc.utf8_length, text)
+
+
+length = char_length
+
+
+def startswith(text: ArrowColumn, start: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.starts_with(data, _known(known)), text, start)
+
+
+def endswith(text: ArrowColumn, end: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.ends_with(data, _known(known)), text, end)
+
+
+def contains(text: ArrowColumn, part: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.match_substring(data, _known(known)), text, part)
+
+
+def replace(text: ArrowColumn, old: ArrowColumn, new: ArrowColumn) -> ArrowColumn:
+    def replaced(data: Data, *known: Data) -> Data:
+        return pc.replace_substring(data, *map(_known, known))
+
+    return called(replaced, text, old, new)
+
+
+def btrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.utf8_trim(data, _known(known)), text, characters)
+
+
+def ltrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.utf8_ltrim(data, _known(known)), text, characters)
+
+
+def rtrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.utf8_rtrim(data, _known(known)), text, characters)
+
+
+def repeat(text: ArrowColumn, times: ArrowColumn) -> ArrowColumn:
+    return called(pc.binary_repeat, text, times)
+
+
+def right(text: ArrowColumn, count: ArrowColumn) -> ArrowColumn:
+    return called(lambda data, known: pc.utf8_slice_codeunits(data, -_known(known)), text, count)
+
+
+def substring(text: ArrowColumn, first: int, count: int) -> ArrowColumn:
+    return between(text, first - 1, first - 1 + count)
+
+
+def between(text: ArrowColumn, low: int, high: int | None) -> ArrowColumn:
+    """Return `text[low:high]`, as Python has it."""
+    return called(lambda data: pc.utf8_slice_codeunits(data, low, high), text)
+
+
+def split(text: ArrowColumn, pattern: str, pieces: int) -> ArrowColumn:
+    most = None if pieces < 0 else pieces - 1
+    if pattern.startswith("["):
+        return called(lambda data: pc.split_pattern_regex(data, pattern, max_splits=most), text)
+    literal = re.sub(r"\\(.)", r"\1", pattern)
+    return called(lambda data: pc.split_pattern(data, literal, max_splits=most), text)
+
+
+def md5(data: ArrowColumn) -> ArrowColumn:
+    return _hashed(data, "md5")
+
+
+def sha2(data: ArrowColumn, bits: int) -> ArrowColumn:
+    return _hashed(data, f"sha{bits}")
+
+
+def _hashed(data: ArrowColumn, algorithm: str) -> ArrowColumn:
+    new = getattr(hashlib, algorithm)
+    return called(lambda found: _by_element(lambda value: new(value).hexdigest(), found), data)
+
+
+def _known(scalar: Data) -> Any:
+    """Return a value that is the same for all rows."""
+    if not isinstance(scalar, pa.Scalar):
+        raise Unsupported("an operand that is not the same in all rows")
+    return scalar.as_py()
+
+
+def each(
+    function: Callable[..., Any], kind: Kind, *operands: ArrowColumn
+) -> tuple[ArrowColumn, ArrowColumn]:
+    """Return the columns of what a Python function returns for each row, and of what it raises.
+
+    Args:
+        function: Takes the values of the operands.
+        kind: The kind of its results; not one of lists and dicts.
+        operands: The columns of its operands.
+    """
+    take = taken(kind)
+
+    def compute(rows: Rows) -> Data:
+        values: list[Any] = []
+        errors: list[str | None] = []
+        for given in zip(*(rows.array(one).to_pylist() for one in operands), strict=True):
+            value = error = None
+            try:
+                value = take(function(*given))
+            except Exception as raised:
+                error = error_text(raised)
+            values.append(value)
+            errors.append(error)
+        return results(kind, values, errors)
+
+    both = ArrowColumn(compute)
+    return called(lambda data: data.field("value"), both), called(_error_of, both)
+
+
+def _error_of(both: pa.StructArray) -> Data:
+    errors = both.field("error")
+    return errors if errors.null_count < len(errors) else pa.scalar(None, pa.string())
