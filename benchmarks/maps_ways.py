@@ -1,16 +1,14 @@
-"""Three ways to compute ten maps: Spark columns, Arrow kernels, and the evaluator alone.
+"""Three ways to compute ten maps: Spark columns, Arrow columns, and the evaluator alone.
 
 Run as `python -m benchmarks.maps_ways [--rows N] [--runs N]`. The rows and maps are those of
 `benchmarks.maps_path`. All ways run in one session, in turn, and nothing is written; the first run
-shows what Spark costs until it is warm. The kernels are written by hand for these maps, without
-nulls and errors, so that they show the least that such a way can take. They also run without Spark,
-in one thread, as in a target that does not use the JVM.
+shows what Spark costs until it is warm. Arrow columns also run without Spark, in one thread, as in
+a target that does not use the JVM.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import shutil
 import statistics
 import tempfile
@@ -21,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.maps_path import SETTINGS, make_rows
+from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.expressions import columns
 from shared.maps.expressions.values import uncompiled
 from shared.maps.map_settings import transform_settings
@@ -36,16 +34,23 @@ from shared.types.json_schema import spark_to_json_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from shared.maps.transform import Transform
 
 BATCH_ROWS = 65_536
 
 
-def mapped_by_spark(frame: DataFrame) -> DataFrame:
+def transform_of(struct: StructType) -> Transform:
     values = {**SETTINGS, "flattening_separator": "__", "flattening_max_key_length": 63}
-    schema = spark_to_json_schema(frame.schema)
-    (output,) = outputs(transform_settings(values), "orders", schema, frame.schema, ())
+    schema = spark_to_json_schema(struct)
+    (output,) = outputs(transform_settings(values), "orders", schema, struct, ())
     assert output.transform is not None
-    return output.transform.apply(frame)
+    return output.transform
+
+
+def mapped_by_spark(frame: DataFrame) -> DataFrame:
+    return transform_of(frame.schema).apply(frame)
 
 
 def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
@@ -61,53 +66,39 @@ def mapped_by_evaluator(frame: DataFrame) -> DataFrame:
         return mapped_by_spark(frame)
 
 
-def kernels(batch: pa.RecordBatch) -> pa.RecordBatch:
-    table = batch.filter(pc.not_equal(batch["status"], "deleted"))
-    email, quantity, address = table["email"], table["quantity"], table["address"]
-    place = pc.struct_field(address, "place")
-    total = pc.multiply(table["amount"], pc.cast(quantity, pa.float64()))
-    salted = pc.binary_join_element_wise("a salt", email, "").to_pylist()
-    made = {
-        **{name: table[name] for name in ("id", "first_name", "status", "amount", "quantity")},
-        "last_name": pc.utf8_upper(table["last_name"]),
-        "created_at": table["created_at"],
-        "tags": pc.binary_join(table["tags"], ","),
-        **{f"address__{name}": pc.struct_field(address, name) for name in ("street", "city")},
-        "latitude": pc.struct_field(place, "latitude"),
-        "longitude": pc.struct_field(place, "longitude"),
-        "email_domain": pc.replace_substring_regex(email, r"(?s)\A.*@", ""),
-        "email_hash": pa.array([hashlib.md5(text.encode()).hexdigest() for text in salted]),
-        "full_name": pc.binary_join_element_wise(table["first_name"], table["last_name"], " "),
-        "total": total,
-        "is_large": pc.greater(total, 100),
-        "day": pc.strftime(table["created_at"], "%Y-%m-%d"),
-        "label": pc.binary_join_element_wise(
-            table["status"], pc.cast(table["id"], pa.string()), "-"
-        ),
-        "tier": pc.if_else(pc.greater_equal(quantity, 5), "gold", "basic"),
-    }
-    return pa.RecordBatch.from_pydict(made)
-
-
 def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def by_kernels(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    pa.set_cpu_count(1)
-    return map(kernels, batches)
+def over_arrow(struct: StructType) -> ArrowMap:
+    found = arrow_map(transform_of(struct), struct)
+    assert found is not None
+    assert not found.in_python
+    return found
 
 
-def mapped_by_kernels(frame: DataFrame, folder: Path) -> DataFrame:
-    first = next(pq.ParquetFile(next(folder.iterdir())).iter_batches(1))
-    return frame.mapInArrow(by_kernels, from_arrow_schema(kernels(first).schema))
+def mapped_over_arrow(frame: DataFrame) -> DataFrame:
+    struct = frame.schema
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from benchmarks.maps_ways import over_arrow, transform_of  # noqa: PLC0415
+
+        pa.set_cpu_count(1)
+        made, names = over_arrow(struct), transform_of(struct).struct().names
+        for batch in batches:
+            yield from made.apply(pa.Table.from_batches([batch])).select(names).to_batches()
+
+    return frame.mapInArrow(mapped, transform_of(struct).struct())
 
 
 def without_spark(folder: Path) -> None:
     pa.set_cpu_count(1)
+    made = None
     for path in sorted(folder.iterdir()):
-        for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, use_threads=False):
-            kernels(batch)
+        file = pq.ParquetFile(path)
+        made = made or over_arrow(from_arrow_schema(file.schema_arrow))
+        for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
+            made.apply(pa.Table.from_batches([batch]))
 
 
 def ways(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
@@ -122,9 +113,9 @@ def ways(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
         "no maps": run(lambda frame: frame),
         "no maps, through Arrow": run(lambda frame: frame.mapInArrow(unchanged, frame.schema)),
         "Spark columns": run(mapped_by_spark),
-        "Arrow kernels": run(lambda frame: mapped_by_kernels(frame, folder)),
+        "Arrow columns": run(mapped_over_arrow),
         "evaluator": run(mapped_by_evaluator),
-        "Arrow kernels, no Spark, 1 thread": lambda: without_spark(folder),
+        "Arrow columns, no Spark, 1 thread": lambda: without_spark(folder),
     }
 
 

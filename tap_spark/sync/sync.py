@@ -77,6 +77,7 @@ from tap_spark.sources.source_registry import ON_DRIVER
 from tap_spark.state.bookmarks import advance, advance_positions, finish_stream, start_stream
 from tap_spark.state.stream_plans import (
     MOST_THREADS,
+    DriverBlocks,
     DriverRows,
     Resume,
     RowForm,
@@ -491,7 +492,8 @@ def _sync_slices(reader: _SliceReader, meter: Callable[[ChunkInfo], None]) -> No
 
 def _driver_form(run: Run, outputs: Sequence[Output], batch: BatchConfig | None) -> RowForm | None:
     """Return how the driver may read a stream; None if Spark must read rows."""
-    if not run.driver_reads or len(outputs) > 1 or outputs[0].transform is not None:
+    is_mapped = outputs[0].transform is not None
+    if not run.driver_reads or len(outputs) > 1 or (is_mapped and batch is None):
         return None
     if batch is None:
         return RowForm.RECORDS
@@ -500,7 +502,13 @@ def _driver_form(run: Run, outputs: Sequence[Output], batch: BatchConfig | None)
     # Files with an exact number of rows take a second pass, over the rows left over.
     exact = batch.batch_size is not None or run.limit is not None
     is_typed = not FORMATS[batch.format].text
-    return RowForm.BLOCKS if run.driver_threads and is_typed and not exact else None
+    if not run.driver_threads or not is_typed or exact:
+        return None
+    if is_mapped:
+        from tap_spark.sync.mapped_blocks import block_map  # noqa: PLC0415
+
+        return None if block_map(outputs[0]) is None else RowForm.BLOCKS
+    return RowForm.BLOCKS
 
 
 def _written_on_driver(
@@ -515,6 +523,13 @@ def _written_on_driver(
         rows = rows if run.limit is None else first_rows(rows, run.limit)
         write_rows(output.plan, rows, run.output, meter)
         return True
+    blocks: DriverBlocks | None = rows.blocks
+    if output.transform is not None:
+        from tap_spark.sync.mapped_blocks import mapped_blocks  # noqa: PLC0415
+
+        blocks = mapped_blocks(output, rows.blocks)
+    if blocks is None:
+        return False
     with (
         Counter(BATCH_COUNT, output.plan.stream) as counter,
         _files(run, batch, output.plan) as files,
@@ -524,7 +539,7 @@ def _written_on_driver(
             counter.increment()
             meter(chunk)
 
-        return files.write_blocks(rows.blocks, run.driver_threads, on_chunk)
+        return files.write_blocks(blocks, run.driver_threads, on_chunk)
 
 
 class _SliceReader:

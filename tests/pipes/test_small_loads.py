@@ -138,6 +138,28 @@ def test_a_map_that_computes_needs_no_spark(programs: Programs, tmp_path: Path) 
     ]
 
 
+def test_a_map_of_the_tap_needs_no_spark(programs: Programs, tmp_path: Path) -> None:
+    """For BATCH files of CSV rows; the first record that cannot be mapped ends the run."""
+    source, out = tmp_path / "s.csv", tmp_path / "out"
+    source.write_text("id,name\n1,ann\n2,bob\n3,cid\n")
+    maps = {"s": {"__filter__": "id > 1", "label": "f'{name.upper()}-{id}'", "name": None}}
+    tap: dict[str, Any] = {
+        "streams": [{"name": "s", "format": "csv", "path": str(source)}],
+        "batch_config": {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}},
+        "stream_maps": maps,
+        "spark": NO_MEMORY,
+    }
+    target = {"path": str(out), "spark": NO_MEMORY, "add_record_metadata": False}
+    programs.pipe(tap, target).check()
+    rows = [{"id": 2, "label": "BOB-2"}, {"id": 3, "label": "CID-3"}]
+    assert pq.read_table(out / "s").to_pylist() == rows
+    failing = {**tap, "stream_maps": {"s": {"share": "10 / (id - 2)"}}}
+    done = programs.pipe(failing, target)
+    assert done.tap_code == 5, done.tap_log
+    assert "property 'share': ZeroDivisionError: division by zero" in done.tap_log
+    assert pq.read_table(out / "s").num_rows == len(rows)
+
+
 def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,name\n1,a\n2,b\n")
     messages = programs.run([*TAP, str(tmp_path / "orders.csv")])
