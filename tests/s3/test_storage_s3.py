@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from shared.formats.file_formats import FORMATS, read_lines
 from shared.storage import files
@@ -23,6 +25,9 @@ from shared.storage.files import (
     remote,
     size_of,
 )
+from tap_spark.config import tap_config
+from tap_spark.sources.files import columnar_files
+from tap_spark.sources.source import source_for
 
 BIG = os.urandom(1024 * 1024) * 20
 
@@ -132,3 +137,19 @@ def test_unknown_schemes_and_options() -> None:
     with pytest.raises(OSError) as caught:
         size_of("s3://a/b", StorageOptions({"no_such_option": "my-own-secret"}))
     assert "my-own-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_footers_tell_the_rows_of_a_source(
+    aws_environment: Any, options: StorageOptions, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    folder = aws_environment.folder()
+    for number in range(3):
+        with open_output(join(folder, f"{number}.{form}"), options=options) as sink:
+            table = pa.table({"id": pa.array(range(number), pa.int64())})
+            (orc.write_table if form == "orc" else pq.write_table)(table, sink)
+    stream = tap_config({"streams": [{"name": "s", "format": form, "path": folder}]}).streams[0]
+    source: Any = source_for(stream)
+    assert source.told_rows() == 3
+    monkeypatch.setattr(columnar_files, "MOST_REMOTE_FOOTERS", 2)
+    assert source.told_rows() is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from shared.formats.row_groups import told_by_footer
 from shared.storage.files import local_path
+from shared.storage.s3a import SCHEMES
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
 from tap_spark.sources.files.resumable_files import LineRules
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
 
 MOST_FOOTERS = 1000
-"""Files whose footers the driver reads to tell their rows."""
+"""Local files whose footers the driver reads to tell their rows."""
+MOST_REMOTE_FOOTERS = 100
+"""The same on S3, where each takes one or two requests."""
+_READERS = 8
 
 
 class ParquetSource(FileSource):
@@ -42,20 +47,16 @@ class ParquetSource(FileSource):
         return self._all(spark).names
 
     def told_rows(self) -> int | None:
-        """See `TellingSource`: by the footers of local files."""
-        # Others are read by Spark, which may have access that the driver does not have.
-        if self.stream.options or any(local_path(path) is None for path in self.paths):
+        """See `TellingSource`: by the footers of local files, and of those on S3."""
+        remote = [path for path in self.paths if local_path(path) is None]
+        if self.stream.options or not all(path.startswith(SCHEMES) for path in remote):
             return None
         files = list_files(tuple(self.paths))
-        if len(files) > MOST_FOOTERS:
+        if len(files) > (MOST_REMOTE_FOOTERS if remote else MOST_FOOTERS):
             return None
-        rows = 0
-        for file in files:
-            told = told_by_footer(self.kind, file.url)[0]
-            if told is None:
-                return None
-            rows += told
-        return rows
+        with ThreadPoolExecutor(_READERS if remote else 1) as threads:
+            told = list(threads.map(lambda file: told_by_footer(self.kind, file.url)[0], files))
+        return None if None in told else sum(rows for rows in told if rows is not None)
 
     def _all(self, spark: SparkSession) -> StructType:
         options = self.options(mergeSchema="true")

@@ -48,7 +48,7 @@ def test_what_footers_do_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert source(tmp_path).told_rows() is None
     assert not isinstance(source(tmp_path / "a.parquet", "csv"), TellingSource)
     monkeypatch.setattr(columnar_files, "list_files", None)
-    assert source("s3://bucket/a").told_rows() is None, "without listing the storage"
+    assert source("gs://bucket/a").told_rows() is None, "without listing the storage"
 
 
 @pytest.fixture
