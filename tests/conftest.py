@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from mariadb_server import MariaDbServer
-from mariadb_server import server_program as mariadb_program
+from mysql_servers import MariaDbServer, MySqlLikeServer, MySqlServer
 from pipe_programs import Programs
 from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
@@ -55,7 +54,8 @@ TEST_SETTINGS = SparkSettings(
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 # What the tests' session can read and write besides files.
 TEST_FORMATS = ("delta", "iceberg", "avro", "kafka")
-TEST_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:sqlite:", "jdbc:duckdb:")
+_SERVED_DATABASES = ("jdbc:postgresql:", "jdbc:mariadb:", "jdbc:mysql:")
+TEST_DATABASES = (*_SERVED_DATABASES, "jdbc:sqlite:", "jdbc:duckdb:")
 pytest.register_assert_rewrite("shared.testing", "tap_spark.testing")
 
 ICEBERG_CATALOG = "ice"
@@ -261,17 +261,26 @@ def postgres(postgres_server: PostgresServer) -> Iterator[Database]:
     postgres_server.psql(f"drop database {name} with (force)")
 
 
-@pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[MariaDbServer]:
-    """One server per test process (tests that use it are marked `server`)."""
-    if mariadb_program("mariadbd") is None:
-        pytest.skip("MariaDB's server program is not installed")
-    server = MariaDbServer()
+def _started(server: MySqlLikeServer) -> Iterator[MySqlLikeServer]:
+    if why := server.missing():
+        pytest.skip(why)
     try:
         server.start()
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MySqlLikeServer]:
+    """One server per test process (tests that use it are marked `server`)."""
+    yield from _started(MariaDbServer())
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySqlLikeServer]:
+    """One server of MySQL itself per test process (tests that use it are marked `server`)."""
+    yield from _started(MySqlServer())
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mariadb_server import PASSWORD as MARIADB_PASSWORD
-from mariadb_server import MariaDbServer
 from model_stores import DeltaStore, IcebergStore, PostgresStore, Store
+from mysql_servers import PASSWORD as MARIADB_PASSWORD
+from mysql_servers import MariaDbServer
 from table_files import check_data_files
 from whole_runs import run_target
 

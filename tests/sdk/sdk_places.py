@@ -18,7 +18,7 @@ import pyarrow.orc
 import pyarrow.parquet
 import pymysql
 import pytest
-from mariadb_server import PASSWORD as MARIADB_PASSWORD
+from mysql_servers import PASSWORD as MARIADB_PASSWORD
 from postgres_server import PASSWORD
 
 Rows = list[dict[str, Any]]

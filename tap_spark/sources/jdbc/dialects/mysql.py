@@ -46,6 +46,12 @@ TYPES: dict[str, tuple[str, str, str]] = {
     ),
     "year": ("int", "CAST({} AS UNSIGNED)", "int"),
     **dict.fromkeys(_SHAPES, ("string", "ST_AsText({})", "string")),
+    # Each server ignores the comment of the other.
+    "vector": (
+        "string",
+        "/*!90000 VECTOR_TO_STRING({}) *//*M!110700 VEC_ToText({}) */",
+        "string",
+    ),
 }
 """Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
 _MAX_BITS = 63

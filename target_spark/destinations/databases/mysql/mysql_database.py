@@ -111,7 +111,16 @@ class MySql:
                 where=Where(setting="jdbc.url"),
                 hint="pip install 'singer-spark[mysql]'",
             ) from error
-        connection = connect(place)
+        try:
+            connection = connect(place)
+        except RuntimeError as error:
+            if "cryptography" not in str(error):
+                raise
+            raise SettingsError(
+                "the user's password can only be sent by TLS, or with the package cryptography",
+                where=Where(setting="jdbc.url"),
+                hint="set sslMode=REQUIRED in the URL, or pip install cryptography",
+            ) from error
         self._sql.mariadb = "MariaDB" in connection.get_server_info()
         cursor = connection.cursor()
         cursor.execute(_SESSION_MARIADB if self._sql.mariadb else _SESSION)

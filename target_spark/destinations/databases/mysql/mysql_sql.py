@@ -248,8 +248,9 @@ class MySqlSql(LoadSql):
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
         """See `LoadSql`."""
         texts = (f"({value} + 0e0)" if kind == "float" else value for value, kind in values)
-        digests = ", ".join(f"ifnull(md5({text}), '-')" for text in texts)
-        return f"md5(concat({digests}))"
+        # MySQL 9.6 and later have no MD5.
+        digests = ", ".join(f"ifnull(sha2({text}, 256), '-')" for text in texts)
+        return f"left(sha2(concat({digests}), 256), 32)"
 
     def number(self, digest: str) -> str:
         """See `LoadSql`."""

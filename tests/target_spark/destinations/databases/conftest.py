@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from database_loads import PG, Loads, MariaDb
-from mariadb_server import MariaDbServer
+from mysql_servers import MySqlLikeServer
 from postgres_server import Database
 
 
@@ -32,17 +32,25 @@ def pg(postgres: Database) -> PG:
 
 
 @pytest.fixture
-def maria(mariadb_server: MariaDbServer) -> MariaDb:
+def maria(mariadb_server: MySqlLikeServer) -> MariaDb:
     """The MariaDB, with an empty database `tests`."""
-    mariadb_server.run("drop database tests; create database tests character set utf8mb4", "mysql")
-    mariadb_server.run("grant all on *.* to tester@'127.0.0.1'", "mysql")
-    return MariaDb(mariadb_server)
+    return _emptied(mariadb_server)
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
+@pytest.fixture
+def mysql(mysql_server: MySqlLikeServer) -> MariaDb:
+    """MySQL itself, with an empty database `tests`."""
+    return _emptied(mysql_server)
+
+
+def _emptied(server: MySqlLikeServer) -> MariaDb:
+    server.run("drop database tests; create database tests character set utf8mb4", "mysql")
+    server.run("grant all on *.* to tester@'127.0.0.1'", "mysql")
+    return MariaDb(server)
+
+
+@pytest.fixture(params=["pg", "maria", "mysql"])
 def db(request: pytest.FixtureRequest) -> PG | MariaDb:
     """Each database in turn."""
-    found: PG | MariaDb = request.getfixturevalue(
-        "pg" if request.param == "postgresql" else "maria"
-    )
+    found: PG | MariaDb = request.getfixturevalue(request.param)
     return found

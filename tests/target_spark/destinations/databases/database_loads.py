@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-from mariadb_server import PASSWORD as MARIADB_PASSWORD
-from mariadb_server import MariaDbServer
+from mysql_servers import PASSWORD as MARIADB_PASSWORD
+from mysql_servers import MySqlLikeServer
 from postgres_server import PASSWORD, Database
 from pyspark.sql import types as T  # noqa: N812
 
@@ -53,17 +53,19 @@ class PG:
 
 @dataclass(frozen=True)
 class MariaDb:
-    """MariaDB as the tests look at it: by its client."""
+    """MariaDB, or MySQL, as the tests look at it: by MariaDB's client."""
 
-    kind = "mariadb"
     null = "NULL"
     has_tables = "show tables"
-    server: MariaDbServer
+    server: MySqlLikeServer
+
+    @property
+    def kind(self) -> str:
+        return self.server.kind
 
     @property
     def place(self) -> DatabaseAddress:
-        url = f"jdbc:mariadb://127.0.0.1:{self.server.port}/tests"
-        return address_of(JdbcSettings(url, "tester", MARIADB_PASSWORD))
+        return address_of(JdbcSettings(self.server.url(), "tester", MARIADB_PASSWORD))
 
     def table(self, query: str) -> list[tuple[str, ...]]:
         """Return rows as the client prints them."""

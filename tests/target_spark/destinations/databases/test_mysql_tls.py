@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mariadb_server import PASSWORD, MariaDbServer, server_program
+from mysql_servers import PASSWORD, MariaDbServer, MySqlLikeServer
 
 from shared.errors import SettingsError
 from target_spark.destinations.databases.database_url import address_of
@@ -38,8 +38,8 @@ def certificates(folder: Path) -> Path:
 
 
 def started(server: MariaDbServer) -> Iterator[MariaDbServer]:
-    if server_program("mariadbd") is None:
-        pytest.skip("MariaDB's server program is not installed")
+    if why := server.missing():
+        pytest.skip(why)
     try:
         server.start()
         yield server
@@ -63,7 +63,9 @@ def plain() -> Iterator[MariaDbServer]:
     yield from started(server)
 
 
-def cipher(server: MariaDbServer, query: str, host: str = "127.0.0.1", kind: str = "mysql") -> str:
+def cipher(
+    server: MySqlLikeServer, query: str, host: str = "127.0.0.1", kind: str = "mysql"
+) -> str:
     """Return the cipher of a session; empty if it is not encrypted."""
     files = f"{server.folder}/tls"
     url = f"jdbc:{kind}://{host}:{server.port}/tests?{query.format(files=files)}"
@@ -157,3 +159,14 @@ def test_wrong_settings(query: str, match: str) -> None:
     with pytest.raises(SettingsError, match=match) as caught:
         MySql().connect(place)
     assert caught.value.where.setting == "jdbc.url"
+
+
+def test_a_password_that_needs_tls_or_cryptography(
+    mysql_server: MySqlLikeServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pymysql._auth._have_cryptography", False)
+    # Else the server remembers the password, and asks for less.
+    mysql_server.run("flush privileges", "mysql")
+    with pytest.raises(SettingsError, match="sslMode=REQUIRED in the URL, or pip install crypto"):
+        cipher(mysql_server, "sslMode=DISABLED", "127.0.0.1", "mysql")
+    assert cipher(mysql_server, "sslMode=REQUIRED", "127.0.0.1", "mysql")

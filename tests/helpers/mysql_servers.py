@@ -1,4 +1,4 @@
-"""A MariaDB server of the tests' own, on loopback."""
+"""Servers of MariaDB and MySQL, the tests' own, on loopback."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import ClassVar
 
 from postgres_server import free_port
 
 PASSWORD = "tests' own: Secret 2"
 WAIT_SECONDS = 60.0
+_ALONE = ["--mysqlx=OFF", "--local-infile=1", "--secure-file-priv=NULL"]
+"""Options of MySQL: nothing outside of its folder, and what MariaDB's default is."""
+_QUICK = ["--performance-schema=OFF", "--innodb-flush-method=nosync", "--innodb-doublewrite=OFF"]
+"""Options of MySQL for tables that need not survive the server."""
+MYSQL_FOLDER = "SINGER_SPARK_MYSQL"
+"""Environment variable: a folder with the files of Debian's packages of MySQL's own server."""
 
 
 def server_program(name: str) -> str | None:
@@ -20,46 +27,55 @@ def server_program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
 
 
-class MariaDbServer:
+def mysql_program() -> list[str] | None:
+    """Return the command of MySQL's own server, which may need another C library than ours."""
+    named = os.environ.get(MYSQL_FOLDER)
+    if not named:
+        return None
+    folder = Path(named)
+    [loader] = folder.glob("usr/lib/*/ld-linux-*.so.*")
+    program = [str(loader), "--library-path", str(loader.parent), str(folder / "usr/sbin/mysqld")]
+    return [*program, "--no-defaults", f"--lc-messages-dir={folder / 'usr/share/mysql'}"]
+
+
+class MySqlLikeServer:
     """A running server with an empty database `tests`; its user is `tester`."""
+
+    kind: ClassVar[str]
 
     def __init__(self) -> None:
         self.port = free_port()
         self.options: list[str] = []
-        self.folder = Path(tempfile.mkdtemp(prefix="tap-spark-mariadb-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"tap-spark-{self.kind}-"))
+        self.data = f"--datadir={self.folder / 'data'}"
+        self.as_user = ["--user=mysql"] if os.geteuid() == 0 else []
         self._socket = self.folder / "socket"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @classmethod
+    def missing(cls) -> str:
+        """Return why the server cannot be started; empty if it can."""
+        raise NotImplementedError
+
+    def install(self) -> list[str]:
+        """Return the command that makes the server's own tables."""
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        """Return the command that starts the server, with options that only this server has."""
+        raise NotImplementedError
+
     def start(self) -> None:
-        as_root = ["--user=mysql"] if os.geteuid() == 0 else []
-        if as_root:
+        if self.as_user:
             shutil.chown(self.folder, "mysql")
-        data = f"--datadir={self.folder / 'data'}"
-        install = server_program("mariadb-install-db")
-        program = server_program("mariadbd")
-        assert install is not None
-        assert program is not None
-        made = subprocess.run(
-            [
-                install,
-                "--no-defaults",
-                data,
-                *as_root,
-                "--skip-test-db",
-                "--auth-root-socket-user=root",
-                "--auth-root-authentication-method=normal",
-            ],
-            capture_output=True,
-            cwd=self.folder,
-        )
+        made = subprocess.run(self.install(), capture_output=True, cwd=self.folder)
         assert made.returncode == 0, made.stdout + made.stderr
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    program,
-                    "--no-defaults",
-                    data,
-                    *as_root,
+                    *self.command(),
+                    self.data,
+                    *self.as_user,
                     f"--socket={self._socket}",
                     f"--port={self.port}",
                     "--bind-address=127.0.0.1",
@@ -110,6 +126,10 @@ class MariaDbServer:
         assert done.returncode == 0, done.stderr.decode() + self._end()
         return done.stdout.decode()
 
+    def url(self, database: str = "tests") -> str:
+        """Return the JDBC URL of a database."""
+        return f"jdbc:{self.kind}://127.0.0.1:{self.port}/{database}"
+
     def _end(self) -> str:
         """Return what a server that has ended wrote last."""
         code = None if self._process is None else self._process.poll()
@@ -131,3 +151,41 @@ class MariaDbServer:
             else:
                 return
         raise AssertionError((self.folder / "log").read_text())
+
+
+class MariaDbServer(MySqlLikeServer):
+    """A server of MariaDB, by the operating system's packages."""
+
+    kind = "mariadb"
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if server_program("mariadbd") else "MariaDB's server program is not installed"
+
+    def install(self) -> list[str]:
+        program = server_program("mariadb-install-db")
+        assert program is not None
+        root = ["--auth-root-socket-user=root", "--auth-root-authentication-method=normal"]
+        return [program, "--no-defaults", self.data, *self.as_user, "--skip-test-db", *root]
+
+    def command(self) -> list[str]:
+        program = server_program("mariadbd")
+        assert program is not None
+        return [program, "--no-defaults"]
+
+
+class MySqlServer(MySqlLikeServer):
+    """A server of MySQL itself; the folder that it comes from is named by `MYSQL_FOLDER`."""
+
+    kind = "mysql"
+
+    @classmethod
+    def missing(cls) -> str:
+        # Stable releases of Debian do not have it.
+        return "" if mysql_program() else f"not offered: MySQL's own server ({MYSQL_FOLDER})"
+
+    def install(self) -> list[str]:
+        return [*(mysql_program() or []), "--initialize-insecure", self.data, *self.as_user]
+
+    def command(self) -> list[str]:
+        return [*(mysql_program() or []), *_ALONE, *_QUICK]
