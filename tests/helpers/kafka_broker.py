@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
+from certificates import certificates
 from py4j.protocol import Py4JJavaError
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
-    "SASL:SASL_PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_SSL",
     "sasl.enabled.mechanisms": "PLAIN",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -67,14 +67,25 @@ class KafkaBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         ports = _free_ports(3)
-        self.servers, controller, self.secured = (f"127.0.0.1:{port}" for port in ports)
-        listeners = f"PLAINTEXT://{self.servers},CONTROLLER://{controller},SASL://{self.secured}"
+        self.servers, controller, secured = (f"127.0.0.1:{port}" for port in ports)
+        # The name in the certificate.
+        self.secured = f"localhost:{ports[2]}"
+        files = certificates(self._folder / "tls")
+        self.authority, self.other_authority = (
+            (files / name).read_text() for name in ("ca.pem", "other.pem")
+        )
+        (files / "keystore.pem").write_text(
+            "".join((files / name).read_text() for name in ("server.key", "server.pem"))
+        )
+        listeners = f"PLAINTEXT://{self.servers},CONTROLLER://{controller},SASL://{secured}"
         self._settings = {
             **SETTINGS,
             "listeners": listeners,
             "advertised.listeners": f"PLAINTEXT://{self.servers},SASL://{self.secured}",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self._folder / "data"),
+            "listener.name.sasl.ssl.keystore.type": "PEM",
+            "listener.name.sasl.ssl.keystore.location": str(files / "keystore.pem"),
             "listener.name.sasl.plain.sasl.jaas.config": f'{LOGIN} user_{USER}="{PASSWORD}";',
         }
         self._jars = self._resolved()

@@ -310,9 +310,11 @@ def test_security_by_options_and_no_secret_in_errors(reads: TopicReads) -> None:
     topic = reads.broker.topic()
     reads.broker.send(topic, numbers(0, 1))
 
-    def config(login: str) -> Any:
+    def config(login: str, authority: str = reads.broker.authority) -> Any:
         options = {
-            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.certificates": authority,
             "kafka.sasl.mechanism": "PLAIN",
             "kafka.sasl.jaas.config": login,
         }
@@ -327,6 +329,8 @@ def test_security_by_options_and_no_secret_in_errors(reads: TopicReads) -> None:
     with pytest.raises(SourceError) as caught:
         reads.run(config(wrong))
     assert "Wrong" not in str(caught.value)
+    with pytest.raises(SourceError, match="TLS was refused"):
+        reads.run(config(f"{LOGIN};", reads.broker.other_authority))
 
 
 def test_brokers_and_topics_that_are_not_there(
