@@ -11,6 +11,8 @@ from doc_pages import HOLE, ROOT, code_texts
 from shared import errors
 from shared.errors import EXIT_CODES, SingerSparkError
 
+pytestmark = pytest.mark.once
+
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 LEAST_LETTERS = 12
 CODES = pytest.mark.parametrize("kind", EXIT_CODES, ids=lambda kind: kind.__name__)

@@ -40,6 +40,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+pytestmark = pytest.mark.once
+
 MOST_README_BYTES = 10_000
 STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 # Commands of the tutorials are run by tests of their own.

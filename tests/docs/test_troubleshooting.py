@@ -7,6 +7,8 @@ import re
 import pytest
 from doc_pages import HOLE, ROOT, code_texts
 
+pytestmark = pytest.mark.once
+
 LEAST_MESSAGES = 60
 
 

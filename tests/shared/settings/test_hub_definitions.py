@@ -29,6 +29,8 @@ from tap_spark.config import tap_config
 from target_spark.config import PROGRAM as TARGET
 from target_spark.config import target_config
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[3]
 BOTH = pytest.mark.parametrize("program", [TAP, TARGET], ids=["tap", "target"])
 CHECKS = {TAP.name: tap_config, TARGET.name: target_config}

@@ -23,6 +23,8 @@ from shared.types.schema_nodes import JsonText, schema_columns
 from target_spark.core.load_plans import InputFile
 from target_spark.load.read_rows import Piece, ReadPlan, read_task
 
+pytestmark = pytest.mark.once
+
 KEPT = {"type", "format", "x-spark-type", "contentEncoding", "precision", "scale", "multipleOf"}
 
 
