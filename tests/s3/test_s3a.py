@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from shared.errors import SourceError, SparkStartError
 from shared.formats.file_formats import FORMATS
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
-from shared.storage.files import StorageOptions, join
+from shared.storage.files import StorageOptions, join, remote
 from target_spark.config import TargetConfig
 from target_spark.destinations.lakes.table_sessions import storage_conf
 
@@ -39,12 +40,20 @@ CASES = [
 ]  # fmt: skip
 
 
-def run(program: str, folder: Path, config: dict[str, Any], **env: str) -> Any:
+def run(
+    program: str,
+    folder: Path,
+    config: dict[str, Any],
+    *command: str,
+    messages: Sequence[dict[str, Any]] = (),
+    **env: str,
+) -> Any:
     (folder / "config.json").write_text(json.dumps(config))
     plain = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return subprocess.run(
-        [sys.executable, "-m", f"{program}.cli", "--config", str(folder / "config.json")],
+        [sys.executable, "-m", f"{program}.cli", *command, "--config", str(folder / "config.json")],
         cwd=ROOT,
+        input="".join(f"{json.dumps(message)}\n" for message in messages),
         env={**plain, "AWS_EC2_METADATA_DISABLED": "true", **env},
         capture_output=True,
         text=True,
@@ -160,3 +169,32 @@ def test_options_of_a_table_as_s3a_has_them() -> None:
     assert storage_conf(replace(config, spark=own)) == wanted
     assert storage_conf(replace(config, path="/lake")) == {}
     assert storage_conf(replace(config, catalog="lake")) == {}
+
+
+def test_tables_of_files_are_compared_on_s3(server: Any, tmp_path: Path) -> None:
+    settings = {
+        "path": server.folder(),
+        "storage_options": server.options,
+        "streams": {"s": {"load_method": "overwrite"}},
+        "spark": {"master": "local[2]", "packages": [s3a.PACKAGE]},
+    }
+
+    def messages(names: str) -> list[dict[str, Any]]:
+        columns = {"id": {"type": "integer"}, "name": {"type": "string"}}
+        head = {"type": "SCHEMA", "stream": "s", "schema": {"properties": columns}}
+        rows = ({"id": number, "name": name} for number, name in enumerate(names))
+        records = [{"type": "RECORD", "stream": "s", "record": row} for row in rows]
+        return [{**head, "key_properties": ["id"]}, *records]
+
+    loaded = run("target_spark", tmp_path, settings, messages=messages("abcd"))
+    assert loaded.returncode == 0, loaded.stderr
+    filesystem, inside = remote(settings["path"], StorageOptions(server.options))
+    files = filesystem.find(inside)
+    compared = run("target_spark", tmp_path, settings, "verify", messages=messages("abX"))
+    assert compared.returncode == 14, compared.stderr
+    report = json.loads(compared.stdout)
+    assert (report["source_rows"], report["table_rows"]) == (3, 4)
+    assert "1 changed, 1 vanished" in compared.stderr
+    filesystem.invalidate_cache()
+    assert filesystem.find(inside) == files, "the table is as it was"
+    assert server.options["aws_secret_access_key"] not in compared.stderr

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -18,7 +18,7 @@ from target_spark.core.verification import KINDS, VANISHED, TableDifference, Ver
 from target_spark.destinations.row_comparison import RowComparison
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.files.stored_columns import TableSchema
@@ -34,16 +34,18 @@ def verify_files(
     held: Sequence[Flush],
     wanted: Verification,
     shown: str,
+    storage: Mapping[str, str],
 ) -> TableDifference:
     """Compare the rows of flushes with those of a table.
 
     Args:
         spark: The session.
-        folder: The table, on a local disk.
+        folder: The table, on a local disk or on S3.
         table: Its columns; None if it does not exist.
         held: The flushes.
         wanted: How to compare.
         shown: Name of the table in messages.
+        storage: Options by which Spark reads the table's storage.
 
     Raises:
         DestinationError: The table does not exist.
@@ -55,7 +57,8 @@ def verify_files(
             where=Where(stream=request.stream),
             hint="load the stream first",
         )
-    source, rows = _source(spark, held), _table(spark, folder, table)
+    reader = spark.read.options(**storage)
+    source, rows = _source(spark, reader, held), _table(spark, reader, folder, table)
     if DELETED_AT in source.columns:
         source = source.where(F.col(DELETED_AT).isNull())
     if DELETED_AT in rows.columns:
@@ -74,14 +77,16 @@ def verify_files(
     return sides.difference(request.stream, shown, () if wanted.deletes else lacking)
 
 
-def _table(spark: SparkSession, folder: TableFolder, table: TableSchema) -> DataFrame:
+def _table(
+    spark: SparkSession, reader: DataFrameReader, folder: TableFolder, table: TableSchema
+) -> DataFrame:
     urls = [join(folder.table, name) for name in folder.files()]
     if not urls:
         return spark.createDataFrame([], _read_struct(table.format, table.struct))
-    return _read(spark, table.format, table.struct, urls, folder.table)
+    return _read(reader, table.format, table.struct, urls, folder.table)
 
 
-def _source(spark: SparkSession, held: Sequence[Flush]) -> DataFrame:
+def _source(spark: SparkSession, reader: DataFrameReader, held: Sequence[Flush]) -> DataFrame:
     """Return the last row of each key, with the columns of all flushes."""
     keys = held[-1].request.keys
     parts = [(one, part.url) for one in held for part in one.parts if part.rows]
@@ -92,7 +97,7 @@ def _source(spark: SparkSession, held: Sequence[Flush]) -> DataFrame:
     frames = []
     for struct in {one.write.struct.json(): one.write.struct for one, _ in parts}.values():
         urls = [url for one, url in parts if one.write.struct == struct]
-        files = _read(spark, form, struct, urls, write.pending)
+        files = _read(reader, form, struct, urls, write.pending)
         frames.append(
             files.select(
                 "*",
@@ -112,12 +117,12 @@ def _source(spark: SparkSession, held: Sequence[Flush]) -> DataFrame:
 
 
 def _read(
-    spark: SparkSession, form: str, struct: StructType, urls: Sequence[str], base: str
+    reader: DataFrameReader, form: str, struct: StructType, urls: Sequence[str], base: str
 ) -> DataFrame:
-    reader = spark.read.format(form).schema(_read_struct(form, struct)).option("basePath", base)
+    options: dict[str, Any] = {"basePath": base}
     if form == "csv":
-        reader = reader.options(header=True, multiLine=True, escape='"', mode="FAILFAST")
-    return reader.load(list(urls))
+        options |= {"header": True, "multiLine": True, "escape": '"', "mode": "FAILFAST"}
+    return reader.load(list(urls), form, _read_struct(form, struct), **options)
 
 
 def _read_struct(form: str, struct: StructType) -> StructType:

@@ -19,6 +19,7 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
+from shared.storage.s3a import SCHEMES, s3a_options
 from shared.telemetry.dataset_names import DatasetName, place_name
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
@@ -147,9 +148,11 @@ class FileDestination(Destination):
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
-        if request.verification is not None and local_path(self._settings.path) is None:
+        path = self._settings.path
+        unknown = local_path(path) is None and not path.startswith(SCHEMES)
+        if request.verification is not None and unknown:
             raise SettingsError(
-                "files can only be compared on a local disk", where=Where(setting="path")
+                "files can only be compared on a local disk and on S3", where=Where(setting="path")
             )
         with self._lock:
             folder = self._folder(request)
@@ -215,7 +218,8 @@ class FileDestination(Destination):
         folder, shown_ = self._folder(held[-1].request), self.table(held[-1].request.name).shown
         with writing(folder.table, self._options):
             table = read_table_schema(folder, self._settings.encoding.format)
-            found = verify_files(self._spark(), folder, table, held, wanted, shown_)
+            storage = s3a_options(self._options.for_url(folder.table))
+            found = verify_files(self._spark(), folder, table, held, wanted, shown_, storage)
         wanted.report(found)
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
