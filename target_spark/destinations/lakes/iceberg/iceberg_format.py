@@ -327,7 +327,7 @@ class IcebergFormat(LakeFormat):
     ) -> int | None:
         """See `LakeFormat`. The rows are written into files of the table; a MERGE tells of keys."""
         parts, struct = rows.flush.parts, rows.flush.write.struct
-        if keys or replaces or sum(part.size for part in parts) > MOST_BYTES:
+        if keys or sum(part.size for part in parts) > MOST_BYTES:
             return None
         if not same_columns(rows.change, struct):
             return None
@@ -335,8 +335,16 @@ class IcebergFormat(LakeFormat):
             folder = self._folder(rows.place)
             marked = {MARK_PROPERTY: rows.mark.to_text()}
             with one_writer(folder):
-                return iceberg_rows.append(folder, parts, rows.now, marked)
+                return iceberg_rows.append(folder, parts, rows.now, marked, replaces=replaces)
         return None
+
+    def can_exchange(
+        self, now: LakeTable | None, whole: TableChange, request: TableRequest
+    ) -> bool:
+        """See `LakeFormat`."""
+        if now is None:
+            return True
+        return _fits(now.struct, now.spec, whole, request, declares=True)
 
     def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
         """See `LakeFormat`. A commit that was made before is found by its mark."""
@@ -403,7 +411,8 @@ class IcebergFormat(LakeFormat):
                 frame.writeTo(place.table).overwrite(F.lit(True))
                 return
             declares = transaction is not None and can_replace(transaction, now, change)
-            if version is None and _fits(now, change, request, declares=declares):
+            fits = _fits(now.struct, now.partitions, change, request, declares=declares)
+            if version is None and fits:
                 frame.writeTo(place.table).overwrite(F.lit(True))
                 return
             if transaction is not None and declares:
@@ -685,11 +694,19 @@ def _refs(spark: SparkSession, place: Place) -> Mapping[str, str]:
     return {row[0]: str(row[1]) for row in rows}
 
 
-def _fits(now: Described, change: TableChange, request: TableRequest, *, declares: bool) -> bool:
-    """Return whether the table has exactly the requested columns and partitions.
+def _fits(
+    struct: StructType,
+    spec: Sequence[str],
+    change: TableChange,
+    request: TableRequest,
+    *,
+    declares: bool,
+) -> bool:
+    """Return whether a table has exactly the requested columns and partitions.
 
     Args:
-        now: The table.
+        struct: Its columns.
+        spec: Its partitions, as SQL.
         change: With `create`.
         request: With the layout.
         declares: Whether a replaced table can have NOT NULL columns.
@@ -698,13 +715,13 @@ def _fits(now: Described, change: TableChange, request: TableRequest, *, declare
 
     if change.create is None:
         return False
-    have = [(field.name, loose(field.dataType)) for field in now.struct]
+    have = [(field.name, loose(field.dataType)) for field in struct]
     want = [(column.name, loose(column.dtype)) for column in change.create]
-    strict = {field.name for field in now.struct if not field.nullable}
+    strict = {field.name for field in struct if not field.nullable}
     wanted_strict = {column.name for column in change.create if not column.nullable}
     wanted = partitions_sql(request, change.mapping)
     declared = strict == wanted_strict if declares else strict <= wanted_strict
-    return have == want and same_partitions(now.partitions, wanted) and declared
+    return have == want and same_partitions(spec, wanted) and declared
 
 
 __all__ = ["IcebergFormat", "iceberg_destination"]

@@ -39,6 +39,7 @@ from target_spark.destinations.lakes.small_flush import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.manifest import DataFile
 
     from target_spark.core.load_plans import Part
@@ -96,7 +97,12 @@ def merge(
 
 
 def append(
-    folder: str, parts: Sequence[Part], now: LakeTable, properties: Mapping[str, str]
+    folder: str,
+    parts: Sequence[Part],
+    now: LakeTable,
+    properties: Mapping[str, str],
+    *,
+    replaces: bool = False,
 ) -> int:
     """Append parts to a table in one commit.
 
@@ -105,6 +111,7 @@ def append(
         parts: Parts on the same disk, with the table's columns.
         now: The table.
         properties: Properties of the snapshot.
+        replaces: Whether all other rows leave the table.
 
     Returns:
         Their rows.
@@ -117,6 +124,8 @@ def append(
     rows = rows_of(parts, now.struct.names, MOST_BYTES)
     with _left_to_spark():
         base, columns, files = _opened(folder, now)
+        if replaces:
+            return _exchanged(base, columns, files, rows, properties)
         return _changed(base, columns, files, Change(columns, rows), properties).changed
 
 
@@ -221,6 +230,24 @@ def _changed(
         grown = counts.inserted - counts.deleted
         commit_files(files, number, paths, counts.removed, writer.close(), grown, given)
     return counts
+
+
+def _exchanged(
+    base: Metadata,
+    columns: Columns,
+    files: TableFiles,
+    rows: pa.Table,
+    properties: Mapping[str, str],
+) -> int:
+    """Write rows into new files, and commit them in place of all others; return how many."""
+    number, old, count = secrets.randbits(62), list(files.data), int(rows.num_rows)
+    with written(base, number) as paths:
+        writer = FileWriter(base, columns, paths)
+        writer.write(columns.filled(columns.known(rows)))
+        grown = count - sum(file.record_count for file in old)
+        removed = [file.file_path for file in old]
+        commit_files(files, number, paths, removed, writer.close(), grown, properties)
+    return count
 
 
 def _has_any(columns: Columns, file: DataFile, change: Change) -> bool:

@@ -122,6 +122,48 @@ def test_a_merge_reads_and_writes_only_files_of_its_keys(iceberg_load: Make) -> 
     assert not any(by_spark(load))
 
 
+def test_an_overwrite_exchanges_the_rows(iceberg_load: Make) -> None:
+    """In one commit, for a new table and for one that has the columns; readers see either."""
+    load = iceberg_load("id long not null, v string", keys=("id",), method="overwrite")
+    for batches in (([1, 2], [3]), ([2], [4, 5], [6])):
+        load.begin()
+        *_, last = [load.load([{"id": n, "v": "x"} for n in numbers]) for numbers in batches]
+        before = [] if batches[0] == [1, 2] else snapshots(load)
+        assert len(before) == (batches[0] == [2]), "nothing is visible before the end"
+        load.end()
+    assert by_spark(load) == [False, False]
+    told = snapshots(load)[0]["summary"]
+    assert (told["operation"], told["deleted-records"], told["total-records"]) == (
+        "overwrite", "3", "4",
+    )  # fmt: skip
+    assert load.rows("id") == [(2,), (4,), (5,), (6,)]
+    assert sorted(row["id"] for row in load.other_reader().rows) == [2, 4, 5, 6]
+    old = before[0]["snapshot-id"]
+    assert load.sql(f"SELECT count(*) FROM {{t}} VERSION AS OF {old}") == [(3,)]
+    assert load.marks()[0].token == last.token
+
+
+@pytest.mark.parametrize("why", ["a key twice", "other columns", "partitions"])
+def test_other_overwrites_are_spark_s(iceberg_load: Make, why: str) -> None:
+    load = iceberg_load("id long, v string", keys=("id",), method="overwrite")
+    load.load([{"id": 1, "v": "a"}])
+    load.end()
+    load.begin()
+    if why == "other columns":
+        load.struct = struct("id long, v double")
+    if why == "partitions":
+        load.layout = Layout(partition_by=("v",))
+    load.load([{"id": 2, "v": None}])
+    load.load([{"id": 2 if why == "a key twice" else 3, "v": None}])
+    load.end()
+    if why == "partitions":
+        with pytest.raises(NeedsSparkError):
+            snapshots(load)
+    else:
+        assert by_spark(load) == [True, False]
+    assert load.rows("id") == ([(2,)] if why == "a key twice" else [(2,), (3,)])
+
+
 def test_spark_goes_on_where_we_stop_and_the_other_way_round(iceberg_load: Make) -> None:
     """Created, altered and changed by turns; files of Spark are read, ours are merged by it."""
     about = {"properties": {"more": {"description": "It's more"}}}
