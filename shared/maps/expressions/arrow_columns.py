@@ -55,7 +55,10 @@ class Rows:
     def array(self, column: ArrowColumn) -> pa.Array:
         """Return the values of a column, one for each row."""
         found = self.data(column)
-        return pa.repeat(found, self.count) if isinstance(found, pa.Scalar) else found
+        if not isinstance(found, pa.Scalar):
+            return found
+        # Arrow cannot repeat a list zero times.
+        return pa.repeat(found, self.count) if self.count else pa.array([], found.type)
 
     def mask(self, column: ArrowColumn) -> bool | pa.Array:
         """Return where a condition holds, null counting as false; a bool if for all rows or none.
@@ -158,6 +161,9 @@ ArrowPair: TypeAlias = tuple[ArrowColumn, ArrowColumn | None]
 class Case(ArrowColumn):
     """The value of the first branch whose condition holds.
 
+    A trial of all branches tells its type. Without one, a batch in which no row takes any other
+    branch than None has values of no type, which most kernels refuse.
+
     Args:
         branches: Conditions and values.
         other: The value if none holds.
@@ -166,15 +172,22 @@ class Case(ArrowColumn):
     def __init__(
         self, branches: Sequence[tuple[ArrowColumn, ArrowColumn]], other: ArrowColumn
     ) -> None:
-        super().__init__(self._chosen)
+        super().__init__(self._typed)
         self._branches = branches
         self._other = other
+        self._type: pa.DataType | None = None
 
     def when(self, condition: ArrowColumn, value: Any) -> Case:
         return Case([*self._branches, (condition, column(value))], self._other)
 
     def otherwise(self, value: Any) -> Case:
         return Case(self._branches, column(value))
+
+    def _typed(self, rows: Rows) -> Data:
+        found = self._chosen(rows)
+        if rows.everything:
+            self._type = found.type
+        return found if self._type is None else _cast(found, self._type)
 
     def _chosen(self, rows: Rows) -> Data:
         taken_: list[tuple[pa.Array, ArrowColumn]] = []

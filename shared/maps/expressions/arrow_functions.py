@@ -77,12 +77,10 @@ def size(lists: ArrowColumn) -> ArrowColumn:
 
 
 def get(lists: ArrowColumn, place: ArrowColumn) -> ArrowColumn:
-    return called(_element, lists, place)
+    return ArrowColumn(lambda rows: _element(rows.array(lists), rows.data(place)))
 
 
-def _element(lists: Data, place: Data) -> Data:
-    if isinstance(lists, pa.Scalar):
-        raise Unsupported("a list that is the same in all rows")
+def _element(lists: pa.ListArray, place: Data) -> Data:
     inside = pc.and_(pc.greater_equal(place, 0), pc.less(place, pc.list_value_length(lists)))
     places = pc.add(lists.offsets.slice(0, len(lists)), place)
     return lists.values.take(pc.if_else(inside, places, None))
@@ -239,7 +237,9 @@ def rtrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
 
 
 def repeat(text: ArrowColumn, times: ArrowColumn) -> ArrowColumn:
-    return called(pc.binary_repeat, text, times)
+    # Rows of another branch may have any number here.
+    none_below = called(lambda count: pc.max_element_wise(count, 0, skip_nulls=False), times)
+    return called(pc.binary_repeat, text, none_below)
 
 
 def right(text: ArrowColumn, count: ArrowColumn) -> ArrowColumn:

@@ -108,6 +108,27 @@ def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
 
 
 @pytest.mark.parametrize(
+    "expression",
+    [
+        "mask(name, 1)", "name.split()[0]", "tags[0]", "(name if flag else None).upper()",
+        "(None if flag else name) + 'x'", "len(name if x else None)", "int(x if flag else None)",
+        "'a' and (-small if id - 1 else None) > 1", "pair['a'].strip()",
+        "datetime.date.fromisoformat(day if flag else None).year", "config['words'][id - 1]",
+    ],
+)  # fmt: skip
+def test_a_row_alone_is_what_it_is_among_others(expression: str) -> None:
+    config = {"words": ["a", "b"]}
+    made = transform({"__else__": None, "id": "id", "v": expression}, stream_map_config=config)
+    evaluated = arrow_map(made, SOURCE)
+    assert evaluated is not None
+    assert not evaluated.in_python
+    whole = evaluated.apply(TABLE)
+    alone = [evaluated.apply(TABLE.slice(at, 1)) for at in range(TABLE.num_rows)]
+    assert pa.concat_tables(alone) == whole
+    assert evaluated.apply(TABLE.slice(0, 0)) == whole.slice(0, 0)
+
+
+@pytest.mark.parametrize(
     ("rule", "values"),
     [
         ({"r": "real * 2"}, {}),

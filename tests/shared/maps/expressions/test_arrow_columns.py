@@ -83,6 +83,27 @@ def test_elements_of_a_slice_are_those_of_its_own_rows() -> None:
     assert batch.array(found).to_pylist() == [None, None, "c"]
 
 
+def test_a_column_has_its_type_even_if_all_rows_are_none() -> None:
+    maybe = F.when(F.source(("b",)), F.lit(None)).otherwise(F.source(("s",)))
+    rows(everything=True, b=[True], s=["a"]).array(maybe)
+    batch = rows(b=[True, True], s=["a", "b"])
+    assert batch.array(maybe).type == pa.string()
+    assert batch.array(F.char_length(maybe)).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_elements_of_a_list_that_all_rows_share(count: int) -> None:
+    shared = F.array(F.lit("a"), F.lit("b"))
+    batch = Rows({"n": pa.array(range(count), pa.int64())}, count)
+    assert batch.array(F.get(shared, N)).to_pylist() == ["a", "b"][:count]
+
+
+def test_no_text_is_repeated_less_than_never() -> None:
+    """A row of another branch may have any number."""
+    found = rows(n=[2, -1, None]).array(F.repeat(F.lit("*"), N))
+    assert found.to_pylist() == ["**", "", None]
+
+
 def test_what_only_spark_has_is_told() -> None:
     with using(F), pytest.raises(Unsupported, match="regexp_extract_all"):
         CHOSEN.regexp_extract_all(CHOSEN.lit("a"), CHOSEN.lit("b"), CHOSEN.lit(0))
