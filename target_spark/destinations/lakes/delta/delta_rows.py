@@ -28,8 +28,9 @@ from target_spark.tables.row_order import not_older
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
     from deltalake.table import TableMerger
+    from pyspark.sql.types import DataType
 
     from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.merge import MergePlan
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 MEMORY = 512 << 20
 """Bytes of memory for the join; Spark merges what needs more."""
 
+_EXACT_DIGITS = 15
+"""Digits of a decimal that a double holds exactly."""
+_LONGEST_BOUND = 64
+"""Bytes of a bound of texts, as the package has it by default."""
 _TARGET, _SOURCE = "target__", "source__"
 _EQUAL = "IS NOT DISTINCT FROM"
 
@@ -85,6 +90,7 @@ def merge(
         # With bounds of the keys it skips files, whose statistics it reads as inexact numbers.
         streamed_exec=not all(map(has_exact_bounds, _types(rows, plan))),
         max_spill_size=MEMORY,
+        writer_properties=_writing(now),
         **commit_arguments(metadata, transaction),
     )
     with left_to_spark():
@@ -125,15 +131,16 @@ def activate(
 
     _check_size(now)
     opened, (version, deleted) = DeltaTable(local_path(folder) or folder), map(_quoted, columns)
-    old = f"{version} < {below}"
+    old, writing = f"{version} < {below}", _writing(now)
     with left_to_spark():
         if at is None:
-            opened.delete(old, **commit_arguments(metadata))
+            opened.delete(old, writer_properties=writing, **commit_arguments(metadata))
             return
         mark = dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(seconds=at)
         opened.update(
             new_values={deleted: mark},
             predicate=f"{old} AND {deleted} IS NULL",
+            writer_properties=writing,
             **commit_arguments(metadata),
         )
 
@@ -155,6 +162,33 @@ def is_balanced(before: int | None, after: int | None, told: Mapping[str, Any]) 
 def _check_size(now: LakeTable) -> None:
     if now.size is None or now.size > MOST_BYTES or is_append_only(now):
         raise NeedsSparkError
+
+
+def _writing(now: LakeTable) -> WriterProperties:
+    """Return how files are written: without bounds that would make readers skip rows.
+
+    The package writes bounds of decimals as doubles, and leaves out NaN, which is the greatest for
+    Spark.
+    """
+    from deltalake import ColumnProperties, WriterProperties  # noqa: PLC0415
+
+    exact = ColumnProperties(statistics_enabled="CHUNK")
+    return WriterProperties(
+        compression="SNAPPY",
+        statistics_truncate_length=_LONGEST_BOUND,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={f.name: exact for f in now.struct if _is_exact(f.dataType)},
+    )
+
+
+def _is_exact(dtype: DataType) -> bool:
+    """Return whether the package writes exact bounds of a type."""
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    if isinstance(dtype, T.DecimalType):
+        return dtype.precision <= _EXACT_DIGITS
+    times = T.DateType, T.TimestampType, T.TimestampNTZType
+    return isinstance(dtype, (T.IntegralType, T.StringType, T.BooleanType, *times))
 
 
 def _with_clauses(merger: TableMerger, plan: MergePlan, given: Sequence[str]) -> TableMerger:

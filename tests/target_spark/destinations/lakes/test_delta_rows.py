@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,28 @@ def test_decimal_keys_beyond_exact_bounds_are_found(delta_load: Make) -> None:
     load.load([{"id": one, "v": 1}, {"id": three, "v": 1}])
     assert load.rows() == [(one, 1), (two, 0), (three, 1)]
     assert set(engines(load)) == {"delta-rs"}
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_files_have_no_bounds_that_hide_rows(delta_load: Make) -> None:
+    """The package writes bounds of decimals as doubles, and without NaN."""
+    wide_kind = "decimal(38,2)"
+    load = delta_load(
+        f"id decimal(18,4), wide {wide_kind}, x double, n struct<d: {wide_kind}>, v decimal(9,2)",
+        **KEYED,
+    )
+    key, wide, nan = Decimal("12345678901234.5678"), Decimal(f"{'9' * 36}.99"), float("nan")
+    row = {"wide": wide, "n": {"d": wide}, "v": Decimal("1.25")}
+    load.load([{"id": key, "x": 0.5}])
+    load.load([{**row, "id": key, "x": 0.5}, {**row, "id": Decimal(1), "x": nan}])
+    assert engines(load)[0] == "delta-rs"
+    for condition in ("x > 5", f"wide = {wide}", f"n.d = {wide}", "v = 1.25"):
+        assert load.sql(f"SELECT id FROM {{t}} WHERE {condition} AND id = 1") == [(Decimal(1),)]
+    sparks = load.other(config=replace(load.config, load_without_spark=False))
+    sparks.load([{**row, "id": key, "x": nan}])
+    assert engines(load)[0] == "Apache-Spark"
+    assert load.sql("SELECT count(*) FROM {t}") == [(2,)]
 
 
 @pytest.mark.spark
