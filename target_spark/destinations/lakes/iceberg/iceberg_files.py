@@ -215,12 +215,16 @@ class FileWriter:
         logging.getLogger("pyiceberg").setLevel(logging.ERROR)
         schema = self._columns.schema
         plan = compute_statistics_plan(schema, dict(self._base.properties))
+        ids = parquet_path_to_id_mapping(schema)
         try:
             found = data_file_statistics_from_parquet_metadata(
-                footer, plan, parquet_path_to_id_mapping(schema)
+                footer, plan, ids
             ).to_serialized_dict()
         except (OverflowError, ValueError) as error:
             raise NeedsSparkError from error
+        unknown = {ids[path] for path in _without_bounds(footer)}
+        for name in ("lower_bounds", "upper_bounds"):
+            found[name] = {n: bound for n, bound in found[name].items() if n not in unknown}
         location = self._base.content["location"].rstrip("/")
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -234,6 +238,19 @@ class FileWriter:
             key_metadata=None,
             **found,
         )
+
+
+def _without_bounds(footer: Any) -> set[str]:
+    """Return the columns with values in a row group that has no bounds of them, as of long texts.
+
+    The package takes the bounds of the other row groups for those of the file.
+    """
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [group.column(n) for group in groups for n in range(footer.num_columns)]
+    pairs = [(chunk.path_in_schema, chunk.statistics) for chunk in chunks]
+    return {
+        path for path, told in pairs if told is None or (told.num_values and not told.has_min_max)
+    }
 
 
 def _path(file: DataFile) -> str:

@@ -164,6 +164,18 @@ def test_other_overwrites_are_spark_s(iceberg_load: Make, why: str) -> None:
     assert load.rows("id") == ([(2,)] if why == "a key twice" else [(2,), (3,)])
 
 
+def test_rows_of_long_texts_are_found_again(iceberg_load: Make) -> None:
+    """A row group does not tell bounds of them, but the next one of the file does."""
+    load = iceberg_load("id string, v long", **KEYED)
+    long = "z" * 5000
+    load.load([{"id": long, "v": 0}, {"id": "b", "v": 0}])
+    load.load([{"id": "b", "v": 1}, {"id": "c", "v": 1}])
+    load.load([{"id": long, "v": 2}])
+    assert load.rows() == [("b", 1), ("c", 1), (long, 2)]
+    assert load.sql(f"SELECT v FROM {{t}} WHERE id = '{long}'") == [(2,)]
+    assert not any(by_spark(load))
+
+
 def test_spark_goes_on_where_we_stop_and_the_other_way_round(iceberg_load: Make) -> None:
     """Created, altered and changed by turns; files of Spark are read, ours are merged by it."""
     about = {"properties": {"more": {"description": "It's more"}}}
