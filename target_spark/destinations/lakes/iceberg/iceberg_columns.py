@@ -47,7 +47,8 @@ def create(folder: str, change: TableChange, request: TableRequest) -> None:
     layout = request.layout
     if newest(folder) is not None:
         return
-    if layout.partition_by or layout.cluster_by:
+    other_version = layout.properties.get("format-version", "2") != "2"
+    if layout.partition_by or layout.cluster_by or other_version:
         raise NeedsSparkError
     columns = change.create or ()
     ids = itertools.count(1)
@@ -62,6 +63,8 @@ def create(folder: str, change: TableChange, request: TableRequest) -> None:
         **({"comment": comment} if comment else {}),
         **own_properties(change, request),
     }
+    # It belongs to the table itself.
+    properties.pop("format-version", None)
     commit_first(
         folder,
         {

@@ -176,6 +176,14 @@ def test_rows_of_long_texts_are_found_again(iceberg_load: Make) -> None:
     assert not any(by_spark(load))
 
 
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_a_table_has_the_version_of_its_properties(iceberg_load: Make, version: str) -> None:
+    load = iceberg_load("id long", layout=Layout(properties={"format-version": version}))
+    load.load([{"id": 1}])
+    assert load.properties()["format-version"] == version
+    assert load.other_reader().rows == [{"id": 1}]
+
+
 def test_spark_goes_on_where_we_stop_and_the_other_way_round(iceberg_load: Make) -> None:
     """Created, altered and changed by turns; files of Spark are read, ours are merged by it."""
     about = {"properties": {"more": {"description": "It's more"}}}
