@@ -269,13 +269,17 @@ class DifferenceError(SingerSparkError):
     """A table differs from its source."""
 
     exit_code = 14
-    meaning = "`target-spark verify`: a table differs from the source, and was not repaired"
+    meaning = (
+        "`target-spark verify`: a table differs from the source, and was not repaired; "
+        "`deletes: keys`: too many rows would be deleted"
+    )
     example = (
         "tables differ from the source: orders (3 missing) (--repair changes the rows that differ)"
     )
     next_step = (
         "Look at the differences on standard output; `--repair` changes these rows: "
-        "[verify](verify.md)."
+        "[verify](verify.md). If a load ends so, make sure that the source is whole: "
+        "[deletions](verify.md#deletions)."
     )
 
 

@@ -99,6 +99,7 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     _check_keys(stream, keys, struct, method)
     if config.verification is not None:
         _check_verified(config, stream, keys, struct)
+    by_keys_alone = config.verification is not None and config.verification.deletes
     backfill = _backfill(config, stream)
     if backfill is not None and own.load_method == "history":
         raise SettingsError(
@@ -123,7 +124,7 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         hard_delete=own.hard_delete,
         backfill=backfill,
         verification=config.verification,
-        order_by=_order_by(own, stream, struct),
+        order_by=_order_by(own, stream, struct, by_keys_alone=by_keys_alone),
         contract=own.schema_contract if method != "overwrite" else SchemaContract(),
     )
 
@@ -140,15 +141,42 @@ def table_layout(config: TargetConfig, stream: str) -> Layout:
     )
 
 
-def _order_by(own: StreamSettings, stream: str, struct: StructType) -> tuple[str, ...]:
-    """Return the columns that tell which row of a key is newer.
+def check_deletes(config: TargetConfig, schema: StreamSchema) -> None:
+    """Check that rows of a stream can be deleted by the keys that its source still has.
+
+    Raises:
+        SettingsError: They cannot; names the setting.
+    """
+    stream = schema.stream
+    own, keys = stream_settings(config, stream), key_properties(config, schema)
+    can_delete = config.add_record_metadata or own.hard_delete
+    needs = (
+        (REGISTRY.get(config.format).supports.repair, "format", "tables that can be repaired"),
+        (load_method(config, stream) == "upsert", "load_method", "'upsert'"),
+        (not config.write_audit_publish, "write_audit_publish", "rows that are visible at once"),
+        (can_delete, "hard_delete", "it, or `add_record_metadata`"),
+        ({*keys} == {*schema.key_properties} > set(), "key_properties", "those of the tap"),
+    )
+    for is_met, setting, needed in needs:
+        if not is_met:
+            raise SettingsError(
+                f"KEYS messages, which delete rows, need {needed}",
+                where=Where(stream=stream, setting=setting),
+                hint="change the setting, or remove `deletes` from the stream in the tap",
+            )
+
+
+def _order_by(
+    own: StreamSettings, stream: str, struct: StructType, *, by_keys_alone: bool
+) -> tuple[str, ...]:
+    """Return the columns that tell which row of a key is newer; none if only keys are compared.
 
     Raises:
         SettingsError: One is not a column of the stream, or its values have no order.
     """
     given = own.upsert_order_by
     names = (given,) if isinstance(given, str) else tuple(given)
-    if own.load_method not in BY_KEY:
+    if own.load_method not in BY_KEY or by_keys_alone:
         return ()
     for name in names:
         kind = struct[name].dataType.simpleString() if name in struct.names else None

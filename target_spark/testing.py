@@ -18,7 +18,13 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from shared.errors import BalanceError, MessageError, RecordError, SettingsError
+from shared.errors import (
+    BalanceError,
+    DifferenceError,
+    MessageError,
+    RecordError,
+    SettingsError,
+)
 from shared.formats.file_formats import Encoding
 from shared.run_summary import RunSummary
 from shared.spark.session import SessionStarter
@@ -329,6 +335,27 @@ class DestinationSuite:
         assert [one.left for one in found[1:]] == ["", ""]
         assert [one.count("vanished") for one in found] == [1, 1, 0]
         assert self.rows(tmp_path) == [(2, "new"), *((n, "x") for n in range(3, 14))]
+
+    def test_keys(self, tmp_path: Path) -> None:
+        """A KEYS message deletes the rows that the source no longer has, but not a tenth of all."""
+        self.needs("upsert", "repair")
+
+        def keys(*numbers: int) -> Message:
+            path = tmp_path / f"keys-{len(numbers)}.jsonl"
+            path.write_text("".join(f'{{"id": {n}}}\n' for n in numbers), encoding="utf-8")
+            files = {"encoding": {"format": "jsonl"}, "manifest": [str(path)]}
+            return {"type": "KEYS", "stream": TABLE, **files}
+
+        by_key: dict[str, Any] = {"load_method": "upsert", "hard_delete": True}
+        self.load(tmp_path, schema(), *(record(n) for n in range(1, 13)), **by_key)
+        rows = [(n, "x") for n in range(2, 14)]
+        lines = [schema(), record(13), state(1), keys(*range(2, 20)), state(2)]
+        assert self.load(tmp_path, *lines, **by_key)[-1] == 2
+        assert self.rows(tmp_path) == rows
+        partial, numbers = [state(3), keys(*range(2, 12)), state(4)], list[int]()
+        with pytest.raises(DifferenceError, match="2 of 12 rows"):
+            self.load(tmp_path, schema(), *partial, check=numbers.append, **by_key)
+        assert (numbers, self.rows(tmp_path)) == ([3], rows)
 
     def test_contract(self, tmp_path: Path) -> None:
         """`schema_contract` refuses or leaves out what a table lacks; keys are never left out."""

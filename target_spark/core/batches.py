@@ -13,6 +13,7 @@ from target_spark.core.commit_cost import CommitCost
 from target_spark.core.flushes import (
     Activation,
     FilesPiece,
+    KeyPass,
     PendingFlush,
     StagedPiece,
     Step,
@@ -195,14 +196,26 @@ class Batches:
         if stream.open is not None and stream.open.header.version != version:
             self.close(stream, now)
         if stream.open is None:
-            self._last_flush += 1
-            number = self._last_flush
-            header = Batch(stream.schema, (), f"{self._run_id}-{number:06d}", version, now)
+            number, token = self._next()
+            header = Batch(stream.schema, (), token, version, now)
             flush = PendingFlush(number, header, self._tracker.begin(), BatchSize(opened_at=now))
             stream.open = self._flushes[number] = flush
             stream.has_flushes = True
             self._streams[flush.position] = stream
         return stream.open
+
+    def key_pass(
+        self, stream: Stream, files: tuple[InputFile, ...], line: int, now: float
+    ) -> KeyPass:
+        """Return the step that deletes the rows of a stream whose keys are in none of the files."""
+        number, token = self._next()
+        keys = Batch(stream.schema, files, token, received_at=now)
+        return KeyPass(number, keys, self._tracker.begin(), line)
+
+    def _next(self) -> tuple[int, str]:
+        """Return number and token of a further commit."""
+        self._last_flush += 1
+        return self._last_flush, f"{self._run_id}-{self._last_flush:06d}"
 
     def close(self, stream: Stream, now: float) -> None:
         """Close a stream's batch, and the batches that would still hold back the newest STATE.
@@ -278,7 +291,7 @@ class Batches:
         """Record that a step will not be taken: it does not hold back STATE any more."""
         if isinstance(step, PendingFlush):
             self._discarded.append(self._flushes.pop(step.number))
-        if isinstance(step, PendingFlush | Activation | Swap):
+        if isinstance(step, PendingFlush | Activation | KeyPass | Swap):
             self._tracker.durable(step.position)
 
     def states_changed(self, line: int, streams: Iterable[Stream]) -> None:

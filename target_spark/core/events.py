@@ -52,6 +52,23 @@ class BatchSeen:
 
 
 @dataclass(frozen=True)
+class KeysSeen:
+    """A KEYS message: all keys that the source of a stream has.
+
+    Attributes:
+        stream: Name of the stream.
+        encoding: Encoding of the files; None in the message that only announces another one.
+        manifest: The files.
+        line: Line number.
+    """
+
+    stream: str
+    encoding: Encoding | None
+    manifest: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
 class StateSeen:
     """A STATE message; `value` is the text of its value, byte for byte."""
 
@@ -145,6 +162,7 @@ Event = (
     SchemaSeen
     | RecordsSeen
     | BatchSeen
+    | KeysSeen
     | StateSeen
     | VersionSeen
     | LineRejected
@@ -156,7 +174,9 @@ Event = (
     | BadInput
     | Stopped
 )
-InputEvent = SchemaSeen | RecordsSeen | BatchSeen | StateSeen | VersionSeen | LineRejected
+InputEvent = (
+    SchemaSeen | RecordsSeen | BatchSeen | KeysSeen | StateSeen | VersionSeen | LineRejected
+)
 
 
 @dataclass(frozen=True)
@@ -251,6 +271,21 @@ class Activate:
     work: int
     stream: StreamSchema
     version: int
+
+
+@dataclass(frozen=True)
+class DeleteMissing:
+    """Delete the rows of a stream whose keys are in none of the files.
+
+    Attributes:
+        work: Number of the work.
+        flush: Number of the commit.
+        keys: The key files as a batch.
+    """
+
+    work: int
+    flush: int
+    keys: Batch
 
 
 @dataclass(frozen=True)
@@ -353,7 +388,7 @@ class EmitState:
 
 @dataclass(frozen=True)
 class DeleteConsumed:
-    """Delete the BATCH files of flushes whose STATE has been written."""
+    """Delete the batch files of flushes whose STATE has been written."""
 
     flushes: tuple[int, ...]
 
@@ -371,7 +406,7 @@ class CleanUp:
     flushes: tuple[tuple[int, Batch], ...] = field(default_factory=tuple)
 
 
-Work = Recall | Convert | Commit | Audit | Activate | Finish | WriteDeadLetters
+Work = Recall | Convert | Commit | Audit | Activate | DeleteMissing | Finish | WriteDeadLetters
 Report = ReportLine | ReportFailure | RetryLater | Warn
 Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

@@ -218,6 +218,23 @@ class Activation:
 
 
 @dataclass
+class KeyPass:
+    """A deletion of the rows that a source has no more, once the flushes before it are durable.
+
+    Attributes:
+        number: Number of its commit, unique among flushes.
+        keys: The key files.
+        position: Its position in the STATE tracker.
+        line: Line of stdin of its message.
+    """
+
+    number: int
+    keys: Batch
+    position: int
+    line: int
+
+
+@dataclass
 class Swap:
     """The end of a stream whose table is replaced as a whole."""
 
@@ -247,7 +264,9 @@ class DeadLetterStep:
     lines: list[LineRejected] = field(default_factory=list)
 
 
-Step = Recollection | PendingFlush | Activation | Swap | AuditStep | Ending | DeadLetterStep
+Step = (
+    Recollection | PendingFlush | Activation | KeyPass | Swap | AuditStep | Ending | DeadLetterStep
+)
 
 
 @dataclass

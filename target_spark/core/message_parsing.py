@@ -84,7 +84,22 @@ def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen
 
 
 def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  # noqa: ARG001
-    stream, encoding = _stream(message), message.get("encoding")
+    stream, (encoding, manifest) = _stream(message), _files(message)
+    return ev.BatchSeen(stream, encoding, manifest, number, _integer(message, "version"))
+
+
+def _keys(message: dict[str, Any], line: bytes, number: int) -> ev.KeysSeen:  # noqa: ARG001
+    if "manifest" not in message and "encoding" not in message:
+        return ev.KeysSeen(_stream(message), None, (), number)
+    if message.get("manifest") is None:
+        # Never an empty key set by mistake.
+        raise MalformedError("without a 'manifest'")
+    return ev.KeysSeen(_stream(message), *_files(message), number)
+
+
+def _files(message: dict[str, Any]) -> tuple[Encoding, tuple[str, ...]]:
+    """Return the files that a message names."""
+    encoding = message.get("encoding")
     if not isinstance(encoding, dict) or not isinstance(encoding.get("format"), str):
         raise MalformedError("without an 'encoding' object with a 'format'")
     compression = encoding.get("compression") or "none"
@@ -92,10 +107,7 @@ def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  
         raise MalformedError("with a 'compression' that is not a string")
     if "manifest" not in message:
         raise MalformedError("without a 'manifest'")
-    manifest, version = _strings(message, "manifest"), _integer(message, "version")
-    return ev.BatchSeen(
-        stream, Encoding(encoding["format"], compression), manifest, number, version
-    )
+    return Encoding(encoding["format"], compression), _strings(message, "manifest")
 
 
 def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
@@ -115,6 +127,7 @@ PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
     "SCHEMA": _schema,
     "RECORD": _record,
     "BATCH": _batch,
+    "KEYS": _keys,
     "STATE": _state,
     "ACTIVATE_VERSION": _activate,
 }

@@ -2,11 +2,12 @@
 
 It alone decides which rows belong to which flush, the order of work, and when to emit STATE:
 
-- RECORDs, BATCH files and versions of a stream take effect in the order of arrival. Flushes and
-  activations of one stream are committed one after the other; streams do not wait for each other.
+- RECORDs, BATCH files, versions and KEYS of a stream take effect in the order of arrival. Flushes,
+  activations and deletions by KEYS of one stream are committed one after the other; streams do not
+  wait for each other.
 - A batch is closed when the flush rule says so, at a different SCHEMA, at another table version,
-  at ACTIVATE_VERSION and at the end of the input. When a batch is closed, those batches of other
-  streams that hold back the newest STATE are closed with it: their part is usually small, and
+  at ACTIVATE_VERSION, at KEYS and at the end of the input. When a batch is closed, those batches of
+  other streams that hold back the newest STATE are closed with it: their part is usually small, and
   without that a slow stream would keep the STATE of a fast one back until its own age limit.
 - Conversion (a Spark job per staging file or BATCH message) begins as soon as the piece is
   complete, before its batch is closed. At most `parallel` pieces of work run at a time.
@@ -39,6 +40,7 @@ from typing import Any
 from shared.errors import (
     BalanceError,
     DestinationError,
+    DifferenceError,
     MessageError,
     PartialRunError,
     RecordError,
@@ -56,6 +58,7 @@ from target_spark.core.flushes import (
     DeadLetterStep,
     Ending,
     Expected,
+    KeyPass,
     PendingFlush,
     Recollection,
     Stream,
@@ -70,7 +73,14 @@ from target_spark.core.state import StateTracker
 __all__ = ["Limits", "Pipeline"]
 
 MOST_DEAD_BYTES = 16 * 1024 * 1024
-OF_STREAM = (MessageError, RecordError, SettingsError, DestinationError, BalanceError)
+OF_STREAM = (
+    MessageError,
+    RecordError,
+    SettingsError,
+    DestinationError,
+    BalanceError,
+    DifferenceError,
+)
 """Failures of one stream; all others concern the whole run."""
 _ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
 
@@ -97,6 +107,7 @@ class Pipeline:
         recalls: Whether to look up the replays of a stream before its first record.
         plan: Called with every new SCHEMA before any other question about its stream; returns
             whether the stream is loaded. May reject the SCHEMA by raising.
+        check_keys: Called with the SCHEMA at every KEYS message. May reject it by raising.
         retries: Decides which failed work is retried; nothing is by default.
         keep_dead_letters: Keep lines that are not messages as durable dead letters.
         cost: Warns if commits take most of the run.
@@ -116,6 +127,7 @@ class Pipeline:
         overwrite: Callable[[str], bool] = lambda _: False,
         recalls: Callable[[str], bool] = lambda _: False,
         plan: Callable[[StreamSchema], bool] = lambda _: True,
+        check_keys: Callable[[StreamSchema], None] = lambda _: None,
         retries: RetryRule | None = None,
         keep_dead_letters: bool = False,
         cost: CommitCost | None = None,
@@ -134,6 +146,7 @@ class Pipeline:
         self._overwrite = overwrite
         self._recalls = recalls
         self._plan = plan
+        self._check_keys = check_keys
         self._actions: list[ev.Action] = []
         self._tracker = StateTracker()
         self._audit = AuditStep(self._tracker.begin()) if audited else None
@@ -161,6 +174,7 @@ class Pipeline:
             ev.SchemaSeen: self._schema,
             ev.RecordsSeen: self._records,
             ev.BatchSeen: self._batch,
+            ev.KeysSeen: self._keys,
             ev.StateSeen: self._state,
             ev.VersionSeen: self._version,
             ev.EndOfInput: self._end,
@@ -339,6 +353,24 @@ class Pipeline:
         step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
         self._schedule.add_step(stream, step)
 
+    def _keys(self, event: ev.KeysSeen) -> None:
+        self._take_rest()
+        stream = self._known(event.stream, event.line, "KEYS")
+        if stream.has_failed or not stream.is_loaded:
+            return
+        try:
+            self._check_keys(stream.schema)
+        except SettingsError as error:
+            if not self._goes_on:
+                raise
+            self._fail_stream(stream, event.line, error)
+            return
+        if event.encoding is not None:
+            self._batches.close(stream, self._now)
+            files = tuple(InputFile(url, event.encoding) for url in event.manifest)
+            step = self._batches.key_pass(stream, files, event.line, self._now)
+            self._schedule.add_step(stream, step)
+
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
         self._take_rest()
         self._ended = True
@@ -425,6 +457,8 @@ class Pipeline:
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None and not job.stream.has_failed:
                 self._consumed.append((step.last_file, step.number, step.stream))
+        elif isinstance(step, KeyPass) and not job.stream.has_failed:
+            self._consumed.append((step.position, step.number, step.keys.stream.stream))
         elif isinstance(step, DeadLetterStep):
             self._dead_bytes -= sum(len(line.data) for line in step.lines)
             self._actions.extend(ev.ReportLine(line) for line in step.lines)
@@ -472,7 +506,9 @@ class Pipeline:
         self._schedule.drop(job)
         self._batches.dropped(job.step)
         step = job.step
-        line = step.line if isinstance(step, PendingFlush | Activation) else stream.first_line
+        line = stream.first_line
+        if isinstance(step, PendingFlush | Activation | KeyPass):
+            line = step.line
         if isinstance(step, Swap):
             stream.swap = None
         if isinstance(step, Ending):
@@ -553,7 +589,7 @@ class Pipeline:
             self._delete_consumed(self._tracker.released)
 
     def _delete_consumed(self, before: float) -> None:
-        """Delete the BATCH files that an emitted STATE covers."""
+        """Delete the batch files that an emitted STATE covers."""
         covered = tuple(number for position, number, _ in self._consumed if position < before)
         if covered:
             self._consumed = [item for item in self._consumed if item[0] >= before]

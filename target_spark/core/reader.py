@@ -55,7 +55,7 @@ class Reader:
     Args:
         max_line_bytes: A longer line is an error; bounds memory.
         lenient: Report a line that is not a message, or a malformed RECORD, as `LineRejected`
-            instead of raising. A line that may have been a SCHEMA, STATE, BATCH or
+            instead of raising. A line that may have been a SCHEMA, STATE, BATCH, KEYS or
             ACTIVATE_VERSION always raises: without it the next lines have another meaning.
     """
 

@@ -15,6 +15,7 @@ from target_spark.core.flushes import (
     AuditStep,
     DeadLetterStep,
     FilesPiece,
+    KeyPass,
     PendingFlush,
     Piece,
     Recollection,
@@ -298,7 +299,7 @@ class Schedule:
 def _began(step: Step, line: int) -> bool:
     if isinstance(step, Swap):
         return True
-    return isinstance(step, PendingFlush | Activation) and step.line >= line
+    return isinstance(step, PendingFlush | Activation | KeyPass) and step.line >= line
 
 
 def _may_begin(job: Conversion) -> bool:
@@ -338,6 +339,12 @@ def _conversion(number: int, job: Conversion) -> ev.Convert:
     )
 
 
+def _edit(number: int, step: Activation | KeyPass) -> ev.Work:
+    if isinstance(step, KeyPass):
+        return ev.DeleteMissing(number, step.number, step.keys)
+    return ev.Activate(number, step.stream, step.version)
+
+
 def _step(number: int, step: Step) -> ev.Work:
     if isinstance(step, Recollection):
         return ev.Recall(number, step.schema)
@@ -346,8 +353,8 @@ def _step(number: int, step: Step) -> ev.Work:
         return ev.Commit(number, step.number, header, step.lines_staged)
     if isinstance(step, AuditStep):
         return ev.Audit(number)
-    if isinstance(step, Activation):
-        return ev.Activate(number, step.stream, step.version)
+    if isinstance(step, Activation | KeyPass):
+        return _edit(number, step)
     if isinstance(step, DeadLetterStep):
         return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
     return ev.Finish(number, step.stream)

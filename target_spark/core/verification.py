@@ -109,6 +109,7 @@ class Verification:
         repair: Change the rows that differ.
         force: Consent to the deletion of many rows.
         deletes: Look for vanished keys alone; the input needs no other columns.
+        consent: What to do if so many rows are to be deleted.
     """
 
     report: Callable[[TableDifference], None]
@@ -116,6 +117,7 @@ class Verification:
     repair: bool = False
     force: bool = False
     deletes: bool = False
+    consent: str = "run the tap without a state and without bounds; --force consents to that"
 
     def repaired(self, *, can_delete: bool, part: bool) -> tuple[str, ...]:
         """Return the kinds of differences that a repair ends.
@@ -142,5 +144,5 @@ class Verification:
             f"nothing was changed: {vanished} of {found.table_rows} rows of {found.table} are not "
             "in the input",
             where=Where(stream=found.stream),
-            hint="run the tap without a state and without bounds; --force consents to that",
+            hint=self.consent,
         )

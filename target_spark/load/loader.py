@@ -14,14 +14,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.errors import AuditError
+from shared.errors import AuditError, DestinationError, Where
+from shared.maps.record_metadata import DELETED_AT
 from shared.storage.files import StorageOptions, delete
 from shared.telemetry.run_observer import Dataset
 from target_spark.config import REGISTRY
 from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema, TableRequest
+from target_spark.core.verification import VANISHED, TableDifference, Verification
 from target_spark.destinations.destination import Destination, Tools
 from target_spark.destinations.dry_destination import DryDestination
+from target_spark.destinations.leases.lease import ALLOW
 from target_spark.load.batch_files import BatchFiles
 from target_spark.load.conversion import Converter, Rewriter
 from target_spark.load.driver_tasks import DriverTasks
@@ -30,7 +33,7 @@ from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
 from target_spark.load.run_leases import RunLeases
 from target_spark.load.stream_tables import StreamTables
-from target_spark.stream_settings import expectations, load_method, table_name
+from target_spark.stream_settings import check_deletes, expectations, load_method, table_name
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
     from target_spark.config import TargetConfig
 
 _log = logging.getLogger(__name__)
+
+CONSENT = (
+    "is the source whole? then run `tap-spark --catalog keys.json | target-spark verify --deletes "
+    "--repair --force` once"
+)
 
 
 class Loader:
@@ -57,6 +65,8 @@ class Loader:
         driver: DriverTasks | None = None,
     ) -> None:
         self._config = config
+        self._spark = spark
+        self._driver = driver
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
@@ -180,7 +190,7 @@ class Loader:
         Args:
             files: Files of BATCH messages; staged ones are ignored.
         """
-        if self._config.dry_run is None and self._config.verification is None:
+        if self._loads:
             self._files.delete_consumed(files)
 
     def can_detect_replays(self, stream: str) -> bool:
@@ -294,11 +304,64 @@ class Loader:
             if not has_warned:
                 _log.warning("ignoring ACTIVATE_VERSION: %s", why)
             return
-        self._tables.claim_versions(stream.stream)
+        self._tables.claim_alone(stream.stream, "ACTIVATE_VERSION")
         self._check_lease(stream.stream)
         request = self._tables.request(stream)
         edit = VersionEdit(version, request.hard_delete, time.time())
         self._destination.activate(request, edit)
+
+    def check_keys(self, stream: StreamSchema) -> None:
+        """Check that the tables of a stream can follow its KEYS messages.
+
+        Raises:
+            SettingsError: They cannot, or rows of another stream are in the table.
+        """
+        if self._loads:
+            check_deletes(self._config, stream)
+            self._tables.claim_alone(stream.stream, "KEYS")
+
+    def delete_missing(self, keys: Batch) -> int:
+        """Delete the rows whose keys are in none of the files, or mark them, in one commit.
+
+        It is a run of `verify --deletes --repair` within this one. Repeated, it changes nothing.
+
+        Returns:
+            Number of the rows.
+
+        Raises:
+            DifferenceError: They are too many; nothing has changed.
+            DestinationError: It failed, or the table cannot mark rows; nothing has changed.
+            SingerSparkError: See `convert`; a bad key is an error under any failure policy.
+        """
+        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+        config, stream = self._config, keys.stream
+        if not self._loads or not self._destination.exists(self._tables.request(stream)):
+            return 0
+        self._check_lease(stream.stream)
+        found: list[TableDifference] = []
+        own = Loader(
+            replace(
+                config,
+                verification=Verification(found.append, repair=True, deletes=True, consent=CONSENT),
+                overlapping_runs=replace(config.overlapping_runs, policy=ALLOW),
+                failure=replace(config.failure, policy="FailBatch"),
+            ),
+            self._spark,
+            self._driver,
+        )
+        schema = only_properties(stream.schema, stream.key_properties)
+        batch = replace(keys, stream=replace(stream, schema=schema))
+        try:
+            own.commit(batch, [own.convert(batch)])
+            own.finish(stream.stream)
+        finally:
+            own.close()
+        return sum(map(_deleted_rows, found))
+
+    @property
+    def _loads(self) -> bool:
+        return self._config.dry_run is None and self._config.verification is None
 
     def _note_changes(self, stream: str, lines: Sequence[str]) -> None:
         """Log and keep what a commit has done to the columns of a table; see `Destination`."""
@@ -339,3 +402,20 @@ class Loader:
         if not self._supports.versions:
             return f"not supported by format '{self._config.format}'"
         return None
+
+
+def _deleted_rows(found: TableDifference) -> int:
+    """Return how many rows of a table have vanished in the source, and are deleted.
+
+    Raises:
+        DestinationError: The table cannot mark them.
+    """
+    vanished = found.count(VANISHED)
+    if found.left:
+        raise DestinationError(
+            f"{vanished} rows of {found.table} are gone in the source, but it has no column "
+            f"'{DELETED_AT}' to mark them",
+            where=Where(stream=found.stream),
+            hint="set `hard_delete`, or add the column (a timestamp)",
+        )
+    return vanished

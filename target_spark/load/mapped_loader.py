@@ -177,6 +177,25 @@ class MappedLoader:
         for output in self._of(stream):
             self._loader.activate(output.schema, version)
 
+    def check_keys(self, stream: StreamSchema) -> None:
+        """Check that the table of a stream can follow its KEYS messages; see `Loader.check_keys`.
+
+        Raises:
+            SettingsError: The keys alone cannot be mapped, or see there.
+        """
+        for output in self._of(stream):
+            if output.making is not None:
+                raise SettingsError(
+                    "KEYS messages, which delete rows, cannot be mapped by the target",
+                    where=Where(stream=stream.stream, setting="stream_maps"),
+                    hint="map the stream in the tap, or remove `deletes` from it there",
+                )
+            self._loader.check_keys(output.schema)
+
+    def delete_missing(self, keys: Batch) -> int:
+        """Delete the rows whose keys are in none of the files; see `Loader.delete_missing`."""
+        return sum(self._loader.delete_missing(own.of(keys)) for own in self._of(keys.stream))
+
     def _split(
         self, batch: Batch, results: Sequence[LoadResult]
     ) -> list[tuple[Batch, list[LoadResult]]]:

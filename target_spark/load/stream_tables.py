@@ -82,13 +82,13 @@ class StreamTables:
         _log.warning("stream '%s' is ignored: the table %s does not exist", name, shown)
         return False
 
-    def claim_versions(self, stream: str) -> None:
-        """Reserve the right to remove or mark older versions in the table of a stream.
+    def claim_alone(self, stream: str, message: str) -> None:
+        """Reserve the right to remove or mark rows that a message of a stream does not name.
 
         Raises:
             SettingsError: Rows of another stream are in the table.
         """
-        self._owners.activate(stream)
+        self._owners.claim_alone(stream, message)
 
     def request(self, stream: StreamSchema) -> TableRequest:
         """Return the request of a stream for its table under a schema."""

@@ -24,7 +24,7 @@ class TableOwners:
 
     def __init__(self) -> None:
         self._claims: dict[str, _Claim] = {}
-        self._versioned: set[str] = set()
+        self._alone: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def claim(
@@ -41,24 +41,24 @@ class TableOwners:
             for other in self._beside(new):
                 if not table.shared or _OVERWRITE in (method, other.method):
                     raise _refusal(other, new)
-                if other.stream in self._versioned:
-                    raise _versions(other, new)
+                if other.stream in self._alone:
+                    raise _not_alone(other, new, self._alone[other.stream])
                 if _disagree(other, new):
                     raise _partitions(other, new)
             self._claims[stream] = new
 
-    def activate(self, stream: str) -> None:
-        """Check that a stream may activate a table version.
+    def claim_alone(self, stream: str, message: str) -> None:
+        """Check that a message of a stream may remove or mark the rows that it does not name.
 
         Raises:
-            SettingsError: Rows of another stream in the table would count as an old version.
+            SettingsError: Rows of another stream in the table would be among them.
         """
         with self._lock:
-            self._versioned.add(stream)
+            self._alone[stream] = message
             claim = self._claims.get(stream)
             others = [] if claim is None else self._beside(claim)
             if claim is not None and others:
-                raise _versions(claim, others[0])
+                raise _not_alone(claim, others[0], message)
 
     def _beside(self, claim: _Claim) -> list[_Claim]:
         return [
@@ -103,10 +103,11 @@ def _partitions(first: _Claim, second: _Claim) -> SettingsError:
     )
 
 
-def _versions(activating: _Claim, other: _Claim) -> SettingsError:
+def _not_alone(claim: _Claim, other: _Claim, message: str) -> SettingsError:
+    setting = "`deletes` in the tap" if message == "KEYS" else "`activate_version: true`"
     return SettingsError(
-        f"ACTIVATE_VERSION would also remove or mark rows of the stream '{other.stream}', which "
-        f"shares the table {activating.table.shown}",
-        where=Where(stream=activating.stream, setting="streams"),
-        hint="give one of them another `table`, or set `activate_version: false`",
+        f"{message} would also remove or mark rows of the stream '{other.stream}', which "
+        f"shares the table {claim.table.shown}",
+        where=Where(stream=claim.stream, setting="streams"),
+        hint=f"give one of them another `table`, or do without {setting}",
     )

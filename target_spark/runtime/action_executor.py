@@ -111,6 +111,14 @@ class Loads(Protocol):
         """Activate a table version."""
         ...
 
+    def check_keys(self, stream: StreamSchema) -> None:
+        """Raise SettingsError if the rows of a stream cannot follow its KEYS messages."""
+        ...
+
+    def delete_missing(self, keys: Batch) -> int:
+        """Delete the rows whose keys are in none of the files; return how many."""
+        ...
+
 
 class Spark(Protocol):
     """The part of Spark's life cycle that the run needs."""
@@ -185,6 +193,7 @@ class ActionExecutor:
             ev.Commit: self._commit,
             ev.Audit: self._audit,
             ev.Activate: self._activate,
+            ev.DeleteMissing: self._delete_missing,
             ev.Finish: self._finish,
             ev.WriteDeadLetters: self._write_dead_letters,
             ev.ReportLine: self._report_line,
@@ -291,6 +300,19 @@ class ActionExecutor:
 
     def _activate(self, action: ev.Activate) -> None:
         self._start(action.work, lambda: self._loader.activate(action.stream, action.version))
+
+    def _delete_missing(self, action: ev.DeleteMissing) -> None:
+        name, files = action.keys.stream.stream, action.keys.files
+
+        def delete() -> None:
+            deleted = self._loader.delete_missing(action.keys)
+            self._consumed[action.flush] = list(files)
+            _logger.info("stream '%s': deleted %d rows that its source has no more", name, deleted)
+            if deleted:
+                self._summary.has_work = True
+                self._summary.add(name, deleted=deleted)
+
+        self._start(action.work, delete)
 
     def _finish(self, action: ev.Finish) -> None:
         def finish() -> None:

@@ -199,6 +199,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         recalls=loader.recalls,
         overwrite=loader.overwrites,
         plan=checked(loader.plan) if config.validate_records else loader.plan,
+        check_keys=loader.check_keys,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         keep_dead_letters=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),

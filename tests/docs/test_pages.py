@@ -46,7 +46,7 @@ MOST_README_BYTES = 10_000
 STREAM = {"name": "s", "format": "csv", "path": "data/*.csv"}
 # Commands of the tutorials are run by tests of their own.
 SHELL = [b for b in blocks("sh", "console") if not b.page.name.startswith("tutorial-")]
-MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "ACTIVATE_VERSION")
+MESSAGES = ("SCHEMA", "RECORD", "STATE", "BATCH", "KEYS", "ACTIVATE_VERSION")
 OTHER_PROGRAMS = {"[", "cat", "cd", "chmod", "docker", "echo", "hdfs", "jq", "kubectl", "meltano",
                   "mv", "systemctl", "tail", "tar", "zip"}  # fmt: skip
 INSTALLERS = {"pip", "pipx", "uv", "uvx"}

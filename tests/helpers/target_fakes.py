@@ -146,6 +146,13 @@ class FakeLoader:
     def activate(self, stream: StreamSchema, version: int) -> None:
         self.acts.append(("activate", (stream.stream, version)))
 
+    def check_keys(self, stream: StreamSchema) -> None:
+        pass
+
+    def delete_missing(self, keys: Batch) -> int:
+        self.acts.append(("delete", [file.url for file in keys.files]))
+        return 1
+
 
 def config(tmp_path: Path, **settings: Any) -> TargetConfig:
     staging = {"root": str(tmp_path / "staging"), **settings.pop("staging", {})}

@@ -71,8 +71,9 @@ class PartialWorld(World):
 
     def _delete(self, flushes: tuple[int, ...]) -> None:
         for flush in flushes:
-            assert flush in self.forgotten
-            stream = self.headers[flush].stream.stream
+            is_pass = flush in self.passes
+            assert is_pass or flush in self.forgotten
+            stream = self.passes[flush].stream if is_pass else self.headers[flush].stream.stream
             assert stream not in self.failures or stream in self.ended
             self.deleted.append(flush)
 

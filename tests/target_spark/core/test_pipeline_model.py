@@ -12,6 +12,7 @@ from target_spark.core import events as ev
 from target_spark.core.policies import SizeAndAge
 
 STREAMS = ["a", "b", "c"]
+EDITS = ev.Commit | ev.Activate | ev.DeleteMissing
 stream = st.sampled_from(STREAMS)
 version = st.sampled_from([None, None, None, 1, 2])
 message = st.one_of(
@@ -20,6 +21,7 @@ message = st.one_of(
     st.tuples(st.just("schema"), stream, st.sampled_from(["x", "y"])),
     st.tuples(st.just("batch"), stream, st.integers(0, 3), version),
     st.tuples(st.just("version"), stream, st.integers(1, 3)),
+    st.tuples(st.just("keys"), stream),
     st.tuples(st.just("state")),
     st.tuples(st.just("state")),
     st.tuples(st.just("tick"), st.sampled_from([0.0, 1.0, 5.0, 30.0])),
@@ -63,7 +65,7 @@ def play(world: World, script: list[tuple]) -> None:
             world.finish_work()
         if name == "schema":
             known.add(args[0])
-        elif name in {"records", "batch", "version"} and args[0] not in known:
+        elif name in {"records", "batch", "version", "keys"} and args[0] not in known:
             known.add(args[0])
             world.schema(args[0], "x")
         getattr(world, name)(*args)
@@ -138,10 +140,18 @@ def test_after_failed_work_only_ready_commits_of_others_begin_and_state_stays_tr
     begun = len(world.log)
     play_out(world, data)
     if any(overwrites(overwrite, stream) for stream in world.schemas):
-        assert not [a for a in world.log[begun:] if isinstance(a, ev.Commit | ev.Activate)]
+        assert not [
+            a
+            for a in world.log[begun:]
+            if isinstance(a, ev.Commit | ev.Activate | ev.DeleteMissing)
+        ]
     if not isinstance(action, ev.Convert):
         name = World.stream_of(action)
-        later = [a for a in world.log[begun:] if isinstance(a, ev.Commit | ev.Activate)]
+        later = [
+            a
+            for a in world.log[begun:]
+            if isinstance(a, ev.Commit | ev.Activate | ev.DeleteMissing)
+        ]
         assert name not in [World.stream_of(a) for a in later]
     assert world.clean_up.error is error
     check_given_up(world)
@@ -252,14 +262,14 @@ class AnotherError(Exception):
 
 
 @many
-@given(st.lists(message, max_size=30), st.sampled_from(["records", "batch", "version"]))
+@given(st.lists(message, max_size=30), st.sampled_from(["records", "batch", "version", "keys"]))
 def test_a_message_before_its_schema_stops_the_run(script, kind):
     world = World(pipeline(SizeAndAge(rows=2)))
     play(world, script)
     while not world.core.wants_input:
         world.finish_work()
     line = world.line + 1
-    getattr(world, kind)("unknown", 1)
+    getattr(world, kind)("unknown", *([] if kind == "keys" else [1]))
     world.finish_all()
     assert world.clean_up is not None
     error = world.clean_up.error

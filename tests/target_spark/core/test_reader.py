@@ -194,6 +194,8 @@ def test_messages_other_than_records():
 {"type":"BATCH","stream":"s","encoding":{"format":"parquet"},"manifest":[]}
 {"type":"STATE","value":{"a":1}}
 {"type":"ACTIVATE_VERSION","stream":"s","version":7}
+{"type":"KEYS","stream":"s"}
+{"type":"KEYS","stream":"s","encoding":{"format":"parquet"},"manifest":[]}
 """
     assert read(data) == [
         ev.SchemaSeen("s", {"properties": {}}, ("id",), 1),
@@ -203,6 +205,8 @@ def test_messages_other_than_records():
         ev.BatchSeen("s", Encoding("parquet"), (), 5),
         ev.StateSeen(b'{"a":1}', 6),
         ev.VersionSeen("s", 7, 7),
+        ev.KeysSeen("s", None, (), 8),
+        ev.KeysSeen("s", Encoding("parquet"), (), 9),
     ]
 
 
@@ -270,6 +274,10 @@ def test_a_tap_that_died_within_a_line_is_noticed(cut):
         (b'{"type":"SCHEMA","stream":"s","schema":{},"key_properties":[1]}', ["key_properties"]),
         (b'{"type":"BATCH","stream":"s","manifest":[]}', ["BATCH without an 'encoding'"]),
         (b'{"type":"BATCH","stream":"s","encoding":{"format":"jsonl"}}', ["'manifest'"]),
+        (b'{"type":"KEYS","stream":"s","encoding":{"format":"jsonl"}}', ["KEYS", "'manifest'"]),
+        (b'{"type":"KEYS","stream":"s","encoding":{"format":"jsonl"},"manifest":null}',
+         ["KEYS without a 'manifest'"]),
+        (b'{"type":"KEYS","stream":"s","manifest":[]}', ["KEYS without an 'encoding'"]),
         (b'{"type":"BATCH","stream":"s","encoding":{"format":"jsonl","compression":1},'
          b'"manifest":[]}', ["'compression'"]),
         (b'{"type":"STATE"}', ["STATE without a 'value'"]),

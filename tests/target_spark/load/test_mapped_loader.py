@@ -69,6 +69,13 @@ class Below:
     def activate(self, stream: StreamSchema, version: int) -> None:
         self._note("activate", stream.stream)
 
+    def check_keys(self, stream: StreamSchema) -> None:
+        self._note("check_keys", stream.stream)
+
+    def delete_missing(self, keys: Batch) -> int:
+        self._note("delete_missing", keys.stream.stream)
+        return 2
+
     def overwrites(self, stream: str) -> bool:
         return stream in self.overwritten
 
@@ -238,6 +245,17 @@ def test_versions_and_ends_reach_every_output() -> None:
     assert below.calls == [
         ("activate", "orders"), ("activate", "cheap"), ("finish", "orders"), ("finish", "cheap"),
     ]  # fmt: skip
+
+
+def test_keys_are_deleted_by_if_the_target_does_not_map_them() -> None:
+    mapped, below = loader(SPLIT)
+    with pytest.raises(SettingsError, match="map the stream in the tap"):
+        mapped.check_keys(batch().stream)
+    assert below.calls == []
+    plain, below = loader({"others": {"x": "1"}})
+    plain.check_keys(batch().stream)
+    assert plain.delete_missing(batch()) == 2
+    assert below.calls == [("check_keys", "orders"), ("delete_missing", "orders")]
 
 
 def test_two_streams_under_one_name_are_refused() -> None:

@@ -170,7 +170,7 @@ def test_a_version_concerns_the_rows_of_one_stream() -> None:
         loading.activate(StreamSchema("a", SCHEMA), 1)
     later = loader("delta", **together)
     plan(later, "a")
-    later._tables.claim_versions("a")
+    later._tables.claim_alone("a", "ACTIVATE_VERSION")
     with pytest.raises(SettingsError, match="rows of the stream 'b'"):
         plan(later, "b")
     unversioned = loader("delta", activate_version=False, **together)

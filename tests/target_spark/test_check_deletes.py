@@ -1,0 +1,45 @@
+"""Tables whose rows can be deleted by KEYS messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.errors import SettingsError
+from target_spark.config import target_config
+from target_spark.core.load_plans import StreamSchema
+from target_spark.stream_settings import check_deletes
+
+GOOD = {"format": "delta", "path": "/t", "load_method": "upsert"}
+
+
+def check(keys: tuple[str, ...] = ("id",), **settings: Any) -> None:
+    check_deletes(target_config({**GOOD, **settings}), StreamSchema("s", {}, keys))
+
+
+def test_tables_that_follow() -> None:
+    check()
+    check(format="iceberg")
+    check(add_record_metadata=False, hard_delete=True)
+    check(load_method="append-only", streams={"s": {"load_method": "upsert"}})
+    check(upsert_order_by="at", denormalized=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"format": "parquet", "load_method": "append-only"}, "'format': .*can be repaired"),
+        ({"load_method": "append-only"}, "'load_method': .*need 'upsert'"),
+        ({"load_method": "history"}, "'load_method'"),
+        ({"load_method": "overwrite"}, "'load_method'"),
+        ({"write_audit_publish": True}, "'write_audit_publish'"),
+        ({"add_record_metadata": False}, "'hard_delete'"),
+        ({"streams": {"s": {"key_properties": ["other"]}}}, "'key_properties'"),
+        ({"keys": ()}, "'key_properties'"),
+    ],
+)
+def test_tables_that_cannot(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError, match=f"stream 's', setting {text}") as caught:
+        check(**settings)
+    assert "remove `deletes` from the stream in the tap" in str(caught.value)
