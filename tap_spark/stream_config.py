@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.settings.kinds import NAMES, SECRET_VALUES, SWITCH, TEXT, one_of, setting
+from shared.settings.kinds import (
+    NAMES,
+    SECRET_VALUES,
+    SWITCH,
+    TEXT,
+    at_least,
+    one_of,
+    setting,
+)
 from tap_spark.connection_config import ConnectionConfig
 
 PYTHON_SOURCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -79,6 +87,13 @@ class StreamConfig:
         "offset), or a value of the key's type. Rows without a key are read, too.",
         examples=["2026-01-01T00:00:00Z", 1000],
     )
+    deletes: str | None = setting(
+        one_of(("keys",)),
+        "`keys`: also send the keys of all rows, so that target-spark deletes rows that the source "
+        "has no more. Needs `replication_key`, `key_properties` and `batch_config`; see "
+        "docs/verify.md.",
+    )
+    deletes_every: int = setting(at_least(1), "Send the keys once in so many runs.", default=1)
     sort_by_replication_key: bool = setting(
         SWITCH,
         "Sort by the replication key, so that an interrupted run can resume inside the stream.",

@@ -99,6 +99,10 @@ def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "replication_key", f"is required for INCREMENTAL with the format {kind!r}"
     if "end_date" in stream and not has_key:
         yield "end_date", "needs a 'replication_key', which it bounds; add one, or remove it"
+    if "deletes" in stream and not has_key:
+        yield "deletes", "needs a 'replication_key'; other methods replicate deletes, or all rows"
+    if stream.get("deletes_every", 1) != 1 and "deletes" not in stream:
+        yield "deletes_every", "needs 'deletes'"
     if stream.get("sort_by_replication_key") is True and not has_key:
         yield "sort_by_replication_key", "needs a 'replication_key'"
 

@@ -109,6 +109,28 @@ def batch_line(
     return _line(message)
 
 
+def keys_line(
+    stream: str,
+    encoding: Mapping[str, Any] | None = None,
+    manifest: Sequence[str] = (),
+) -> bytes:
+    """Write a KEYS message: all keys that the source has. Rows with other keys are to be deleted.
+
+    Args:
+        stream: Name of the stream.
+        encoding: `format` and `compression` of the files; None to announce a later message, so
+            that a target that cannot follow it ends before it has loaded anything.
+        manifest: URLs of the files with the key properties of all rows.
+
+    Returns:
+        The line, with its newline.
+    """
+    message: dict[str, Any] = {"type": "KEYS", "stream": stream}
+    if encoding is not None:
+        message |= {"encoding": encoding, "manifest": list(manifest)}
+    return _line(message)
+
+
 def record_head(stream: str) -> str:
     """Write the part of a RECORD line before the record."""
     return '{"type":"RECORD","stream":' + encode(stream).decode() + ',"record":'

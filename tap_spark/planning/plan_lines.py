@@ -40,6 +40,7 @@ def plan_line(plan: StreamPlan, files: FileFacts | None = None) -> str:
     more = ", ..." if len(plan.columns) > SHOWN_COLUMNS else ""
     columns = f"{len(plan.columns)} column(s): {names}{more}"
     parts = [f"{plan.method.value} {_range(plan)}", columns]
+    parts += ["then the keys of every row"] if plan.sends_keys else []
     return f"stream '{plan.stream}': " + "; ".join(parts + ([str(files)] if files else []))
 
 

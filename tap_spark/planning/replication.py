@@ -15,6 +15,7 @@ from tap_spark.planning.table_entries import stream_of
 from tap_spark.sources.source_failures import all_of
 from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS
 from tap_spark.state.bookmarks import (
+    RUNS_SINCE_KEYS,
     TEMPORAL,
     Json,
     can_be_bookmark,
@@ -128,6 +129,7 @@ def _plan(
         end_value=_end_value(stream, key_type),
         version=now_ms if method is Method.FULL_TABLE else None,
         key_type=key_type,
+        runs_since_keys=_runs_since_keys(stream, resume, keys, bookmark),
         source_schema=root.get(catalogs.SPARK_SCHEMA),
     )
 
@@ -256,6 +258,22 @@ def _end_value(stream: StreamConfig, key_type: str | None) -> Json:
         hint = "choose this method in the catalog, or remove the setting"
         raise SettingsError("needs INCREMENTAL with a replication key", where=where, hint=hint)
     return given_key(stream.end_date, key_type, where)
+
+
+def _runs_since_keys(
+    stream: StreamConfig, resume: Resume, keys: tuple[str, ...], bookmark: Mapping[str, Any]
+) -> int | None:
+    if stream.deletes is None:
+        return None
+    if resume is not Resume.REPLICATION_KEY or not keys:
+        missing = "key properties" if keys == () else "INCREMENTAL with a replication key"
+        raise SettingsError(
+            f"needs {missing}",
+            where=Where(stream=stream.name, setting="deletes"),
+            hint="choose them in the settings or the catalog, or remove the setting",
+        )
+    runs = bookmark.get(RUNS_SINCE_KEYS)
+    return runs + 1 if isinstance(runs, int) else 1
 
 
 def _start_value(

@@ -113,8 +113,8 @@ def as_asked(plan: StreamPlan, options: RunOptions) -> StreamPlan:
     """
     if options.backfill is not None:
         plan = _backfilled(plan, options.backfill)
-    # A target removes the rows of older versions.
-    return plan if options.reads_all else replace(plan, version=None)
+    # A target removes the rows of older versions, and those whose keys were not sent.
+    return plan if options.reads_all else replace(plan, version=None, runs_since_keys=None)
 
 
 def _backfilled(plan: StreamPlan, backfill: Backfill) -> StreamPlan:

@@ -27,6 +27,8 @@ GENERAL = (
     "replication_key",
     "replication_method",
     "end_date",
+    "deletes",
+    "deletes_every",
     "sort_by_replication_key",
 )
 """Settings that apply to every format."""

@@ -20,6 +20,7 @@ Ordered = Any
 """A value that Python orders as Spark orders the column."""
 INTEGERS = ("byte", "short", "integer", "long")
 TEMPORAL = ("date", "timestamp", "timestamp_ntz")
+RUNS_SINCE_KEYS = "runs_since_keys"
 NOTE = "The rows are not sorted: this value takes effect when the stream has ended."
 
 
@@ -197,6 +198,14 @@ def finish_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
     if plan.resume is Resume.REPLICATION_KEY and markers.get("replication_key_value") is not None:
         mark = _moved(mark, plan, markers["replication_key_value"])
     return _with_bookmark(state, plan, _without_interim(mark))
+
+
+def count_run(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    """Return the state after a run of a stream that sends the keys of all rows now and then."""
+    if plan.runs_since_keys is None:
+        return _copy(state)
+    runs = 0 if plan.sends_keys else plan.runs_since_keys
+    return advance_positions(state, plan, {RUNS_SINCE_KEYS: runs})
 
 
 def _moved(mark: State, plan: StreamPlan, observed: Json) -> State:

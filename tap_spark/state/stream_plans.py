@@ -58,6 +58,8 @@ class StreamPlan:
         null_keys: Whether rows whose replication key is null are read.
         version: Table version of a FULL_TABLE run (ms since the epoch), else None.
         key_type: Spark's name of the replication key's type (`long`, `decimal(10,2)`, ...).
+        runs_since_keys: Runs since the keys of all rows were sent, with this one; None if a run
+            does not send them.
         source_schema: The source's whole schema as Spark's JSON text, from the catalog's root
             metadata; None if the catalog lacks it and the source must be asked.
     """
@@ -77,7 +79,14 @@ class StreamPlan:
     null_keys: bool = True
     version: int | None = None
     key_type: str | None = None
+    runs_since_keys: int | None = None
     source_schema: str | None = None
+
+    @property
+    def sends_keys(self) -> bool:
+        """Return whether the keys of all rows are due; a run without a bookmark sends all rows."""
+        runs = self.runs_since_keys
+        return runs is not None and bool(self.bookmark) and runs >= self.config.deletes_every
 
 
 @dataclass(frozen=True)

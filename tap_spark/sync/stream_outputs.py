@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import InvalidSettingsError, RecordError, SettingsError, Where
 from shared.maps.map_settings import TransformSettings
 from shared.maps.record_metadata import DELETED_AT
-from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -49,7 +50,9 @@ class Output:
     struct: StructType | None = None
     rebuild: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
 
-    def mapped_slice(self, slice_: Slice, *, keep_filtered: bool = True) -> Slice:
+    def mapped_slice(
+        self, slice_: Slice, *, keep_filtered: bool = True, only: Collection[str] | None = None
+    ) -> Slice:
         """Return the slice as it is written: its rows mapped, the replication key kept aside.
 
         A row that cannot be mapped fails the job; see `map_error`.
@@ -57,6 +60,7 @@ class Output:
         Args:
             slice_: The slice as read.
             keep_filtered: Whether to keep filtered rows, marked, if a key is tracked.
+            only: The columns to keep; None for all.
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -75,6 +79,7 @@ class Output:
         mark = FILTERED if marks else None
         frame = transform.apply(slice_.frame, keep=keep, mark=mark)
         names = [*transform.struct().names, *keep, *([mark] if mark else [])]
+        names = names if only is None else [name for name in names if name in only]
         columns = [F.col(quoted(name)) for name in names]
         if names:
             columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
@@ -128,6 +133,34 @@ class Outputs:
         return replace(
             plan, columns=columns, schema=only_properties(plan.schema, {*columns, DELETED_AT})
         )
+
+    def key_slices(
+        self, plan: StreamPlan, read: Callable[[StreamPlan], Iterable[Slice]]
+    ) -> Iterator[tuple[Output, Iterator[Slice]]]:
+        """Yield each output of a stream with the keys of all rows that its source has.
+
+        Args:
+            plan: The stream.
+            read: Reads slices.
+        """
+        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+        whole = replace(
+            plan,
+            method=Method.FULL_TABLE,
+            resume=Resume.NOTHING,
+            replication_key=None,
+            bookmark={},
+            start_value=None,
+            end_value=None,
+        )
+        for output in self.of(whole):
+            keys, own = output.plan.key_properties, self.read_plan(whole)
+            if output.transform is None:
+                columns = tuple(name for name in plan.columns if name in keys)
+                own = replace(whole, columns=columns, schema=only_properties(plan.schema, keys))
+            mapped = partial(output.mapped_slice, keep_filtered=False, only=keys)
+            yield output, map(mapped, read(own))
 
 
 def outputs_of(

@@ -17,6 +17,7 @@ from shared.errors import (
     DestinationError,
     InterruptedRunError,
     RecordError,
+    SettingsError,
     SingerSparkError,
     SourceError,
     TerminatedRunError,
@@ -26,7 +27,12 @@ from shared.run_summary import RunSummary
 from shared.settings.batch.types import BatchConfig
 from shared.sigterm import Termination
 from shared.singer.logs import Progress
-from shared.singer.messages import activate_version_line, schema_line, state_line
+from shared.singer.messages import (
+    activate_version_line,
+    keys_line,
+    schema_line,
+    state_line,
+)
 from shared.singer.metrics import (
     BATCH_COUNT,
     JOB_DURATION,
@@ -44,6 +50,7 @@ from shared.storage.files import local_path
 from shared.telemetry.run_observer import Dataset, schema_fields
 from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter
+from tap_spark.batch.key_writer import KeyWriter
 from tap_spark.config import TapConfig
 from tap_spark.output.line_output import LineOutput
 from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records, write_rows
@@ -74,7 +81,13 @@ from tap_spark.sources.source import (
 from tap_spark.sources.source_datasets import source_datasets
 from tap_spark.sources.source_failures import all_of, source_error
 from tap_spark.sources.source_registry import ON_DRIVER
-from tap_spark.state.bookmarks import advance, advance_positions, finish_stream, start_stream
+from tap_spark.state.bookmarks import (
+    advance,
+    advance_positions,
+    count_run,
+    finish_stream,
+    start_stream,
+)
 from tap_spark.state.stream_plans import (
     MOST_THREADS,
     DriverBlocks,
@@ -410,6 +423,8 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
         state_writer.adopt(lambda state: start_stream(state, plan))
         for output in run.outputs.of(plan):
             _write_schema(run, output.plan)
+            if plan.runs_since_keys is not None:
+                run.output.write(keys_line(output.plan.stream))
             # The old rows may have to stay, if the stream then fails and the run goes on.
             if first_run and run.failures is None:
                 _activate(run, output.plan)
@@ -424,13 +439,34 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
         told = slices.told_rows if told is None else told
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
-        state_writer.finish(lambda state: _known(finish_stream(state, plan), plan))
+        if plan.sends_keys:
+            # The rows count even if the target then refuses to delete as many.
+            state_writer.adopt(lambda state: finish_stream(state, plan))
+            state_writer.flush()
+            _send_keys(_SliceReader(run, plan, state_writer))
+        state_writer.finish(lambda state: _known(count_run(finish_stream(state, plan), plan), plan))
     _logger.info("stream '%s': %s records", plan.stream, counter.total)
     if told is not None:
         run.summary.note(plan.stream, source_rows=told)
         if told != counter.total:
             text = "stream '%s': %s records were sent, the source had %s rows when the read began"
             _logger.warning(text, plan.stream, counter.total, told)
+
+
+def _send_keys(reader: _SliceReader) -> None:
+    """Write the keys of all rows that the source has, one message for each output."""
+    run, plan = reader.run, reader.plan
+    batch, source = run.batch_of(plan.stream), source_for(plan.config)
+    if batch is None:
+        return
+    whole_files = replace(batch, batch_size=None)
+    for output, slices in run.outputs.key_slices(plan, partial(reader.slices, source)):
+        with _files(run, whole_files, output.plan, KeyWriter) as files:
+            for slice_ in slices:
+                files.write(slice_, lambda _: None)
+            files.finish()
+        rows = files.written.rows
+        _logger.info("stream '%s': sent the keys of %s rows", output.plan.stream, rows)
 
 
 def _told_rows(run: Run, plan: StreamPlan) -> int | None:
@@ -598,8 +634,10 @@ def _on_chunk(
     return on_chunk
 
 
-def _files(run: Run, batch: BatchConfig, plan: StreamPlan) -> BatchWriter:
-    return BatchWriter(
+def _files(
+    run: Run, batch: BatchConfig, plan: StreamPlan, writer: type[BatchWriter] | None = None
+) -> BatchWriter:
+    return (writer or BatchWriter)(
         lambda: run.spark, plan, run.output, batch=batch, spool=run.spool, staging=run.staging
     )
 
@@ -756,9 +794,24 @@ def _planned(
     catalog = chosen_catalog(catalog, options, failures.errors if failures else ())
     planner = Planner(config, catalog, failed, options)
     outputs, plans = outputs_of(config.transforms, planner.plans(state), starter.get)
+    _check_keys(config, outputs, plans)
     if not plans and not (failures and failures.errors):
         _logger.warning("no stream is selected: nothing to read")
     return outputs, plans, planner
+
+
+def _check_keys(config: TapConfig, outputs: Outputs, plans: Sequence[StreamPlan]) -> None:
+    """Raise SettingsError if the keys of a stream cannot be sent, before anything is read."""
+    for plan in plans:
+        if plan.runs_since_keys is None:
+            continue
+        where = Where(stream=plan.stream, setting="deletes")
+        if config.batch is None or not config.batch.covers(plan.stream):
+            hint = "set `batch_config`, or remove the setting"
+            raise SettingsError("keys are sent in batch files", where=where, hint=hint)
+        if not all(output.plan.key_properties for output in outputs.of(plan)):
+            hint = "let `stream_maps` keep the keys, or remove the setting"
+            raise SettingsError("needs key properties", where=where, hint=hint)
 
 
 def _needs_spark(plan: StreamPlan) -> bool:

@@ -186,6 +186,14 @@ class TestRules:
         assert one(end_date=5, replication_key="t").end_date == 5
         assert one(end_date="2026-01-01", replication_key="t").end_date == "2026-01-01"
 
+    def test_keys_need_a_key(self) -> None:
+        [line] = problems({**CSV, "deletes": "keys"})
+        assert line.startswith("config['streams'][0]['deletes']: needs a 'replication_key'")
+        [line] = problems({**CSV, "deletes_every": 3})
+        assert line.endswith("needs 'deletes'")
+        assert one(deletes="keys", replication_key="t", deletes_every=3).deletes_every == 3
+        assert one(deletes_every=1).deletes is None, "Meltano gives defaults, too"
+
     def test_duplicate_names(self) -> None:
         assert problems(CSV, ROWS, CSV, CSV) == [
             "config['streams'][2]['name']: 'a' is already the name of config['streams'][0]",

@@ -48,6 +48,11 @@ def test_where_a_stream_begins(method: Method, more: dict[str, Any], expected: s
     assert line_of(method, **more) == f"stream 's': {expected}; 2 column(s): a, at"
 
 
+def test_keys() -> None:
+    line = line_of(Method.INCREMENTAL, **BY_KEY, bookmark={"x": 1}, runs_since_keys=1)
+    assert line.endswith("by 'at' from the start; 2 column(s): a, at; then the keys of every row")
+
+
 def test_files() -> None:
     line = line_of(Method.FULL_TABLE, FileFacts(3, 1_234_567_890))
     assert line.endswith("; 3 file(s), 1,234.6 MB")

@@ -237,6 +237,42 @@ def test_end_dates_that_do_not_fit(settings, edit, text):
 
 
 @pytest.mark.parametrize(
+    ("every", "mark", "runs", "is_due"),
+    [
+        (1, {}, 1, False),
+        (1, {"replication_key_value": 5}, 1, True),
+        (1, {"runs_since_keys": 0}, 1, True),
+        (3, {"runs_since_keys": 1}, 2, False),
+        (3, {"runs_since_keys": 2}, 3, True),
+        (3, {"runs_since_keys": 7}, 8, True),
+        (3, {"runs_since_keys": "x"}, 1, False),
+    ],
+)
+def test_the_keys_of_all_rows_are_due(every, mark, runs, is_due):
+    given = {"replication_key": "z", "key_properties": ("name",), "deletes_every": every}
+    (made,) = plan(deletes="keys", state=state_of(**mark), **given)
+    assert (made.runs_since_keys, made.sends_keys) == (runs, is_due)
+    (made,) = plan(state=state_of(**mark), **given)
+    assert (made.runs_since_keys, made.sends_keys) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "edit", "text"),
+    [
+        ({"replication_key": "z"}, None, "needs key properties"),
+        (
+            {"replication_key": "z", "key_properties": ("z",)},
+            lambda entry, root: root.update({"replication-method": "FULL_TABLE"}),
+            "needs INCREMENTAL with a replication key",
+        ),
+    ],
+)
+def test_streams_whose_keys_are_not_sent(settings, edit, text):
+    with pytest.raises(SettingsError, match=f"stream 's', setting 'deletes': {text}"):
+        plan(deletes="keys", edit=edit, **settings)
+
+
+@pytest.mark.parametrize(
     ("mark", "text"),
     [
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,6 +123,14 @@ def test_a_backfill_reads_one_stream_without_its_bookmark() -> None:
     assert not options.reads_all
     with pytest.raises(SettingsError, match="--backfill 'lo\\*' matches no stream"):
         chosen_catalog(CATALOG, backfill("lo*"))
+
+
+@pytest.mark.parametrize("options", [backfill(), RunOptions(limit=5)])
+def test_a_part_of_a_stream_does_not_send_its_keys(options: RunOptions) -> None:
+    plan = replace(keyed(), bookmark={"k": 1}, runs_since_keys=1)
+    assert as_asked(plan, EVERYTHING).sends_keys
+    assert as_asked(plan, RunOptions(streams=("log",))).sends_keys
+    assert as_asked(plan, options).runs_since_keys is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from shared.errors import SourceError
 from tap_spark.state.bookmarks import (
     advance,
     advance_positions,
+    count_run,
     finish_stream,
     greater,
     load_state,
@@ -49,6 +50,15 @@ def test_an_ordered_stream_moves_its_bookmark_at_once():
     assert bookmark(state) == {"replication_key": "k", "replication_key_value": 7}
     assert state["custom"] == [1]
     assert state["bookmarks"]["other"] == {"x": 1}
+
+
+def test_runs_without_the_keys_of_all_rows_are_counted():
+    config = StreamConfig(name="s", format="parquet", path="x", deletes_every=2)
+    plan = replace(PLAN, config=config, bookmark={"replication_key_value": 3})
+    marks = [
+        bookmark(count_run(STATE, replace(plan, runs_since_keys=runs))) for runs in (None, 1, 2)
+    ]
+    assert marks == [None, {"runs_since_keys": 1}, {"runs_since_keys": 0}]
 
 
 def test_an_unordered_stream_keeps_markers_until_its_end():
