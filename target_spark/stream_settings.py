@@ -99,6 +99,7 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     _check_keys(stream, keys, struct, method)
     if config.verification is not None:
         _check_verified(config, stream, keys, struct)
+    # Then the stream may lack all other columns.
     by_keys_alone = config.verification is not None and config.verification.deletes
     backfill = _backfill(config, stream)
     if backfill is not None and own.load_method == "history":
@@ -120,11 +121,11 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         keys=tuple(key for key in keys if key in struct.names),
         method=method,
         schema=schema.schema,
-        layout=table_layout(config, stream),
+        layout=Layout() if by_keys_alone else table_layout(config, stream),
         hard_delete=own.hard_delete,
         backfill=backfill,
         verification=config.verification,
-        order_by=_order_by(own, stream, struct, by_keys_alone=by_keys_alone),
+        order_by=() if by_keys_alone else _order_by(own, stream, struct),
         contract=own.schema_contract if method != "overwrite" else SchemaContract(),
     )
 
@@ -166,17 +167,15 @@ def check_deletes(config: TargetConfig, schema: StreamSchema) -> None:
             )
 
 
-def _order_by(
-    own: StreamSettings, stream: str, struct: StructType, *, by_keys_alone: bool
-) -> tuple[str, ...]:
-    """Return the columns that tell which row of a key is newer; none if only keys are compared.
+def _order_by(own: StreamSettings, stream: str, struct: StructType) -> tuple[str, ...]:
+    """Return the columns that tell which row of a key is newer.
 
     Raises:
         SettingsError: One is not a column of the stream, or its values have no order.
     """
     given = own.upsert_order_by
     names = (given,) if isinstance(given, str) else tuple(given)
-    if own.load_method not in BY_KEY or by_keys_alone:
+    if own.load_method not in BY_KEY:
         return ()
     for name in names:
         kind = struct[name].dataType.simpleString() if name in struct.names else None

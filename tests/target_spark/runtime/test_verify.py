@@ -104,13 +104,16 @@ def test_a_range_has_all_of_its_options(tmp_path: Path, caplog: pytest.LogCaptur
 class TestRequests:
     STREAM = StreamSchema("a", {"properties": {"id": {"type": "integer"}}}, ("id",))
 
-    def request(self, stream: StreamSchema = STREAM, **settings: Any) -> Any:
+    def request(
+        self, stream: StreamSchema = STREAM, *, deletes: bool = False, **settings: Any
+    ) -> Any:
         from pyspark.sql import types as T  # noqa: N812
 
         from target_spark.core.verification import Verification
 
         part = Backfill("a", "id", "1", "5")
-        own = replace(config(**settings), verification=Verification(print), backfill=part)
+        wanted = Verification(print, deletes=deletes)
+        own = replace(config(**settings), verification=wanted, backfill=part)
         assert load_method(own, "a") == "overwrite", "rows wait for the end of the input"
         return table_request(own, stream, T.StructType([T.StructField("id", T.LongType())]))
 
@@ -119,6 +122,12 @@ class TestRequests:
         assert self.request().backfill is not None
         with pytest.raises(MessageError, match="key properties"):
             self.request(StreamSchema("a", self.STREAM.schema))
+
+    def test_deletions_need_the_keys_alone(self) -> None:
+        found = self.request(deletes=True, partition_by=["day"], upsert_order_by="at")
+        assert (found.layout.partition_by, found.order_by) == ((), ())
+        with pytest.raises(SettingsError, match="'at' is not a column of the stream"):
+            self.request(upsert_order_by="at")
 
     def test_files_may_be_appended_to(self) -> None:
         files = {"format": "parquet", "load_method": "append-only"}
