@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, SourceError, Where
@@ -92,7 +93,14 @@ def _stream(
             where=Where(stream=name),
             hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
         )
-    return stream
+    deletes, every = root.get("deletes"), root.get("deletes-every", stream.deletes_every)
+    if deletes not in (None, "keys") or type(every) is not int or every < 1:
+        raise SourceError(
+            "the catalog's 'deletes' or 'deletes-every' is invalid",
+            where=Where(stream=name),
+            hint="write `keys`, and an integer from 1",
+        )
+    return replace(stream, deletes=deletes or stream.deletes, deletes_every=every)
 
 
 def _plan(

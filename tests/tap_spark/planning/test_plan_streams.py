@@ -256,6 +256,20 @@ def test_the_keys_of_all_rows_are_due(every, mark, runs, is_due):
     assert (made.runs_since_keys, made.sends_keys) == (None, False)
 
 
+def test_a_catalog_chooses_keys_for_tables_of_a_connection():
+    given = {"replication_key": "z", "key_properties": ("name",), "state": state_of(x=1)}
+
+    def chosen(**words):
+        (made,) = plan(edit=lambda _, root: root.update(words), **given)
+        return made.runs_since_keys, made.sends_keys
+
+    assert chosen(**{"deletes": "keys", "deletes-every": 2}) == (1, False)
+    assert chosen(deletes="keys") == (1, True)
+    for words in ({"deletes": True}, {"deletes": "keys", "deletes-every": 0}):
+        with pytest.raises(SourceError, match="'deletes-every' is invalid"):
+            chosen(**words)
+
+
 @pytest.mark.parametrize(
     ("settings", "edit", "text"),
     [
