@@ -23,13 +23,16 @@ class KeyWriter(BatchWriter):
 
         Raises:
             ClosedPipeError: The reader of standard output has closed it.
+            DestinationError: The files cannot be written.
         """
+        with self._explained():
+            for url in self._urls:
+                self._publish(url)
         encoding = {"format": self._batch.format, "compression": self._batch.compression}
         # Recorded first: a reader may have the line even if writing it fails.
         self._announced.update(self._urls)
         self._output.write(keys_line(self._plan.stream, encoding, self._urls))
 
     def _announce(self, written: WrittenFile, key: KeyMax | None) -> None:
-        self._publish(written.url)
         self._urls += (written.url,)
         self._count(ChunkInfo(written.rows, written.size, key))

@@ -42,7 +42,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
         }
         files = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
         batch_config = {**files, "exclude_streams": list(excluded)}
-        config = tap_config({"streams": [stream], "batch_config": batch_config, **settings})
+        given = {"streams": [stream], "state_interval_seconds": 999}
+        config = tap_config({**given, "batch_config": batch_config, **settings})
         path = tmp_path / "out.jsonl"
         with path.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
