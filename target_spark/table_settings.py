@@ -60,7 +60,8 @@ class LoadSettings:
     hard_delete: bool = setting(
         SWITCH,
         "Remove rows instead of marking them in `_sdc_deleted_at`: those of older versions on "
-        "ACTIVATE_VERSION and, with `upsert`, those whose record is marked.",
+        "ACTIVATE_VERSION and, with `upsert`, those whose record is marked, or whose key a KEYS "
+        "message lacks.",
         default=False,
     )
     partition_by: tuple[str, ...] = setting(

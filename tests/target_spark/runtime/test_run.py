@@ -258,6 +258,18 @@ def test_versions_and_overwrite_reach_the_loader(tmp_path):
     assert result.output.states == [1]
 
 
+def test_keys_reach_the_loader_and_their_files_are_consumed_once_state_is_out(tmp_path):
+    files = {"encoding": {"format": "parquet"}, "manifest": ["k1", "k2"]}
+    announced = {"type": "KEYS", "stream": "s"}
+    data = lines(SCHEMA, announced, record(1), {**announced, **files}, state(1))
+    summary = RunSummary("target-spark")
+    result = Result(tmp_path).load(data, summary)
+    assert result.loader.acts == [("commit", "s"), ("delete", ["k1", "k2"]), ("finish", "s")]
+    assert (result.output.states, result.loader.deleted) == ([1], ["k1", "k2"])
+    found = summary.as_dict(None)["streams"]["s"]
+    assert (found["deleted"], found["received"]) == (1, 1)
+
+
 def test_a_bad_line_keeps_what_was_committed_with_its_state(tmp_path):
     result = Result(tmp_path, batch_size_rows=1)
     with pipe() as (reader, writer):
