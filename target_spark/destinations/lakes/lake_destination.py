@@ -104,6 +104,9 @@ HISTORY = 200
 
 PARTS = Encoding("parquet", "snappy")
 _STEPS = 6
+_SESSION_LOCK = threading.RLock()
+"""Over Spark Connect tables share a session, whose configuration has the mark: also those of the
+destination that a KEYS message has within a run."""
 
 
 @dataclass
@@ -800,8 +803,7 @@ class LakeDestination(Destination):
         with self._lock:
             if key not in self._tables:
                 self._check_alone(request.stream, place)
-                # Over Spark Connect tables share a session, whose configuration has the mark.
-                lock = self._lock if self._shares_session else threading.RLock()
+                lock = _SESSION_LOCK if self._shares_session else threading.RLock()
                 folder = self._folders(place, uuid.uuid4().hex[:12])
                 self._tables[key] = OpenTable(place, folder, self._own_session, lock)
             return self._tables[key]
