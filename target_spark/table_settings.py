@@ -24,6 +24,7 @@ from shared.settings.kinds import (
     setting,
 )
 from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.verification import MOST_VANISHED
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration
 from target_spark.destinations.destination_registry import Registry
 
@@ -63,6 +64,13 @@ class LoadSettings:
         "ACTIVATE_VERSION and, with `upsert`, those whose record is marked, or whose key a KEYS "
         "message lacks.",
         default=False,
+    )
+    max_deleted_share: float = setting(
+        {"type": "number", "minimum": 0, "maximum": 1},
+        "Greatest share of a table's rows that a KEYS message may delete, from 0 to 1. With more, "
+        "the run ends and nothing is deleted: the source was probably not whole.",
+        default=MOST_VANISHED,
+        examples=[0.5],
     )
     partition_by: tuple[str, ...] = setting(
         TEXTS,

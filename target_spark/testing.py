@@ -356,6 +356,9 @@ class DestinationSuite:
         with pytest.raises(DifferenceError, match="2 of 12 rows"):
             self.load(tmp_path, schema(), *partial, check=numbers.append, **by_key)
         assert (numbers, self.rows(tmp_path)) == ([3], rows)
+        agreed = {**by_key, "max_deleted_share": 0.5}
+        assert self.load(tmp_path, schema(), *partial, **agreed)[-1] == 4
+        assert self.rows(tmp_path) == rows[:10]
 
     def test_contract(self, tmp_path: Path) -> None:
         """`schema_contract` refuses or leaves out what a table lacks; keys are never left out."""

@@ -109,6 +109,7 @@ class Verification:
         repair: Change the rows that differ.
         force: Consent to the deletion of many rows.
         deletes: Look for vanished keys alone; the input needs no other columns.
+        most_vanished: Greatest share of a table's rows that a repair deletes without `force`.
         consent: What to do if so many rows are to be deleted.
     """
 
@@ -117,6 +118,7 @@ class Verification:
     repair: bool = False
     force: bool = False
     deletes: bool = False
+    most_vanished: float = MOST_VANISHED
     consent: str = "run the tap without a state and without bounds; --force consents to that"
 
     def repaired(self, *, can_delete: bool, part: bool) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ class Verification:
             DifferenceError: It would; the difference has been reported.
         """
         vanished = found.count(VANISHED)
-        if self.force or vanished <= MOST_VANISHED * found.table_rows:
+        if self.force or vanished <= self.most_vanished * found.table_rows:
             return
         self.report(found)
         raise DifferenceError(

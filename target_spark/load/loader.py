@@ -33,7 +33,13 @@ from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
 from target_spark.load.run_leases import RunLeases
 from target_spark.load.stream_tables import StreamTables
-from target_spark.stream_settings import check_deletes, expectations, load_method, table_name
+from target_spark.stream_settings import (
+    check_deletes,
+    expectations,
+    load_method,
+    stream_settings,
+    table_name,
+)
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
@@ -44,8 +50,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONSENT = (
-    "is the source whole? then run `tap-spark --catalog keys.json | target-spark verify --deletes "
-    "--repair --force` once"
+    "is the source whole? then raise `max_deleted_share` for this run, or run `tap-spark --catalog "
+    "keys.json | target-spark verify --deletes --repair --force`"
 )
 
 
@@ -343,7 +349,13 @@ class Loader:
         own = Loader(
             replace(
                 config,
-                verification=Verification(found.append, repair=True, deletes=True, consent=CONSENT),
+                verification=Verification(
+                    found.append,
+                    repair=True,
+                    deletes=True,
+                    most_vanished=stream_settings(config, stream.stream).max_deleted_share,
+                    consent=CONSENT,
+                ),
                 overlapping_runs=replace(config.overlapping_runs, policy=ALLOW),
                 failure=replace(config.failure, policy="FailBatch"),
             ),

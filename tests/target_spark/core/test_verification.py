@@ -46,6 +46,7 @@ def test_many_rows_are_deleted_only_with_consent() -> None:
     wanted.check_vanished(FOUND)
     few = replace(FOUND, table_rows=19)
     replace(wanted, force=True).check_vanished(few)
+    replace(wanted, most_vanished=0.5).check_vanished(few)
     assert not reported
     with pytest.raises(DifferenceError, match="nothing was changed: 2 of 19 rows of '/t' are not"):
         wanted.check_vanished(few)
