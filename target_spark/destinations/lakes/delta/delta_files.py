@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from shared.storage.files import local_path, make_durable
+from shared.types.arrow_types import as_nullable, spark_to_arrow
 from target_spark.destinations.lakes.delta.delta_commits import (
     Transaction,
     commit_arguments,
@@ -426,8 +427,13 @@ def _plain_protocol(properties: Mapping[str, str]) -> bool:
 
 
 def _has_no_rule(field: StructField) -> bool:
-    """Return whether a column has no rule that only Spark keeps: a length, an invariant."""
-    return (field.metadata or {}).keys() <= {"comment"}
+    """Return whether a column has no rule that only Spark keeps.
+
+    Such as a length, an invariant, or NOT NULL inside of it.
+    """
+    is_plain = (field.metadata or {}).keys() <= {"comment"}
+    dtype = field.dataType
+    return is_plain and spark_to_arrow(dtype) == spark_to_arrow(as_nullable(dtype))
 
 
 def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:

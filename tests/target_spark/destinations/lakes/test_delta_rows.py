@@ -117,6 +117,12 @@ def test_rules_that_only_spark_keeps_are_left_to_it(delta_load: Make) -> None:
     load.load([{"id": 1, "v": "abc"}])
     with pytest.raises(DestinationError, match=r"(?i)length|varchar"):
         load.load([{"id": 1, "v": "long"}])
+    inside = delta_load("id long, n struct<a: long>", table="inside", method="append-only")
+    inside.sql("CREATE TABLE {t} (id BIGINT, n STRUCT<a: BIGINT NOT NULL>) USING delta")
+    with pytest.raises(DestinationError, match="(?i)not null|null value"):
+        inside.load([{"id": 1, "n": {"a": None}}])
+    inside.load([{"id": 2, "n": {"a": 1}}])
+    assert [row[0] for row in inside.rows("id")] == [2]
     frozen = delta_load("id long, v string", table="frozen", **KEYED,
                         layout=Layout(properties={"delta.appendOnly": "true"}))  # fmt: skip
     frozen.load([{"id": 1, "v": "a"}])
