@@ -220,8 +220,9 @@ def _plain_path(folder: str) -> Path:
 def _path_of(folder: str) -> Path | None:
     """Return a local folder that the package can use; None if it cannot."""
     path = local_path(folder)
-    # The package decodes %3A in a path.
-    if path is None or unquote(folder) != folder or find_spec("deltalake") is None:
+    # The package decodes %3A in a path, and takes a backslash for a slash.
+    is_other = unquote(folder) != folder or "\\" in folder
+    if path is None or is_other or find_spec("deltalake") is None:
         return None
     return Path(path)
 

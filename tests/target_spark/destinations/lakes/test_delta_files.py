@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import register
-from target_spark.destinations.lakes.lake_format import LakeTable
+from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
 from target_spark.destinations.lakes.merge import KeyRange
 from target_spark.destinations.lakes.part_keys import part_keys
 from target_spark.tables.table_changes import Projected
@@ -139,3 +139,10 @@ def test_keys_above_all_others_are_added_without_a_merge(table: DeltaTable, tmp_
     apart = [KeyRange("other", 1, 1, nulls=False), KeyRange("id", 4, 5, nulls=False)]
     assert adds(part(tmp_path, 4, 5), keys=apart)
     assert len(files(tmp_path)) == 2
+
+
+def test_a_folder_whose_name_the_package_changes_is_left_to_spark(tmp_path: Path) -> None:
+    for name in ("a%3Ab", "a\\b"):
+        with pytest.raises(NeedsSparkError):
+            delta_files.look_up(str(tmp_path / name))
+    assert delta_files.look_up(str(tmp_path / "a b")) is None
