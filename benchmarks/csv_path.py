@@ -63,17 +63,18 @@ def write_csv(path: Path, mebibytes: int, block: int = BLOCK_ROWS) -> None:
                 )
 
 
-def pipe(folder: Path, *, metadata: bool) -> Measured:
+def pipe(folder: Path, *, metadata: bool, batch: bool = True) -> Measured:
     for name in ("out", "batches"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "batches").mkdir()
     tap: dict[str, Any] = {
         "streams": [{"name": "rows", "format": "csv", "path": str(folder / "rows.csv")}],
-        "batch_config": {
+    }
+    if batch:
+        tap["batch_config"] = {
             "encoding": {"format": "parquet", "compression": "snappy"},
             "storage": {"root": str(folder / "batches")},
-        },
-    }
+        }
     (folder / "tap.json").write_text(json.dumps(tap))
     target = {
         "path": str(folder / "out"),
