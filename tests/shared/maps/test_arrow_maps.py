@@ -135,15 +135,20 @@ def test_a_row_alone_is_what_it_is_among_others(expression: str) -> None:
         ({"f": "str(fine)"}, {}),
         ({"made": "[id, id]"}, {}),
         ({"made": "json.loads(name)"}, {}),
-        ({"made": {"sql": "id + 1"}}, {}),
         ({"pair.*": "'x'"}, {}),
         ({"x": "id + 1"}, FLAT),
         ({"made": "fake.name()"}, {"faker_config": {"seed": 1}}),
     ],
-    ids=["float", "digits", "list", "any", "sql", "inside", "json of floats", "seed"],
+    ids=["float", "digits", "list", "any", "inside", "json of floats", "seed"],
 )
 def test_some_maps_are_left_to_spark(rule: dict[str, Any], values: dict[str, Any]) -> None:
     assert arrow_map(transform(rule, **values), SOURCE) is None
+
+
+@pytest.mark.spark
+def test_sql_is_left_to_spark(spark: SparkSession) -> None:
+    assert spark is not None
+    assert arrow_map(transform({"made": {"sql": "id + 1"}}), SOURCE) is None
 
 
 def test_elements_of_arrays_are_left_to_spark() -> None:
