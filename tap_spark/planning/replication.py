@@ -93,11 +93,18 @@ def _stream(
             where=Where(stream=name),
             hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
         )
+    return _with_key_pass(stream, root)
+
+
+def _with_key_pass(stream: StreamConfig, root: Mapping[str, Any]) -> StreamConfig:
+    """Return the settings of a stream with those of key passes from its catalog entry."""
+    if root.keys().isdisjoint({"deletes", "deletes-every"}):
+        return stream
     deletes, every = root.get("deletes"), root.get("deletes-every", stream.deletes_every)
     if deletes not in (None, "keys") or type(every) is not int or every < 1:
         raise SourceError(
             "the catalog's 'deletes' or 'deletes-every' is invalid",
-            where=Where(stream=name),
+            where=Where(stream=stream.name),
             hint="write `keys`, and an integer from 1",
         )
     return replace(stream, deletes=deletes or stream.deletes, deletes_every=every)
