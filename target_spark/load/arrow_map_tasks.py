@@ -78,14 +78,14 @@ def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | 
 def _mapped(
     read: ReadPlan,
     write: load_tasks.WritePlan,
-    arrow_map: ArrowMap,
+    made: ArrowMap,
     kept: Sequence[str],
     keys: Sequence[str],
     records: pa.Table,
     rejects: Rejects,
 ) -> pa.Table:
     """Return the table's rows of some records; reject those that fail, or lack a key."""
-    rows = arrow_map.apply(records, [*kept, ROW_ORIGIN])
+    rows = made.apply(records, [*kept, ROW_ORIGIN])
     errors = rows.column(ERROR)
     for key in keys:
         known = key in rows.column_names
