@@ -43,12 +43,16 @@ def plain() -> Iterator[MariaDbServer]:
 
 
 def cipher(
-    server: MySqlLikeServer, query: str, host: str = "127.0.0.1", kind: str = "mysql"
+    server: MySqlLikeServer,
+    query: str,
+    host: str = "127.0.0.1",
+    kind: str = "mysql",
+    user: str = "tester",
 ) -> str:
     """Return the cipher of a session; empty if it is not encrypted."""
     files = f"{server.folder}/tls"
     url = f"jdbc:{kind}://{host}:{server.port}/tests?{query.format(files=files)}"
-    place = address_of(JdbcSettings(url=url, user="tester", password=PASSWORD))
+    place = address_of(JdbcSettings(url=url, user=user, password=PASSWORD))
     connection = MySql().connect(place)
     try:
         cursor = connection.cursor()
@@ -144,8 +148,13 @@ def test_a_password_that_needs_tls_or_cryptography(
     mysql_server: MySqlLikeServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("pymysql._auth._have_cryptography", False)
-    # Else the server remembers the password, and asks for less.
-    mysql_server.run("flush privileges", "mysql")
-    with pytest.raises(SettingsError, match="sslMode=REQUIRED in the URL, or pip install crypto"):
-        cipher(mysql_server, "sslMode=DISABLED", "127.0.0.1", "mysql")
-    assert cipher(mysql_server, "sslMode=REQUIRED", "127.0.0.1", "mysql")
+    # The server remembers the password of a user who has logged in, and asks for less.
+    secret = PASSWORD.replace("'", "''")
+    mysql_server.run(f"create user newcomer@'127.0.0.1' identified by '{secret}'", "mysql")
+    mysql_server.run("grant all on tests.* to newcomer@'127.0.0.1'", "mysql")
+    try:
+        with pytest.raises(SettingsError, match="sslMode=REQUIRED in the URL, or pip install cry"):
+            cipher(mysql_server, "sslMode=DISABLED", user="newcomer")
+        assert cipher(mysql_server, "sslMode=REQUIRED", user="newcomer")
+    finally:
+        mysql_server.run("drop user newcomer@'127.0.0.1'", "mysql")
