@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import logging
@@ -211,8 +210,6 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING if name != "py4j" else logging.CRITICAL)
     warnings.showwarning = _log_warning
-    # Python itself would write those of its last moments, about what the end closes anyway.
-    atexit.register(warnings.simplefilter, "ignore", ResourceWarning)
     if level is None:
         known = "debug, info, warning, error"
         logging.getLogger(program).warning(

@@ -69,7 +69,7 @@ class Workers:
 
     def __init__(self, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
-        self._answers: deque[tuple[threading.Thread, ev.WorkDone | ev.WorkFailed]] = deque()
+        self._answers: deque[ev.WorkDone | ev.WorkFailed] = deque()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -82,10 +82,7 @@ class Workers:
         """Return the work that has ended since the last call, in that order."""
         found = []
         while self._answers:
-            thread, answer = self._answers.popleft()
-            # A daemon that still frees Arrow's memory when Python ends would abort the process.
-            thread.join()
-            found.append(answer)
+            found.append(self._answers.popleft())
         return found
 
     def close(self) -> None:
@@ -98,7 +95,7 @@ class Workers:
             answer: ev.WorkDone | ev.WorkFailed = task()
         except BaseException as error:
             answer = ev.WorkFailed(work, error)
-        self._answers.append((threading.current_thread(), answer))
+        self._answers.append(answer)
         # Under the lock: once closed, the descriptor may have become another file's.
         with self._lock:
             if not self._closed:
