@@ -8,10 +8,8 @@ or overwrite files of this one.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -49,23 +47,9 @@ def _run(program: str, *, submitted: bool = False) -> int:
         except import_module("shared.errors").SparkStartError as error:
             sys.stderr.write(f"{program}: {error}\n")
             return int(error.exit_code)
-    codes: list[int] = []
-    # Registered before anything else of the program, so it runs last.
-    atexit.register(_end_process, codes)
-    codes.append(import_module(f"{program.replace('-', '_')}.cli").main())
-    return codes[0]
-
-
-def _end_process(codes: list[int]) -> None:
-    """End the process without Python's finalization; do nothing if the program has not returned.
-
-    Threads of Arrow that still let go of Python's objects would make finalization abort or hang.
-    """
-    for code in codes:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
+    run = import_module("shared.process_end").run_to_exit
+    code: int = run(import_module(f"{program.replace('-', '_')}.cli").main)
+    return code
 
 
 def _found() -> str:

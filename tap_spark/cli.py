@@ -23,6 +23,7 @@ from shared.cli import (
     run_main,
     write_draft,
 )
+from shared.process_end import run_to_exit
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
@@ -260,4 +261,4 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_exit(main))

@@ -26,6 +26,7 @@ from shared.cli import (
 )
 from shared.encodings.encoding_registry import check_encodings
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
+from shared.process_end import run_to_exit
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
 from shared.telemetry.observers import observers_of
@@ -366,4 +367,4 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_exit(main))

@@ -49,3 +49,16 @@ def test_functions_at_exit_run_before_the_end() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (4, "cleaned up\n", "")
+
+
+@pytest.mark.parametrize("program", ["tap_spark", "target_spark"])
+def test_modules_end_as_the_scripts_do(program: str) -> None:
+    code = (
+        "import os, runpy, sys\n"
+        "sys.argv = ['program', '--version']\n"
+        "end, os._exit = os._exit, lambda code: print('ended with', code, flush=True) or end(code)\n"
+        f"runpy.run_module('{program}.cli', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("ended with 0\n")
