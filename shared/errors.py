@@ -192,7 +192,10 @@ class PartialRunError(SingerSparkError):
     """Some streams failed; the others were read or loaded completely."""
 
     exit_code = 9
-    meaning = "some streams failed, the others did not (`on_stream_failure: continue`)"
+    meaning = (
+        "some streams failed, the others did not (`on_stream_failure: continue`; `overwrite` of a "
+        "stream that is not complete)"
+    )
     example = (
         "1 of 3 streams failed: stream 'orders': the table was replaced after the bookmark was "
         "written"

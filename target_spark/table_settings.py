@@ -50,6 +50,12 @@ class LoadSettings:
         "end of the run.",
         default="append-only",
     )
+    overwrite_unfinished: bool = setting(
+        SWITCH,
+        "With `overwrite`: replace a table also if the input does not show that its stream is "
+        "complete: see docs/target-spark.md#complete-streams.",
+        default=False,
+    )
     upsert_order_by: str | tuple[str, ...] = setting(
         {"type": ["string", "array"], "minLength": 1, "items": TEXT},
         "Column, or list of columns, by which `upsert` and `history` tell the newer of two rows of "

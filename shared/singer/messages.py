@@ -13,6 +13,10 @@ from typing import Any
 
 import orjson
 
+STREAM_FAILED = "stream_failed"
+"""Key of a repeated SCHEMA message by which a tap reports that the stream failed and that the run
+goes on. Targets that do not know it see a SCHEMA without a change."""
+
 
 def encode(value: Any) -> bytes:
     """Write a value as compact JSON.
@@ -48,6 +52,8 @@ def schema_line(
     schema: Mapping[str, Any],
     key_properties: Sequence[str],
     bookmark_properties: Sequence[str] = (),
+    *,
+    has_failed: bool = False,
 ) -> bytes:
     """Write a SCHEMA message.
 
@@ -56,6 +62,7 @@ def schema_line(
         schema: JSON Schema of its records.
         key_properties: Primary key; may be empty.
         bookmark_properties: Columns its bookmark is taken from; omitted if empty.
+        has_failed: Report that the stream failed.
 
     Returns:
         The line, with its newline.
@@ -68,6 +75,8 @@ def schema_line(
     }
     if bookmark_properties:
         message["bookmark_properties"] = list(bookmark_properties)
+    if has_failed:
+        message[STREAM_FAILED] = True
     return _line(message)
 
 

@@ -270,6 +270,8 @@ def _read_streams(
                 raise
             run.failures.report(plan.tap_stream_id, error)
             run.summary.note(plan.stream, error=" ".join(str(error).split()))
+            for output in run.outputs.of(plan):
+                _write_schema(run, output.plan, has_failed=True)
             state_writer.adopt(lambda state: start_stream(state, plan))
             state_writer.flush()
 
@@ -717,10 +719,12 @@ def _known(state: State, plan: StreamPlan) -> dict[str, Any]:
     return {**state, "bookmarks": {plan.tap_stream_id: {}, **bookmarks}}
 
 
-def _write_schema(run: Run, plan: StreamPlan) -> None:
+def _write_schema(run: Run, plan: StreamPlan, *, has_failed: bool = False) -> None:
     key = plan.replication_key
     bookmark = (key,) if key is not None and key in (plan.schema.get("properties") or ()) else ()
-    line = schema_line(plan.stream, plan.schema, plan.key_properties, bookmark)
+    line = schema_line(
+        plan.stream, plan.schema, plan.key_properties, bookmark, has_failed=has_failed
+    )
     run.output.write(line)
 
 

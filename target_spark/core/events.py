@@ -13,12 +13,21 @@ from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 
 @dataclass(frozen=True)
 class SchemaSeen:
-    """A SCHEMA message."""
+    """A SCHEMA message.
+
+    Attributes:
+        stream: Name of the stream.
+        schema: JSON Schema of its records.
+        key_properties: Its key; may be empty.
+        line: Number of the line on stdin, from 1.
+        has_failed: Whether the tap reports by it that the stream failed.
+    """
 
     stream: str
     schema: Mapping[str, Any]
     key_properties: tuple[str, ...]
     line: int
+    has_failed: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from target_spark.core.events import LineRejected
 from target_spark.core.load_plans import Batch, InputFile, Reached, StreamSchema
 from target_spark.core.policies import BatchSize
+from target_spark.core.stream_ends import StreamEnd
 
 MOST_FILES = 64
 """Files of several BATCH messages that one job converts; a single message may have more."""
@@ -316,6 +317,7 @@ class Stream:
         has_failed: Whether the stream has failed, and the others go on.
         records: Its converted records and those that were rejected.
         rejected: How many of them were rejected.
+        end: What tells whether it is complete, if its table is replaced; else None.
     """
 
     schema: StreamSchema
@@ -336,6 +338,7 @@ class Stream:
     has_failed: bool = False
     records: int = 0
     rejected: int = 0
+    end: StreamEnd | None = None
 
     @property
     def is_converted(self) -> bool:

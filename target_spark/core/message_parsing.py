@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import orjson
 
 from shared.formats.file_formats import Encoding
+from shared.singer.messages import STREAM_FAILED
 from target_spark.core import events as ev
 
 MOST_LEVELS = 200
@@ -73,7 +74,8 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     schema = _exactly("schema", lambda: json.loads(line)["schema"])
     if _is_deep(schema):
         raise MalformedError(f"with a 'schema' that is nested more than {MOST_LEVELS} levels deep")
-    return ev.SchemaSeen(stream, schema, _strings(message, "key_properties"), number)
+    has_failed = message.get(STREAM_FAILED) is True
+    return ev.SchemaSeen(stream, schema, _strings(message, "key_properties"), number, has_failed)
 
 
 def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:

@@ -21,6 +21,8 @@ It alone decides which rows belong to which flush, the order of work, and when t
 - A record or file that is found to be bad only in its conversion ends the input in the same way,
   before its line: later input of all streams is discarded unless its commit runs, and its STATE is
   not emitted. The flush is cut there. Of several bad places the first one is reported.
+- A table is replaced only if the input shows that its stream is complete (`StreamEnd`). Else the
+  stream fails at the end of the input, and the table stays.
 - With `goes_on`, what fails in a stream ends that stream alone: its input from the bad line or from
   the failed flush on is discarded (with `overwrite`, all of it), and later STATEs have its bookmark
   as it was before. The run ends with one error about all streams that failed.
@@ -69,6 +71,7 @@ from target_spark.core.load_plans import InputFile, StreamSchema
 from target_spark.core.policies import FlushRule
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
 from target_spark.core.state import StateTracker
+from target_spark.core.stream_ends import StreamEnd
 
 __all__ = ["Limits", "Pipeline"]
 
@@ -104,6 +107,8 @@ class Pipeline:
         limits: The limits of the run.
         run_id: Makes the tokens of this run's flushes unique.
         overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
+        replaces: Whether the rows of a stream replace those of its table, which takes a stream
+            that is complete.
         recalls: Whether to look up the replays of a stream before its first record.
         plan: Called with every new SCHEMA before any other question about its stream; returns
             whether the stream is loaded. May reject the SCHEMA by raising.
@@ -125,6 +130,7 @@ class Pipeline:
         *,
         run_id: str,
         overwrite: Callable[[str], bool] = lambda _: False,
+        replaces: Callable[[str], bool] = lambda _: False,
         recalls: Callable[[str], bool] = lambda _: False,
         plan: Callable[[StreamSchema], bool] = lambda _: True,
         check_keys: Callable[[StreamSchema], None] = lambda _: None,
@@ -144,6 +150,7 @@ class Pipeline:
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
         self._overwrite = overwrite
+        self._replaces = replaces
         self._recalls = recalls
         self._plan = plan
         self._check_keys = check_keys
@@ -165,6 +172,7 @@ class Pipeline:
         # Last file and number of durable flushes, by stream.
         self._consumed: list[tuple[int, int, str]] = []
         self._now = 0.0
+        self._state_line = 0
         self._ended = False
         self._is_ending = False
         self._error: BaseException | None = None
@@ -259,6 +267,8 @@ class Pipeline:
         if stream is None:
             self._first_schema(event)
             return
+        if stream.end is not None:
+            stream.end.has_failed |= event.has_failed
         old = stream.schema
         if stream.has_failed or (old.schema, old.key_properties) == (
             event.schema,
@@ -280,6 +290,8 @@ class Pipeline:
         self._streams[event.stream] = stream
         if not stream.has_failed and self._overwrite(event.stream):
             stream.swap = self._tracker.begin()
+            if self._replaces(event.stream):
+                stream.end = StreamEnd(event.line, has_failed=event.has_failed)
         if stream.is_loaded and self._recalls(event.stream):
             stream.is_recalling = True
             self._schedule.add_step(stream, Recollection(schema))
@@ -300,6 +312,8 @@ class Pipeline:
         stream = self._known(event.stream, event.first_line, "RECORD")
         if stream.has_failed or not stream.is_loaded:
             return
+        if stream.end is not None:
+            stream.end.add_rows(event.first_line + event.lines - 1, event.version)
         lines = Lines(event.data, event.lines)
         self._rest = _Rest(stream, event.version, event.first_line, lines)
         self._take_rest(bounded=True)
@@ -308,6 +322,8 @@ class Pipeline:
         self._take_rest()
         stream = self._known(event.stream, event.line, "BATCH")
         if event.manifest and not stream.has_failed:
+            if stream.end is not None:
+                stream.end.add_rows(event.line, event.version)
             files = [InputFile(url, event.encoding) for url in event.manifest]
             self._rest = _Rest(stream, event.version, event.line, files=files)
             self._take_rest(bounded=True)
@@ -341,6 +357,7 @@ class Pipeline:
 
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
+        self._state_line = event.line
         self._tracker.seen(event.value, event.line)
         self._batches.mark()
 
@@ -349,6 +366,8 @@ class Pipeline:
         stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
         if stream.has_failed:
             return
+        if stream.end is not None:
+            stream.end.activate(event.line, event.version)
         self._batches.close(stream, self._now)
         step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
         self._schedule.add_step(stream, step)
@@ -374,6 +393,7 @@ class Pipeline:
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
         self._take_rest()
         self._ended = True
+        self._fail_unfinished()
         for name, stream in self._streams.items():
             if stream.swap is not None and not stream.has_flushes:
                 # Without rows: the table becomes empty.
@@ -381,6 +401,18 @@ class Pipeline:
             self._batches.close(stream, self._now)
             if stream.swap is not None:
                 self._schedule.add_step(stream, Swap(name, stream.swap))
+
+    def _fail_unfinished(self) -> None:
+        """Fail the streams of which the input does not show that they may replace their tables."""
+        for stream in self._streams.values():
+            gap = None if stream.end is None else stream.end.gap(self._state_line)
+            if gap is not None and not stream.has_failed:
+                error = MessageError(
+                    f"the input ended, but {gap}: the rows of its table stay",
+                    hint="see whether the tap failed, and run it again; if this tap always ends "
+                    "so, set 'overwrite_unfinished'",
+                )
+                self._fail_stream(stream, stream.first_line, error)
 
     def _tick(self, event: ev.Tick) -> None:  # noqa: ARG002
         self._batches.close_due(self._now)

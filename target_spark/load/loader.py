@@ -114,6 +114,11 @@ class Loader:
         """Return whether rows of a stream become visible only at the end of the input."""
         return self._destination.holds_rows or load_method(self._config, stream) == "overwrite"
 
+    def replaces(self, stream: str) -> bool:
+        """Return whether the rows of a stream replace others, which takes a complete stream."""
+        is_allowed = stream_settings(self._config, stream).overwrite_unfinished
+        return load_method(self._config, stream) == "overwrite" and not is_allowed
+
     def convert(self, batch: Batch) -> LoadResult:
         """Convert the batch's files into parts that no reader sees, by one Spark job.
 

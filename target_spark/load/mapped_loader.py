@@ -101,6 +101,10 @@ class MappedLoader:
         """Return whether rows of a stream become visible only at the end of the input."""
         return any(map(self._loader.overwrites, self._names(stream)))
 
+    def replaces(self, stream: str) -> bool:
+        """See `Loader.replaces`."""
+        return any(map(self._loader.replaces, self._names(stream)))
+
     def early_bytes(self) -> int:
         """See `Loader.early_bytes`: 0 if only Spark can map a stream, fewer if it is faster."""
         return min(self._loader.early_bytes(), self._most_early)

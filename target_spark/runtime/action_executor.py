@@ -56,6 +56,10 @@ class Loads(Protocol):
         """Return whether rows of a stream become visible only at the end of the input."""
         ...
 
+    def replaces(self, stream: str) -> bool:
+        """Return whether the rows of a stream replace others, which takes a complete stream."""
+        ...
+
     def convert(self, batch: Batch) -> LoadResult:
         """Convert files by one Spark job; the rows are not visible yet."""
         ...

@@ -198,6 +198,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         run_id=run_id,
         recalls=loader.recalls,
         overwrite=loader.overwrites,
+        replaces=loader.replaces,
         plan=checked(loader.plan) if config.validate_records else loader.plan,
         check_keys=loader.check_keys,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),

@@ -58,6 +58,9 @@ class FakeLoader:
     def overwrites(self, stream: str) -> bool:
         return self.load_method == "overwrite"
 
+    def replaces(self, stream: str) -> bool:
+        return False
+
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)
         (file,) = batch.files

@@ -50,6 +50,7 @@ def pipeline(
     rule: FlushRule | None = None,
     *,
     overwrite: Overwrite = False,
+    replaces: bool = False,
     retries: RetryRule | None = None,
     keep_dead_letters: bool = False,
     cost: CommitCost | None = None,
@@ -61,6 +62,7 @@ def pipeline(
         Limits(**limits),
         run_id="run",
         overwrite=partial(overwrites, overwrite),
+        replaces=partial(overwrites, replaces),
         retries=retries,
         keep_dead_letters=keep_dead_letters,
         cost=cost,
@@ -115,14 +117,14 @@ class World:
 
     # Input
 
-    def schema(self, stream: str, kind: str = "a") -> list[ev.Action]:
+    def schema(self, stream: str, kind: str = "a", *, failed: bool = False) -> list[ev.Action]:
         self.line += 1
         serial, old = self.schemas.get(stream, (-1, None))
         if kind != old:
             self.schemas[stream] = (serial + 1, kind)
             if old is None and overwrites(self.overwrite, stream):
                 self.received.append(Item(stream, ("swap", stream), 0))
-        return self.hear(ev.SchemaSeen(stream, {"kind": kind}, ("id",), self.line))
+        return self.hear(ev.SchemaSeen(stream, {"kind": kind}, ("id",), self.line, failed))
 
     def records(self, stream: str, count: int = 1, version: int | None = None) -> list[ev.Action]:
         first = self.line + 1

@@ -79,6 +79,9 @@ class Below:
     def overwrites(self, stream: str) -> bool:
         return stream in self.overwritten
 
+    def replaces(self, stream: str) -> bool:
+        return stream in self.overwritten
+
     def early_bytes(self) -> int:
         return LATE
 

@@ -1,0 +1,75 @@
+"""A tap that dies in the middle does not replace a table by a part of its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pipe_programs import Programs
+
+pytestmark = pytest.mark.pipe
+
+
+def csv(path: Path, first: int, count: int) -> None:
+    path.write_text("id\n" + "".join(f"{n}\n" for n in range(first, first + count)))
+
+
+def ids(folder: Path) -> list[int]:
+    return sorted(pq.read_table(folder).column("id").to_pylist())
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[dict[str, str]]:
+    for name in ("a", "b"):
+        csv(tmp_path / f"{name}.csv", 0, 3)
+    return [
+        {"name": name, "format": "csv", "path": str(tmp_path / f"{name}.csv")}
+        for name in ("a", "b")
+    ]
+
+
+def test_output_of_a_tap_that_is_cut_off_anywhere(
+    programs: Programs, tmp_path: Path, sources: list[dict[str, str]]
+) -> None:
+    """The table `b` has all old rows or all new ones, wherever the second run's input ends."""
+    target = programs.target_command({"path": str(tmp_path / "out"), "load_method": "overwrite"})
+    first = programs.run(programs.tap_command({"streams": sources}))
+    state = first.stdout.splitlines()[-1]
+    (tmp_path / "state.json").write_bytes(state)
+    csv(tmp_path / "b.csv", 10, 2)
+    lines = {
+        "first run": first.stdout.splitlines(keepends=True),
+        "later run": programs.run(
+            [*programs.tap_command({"streams": sources}), "--state", str(tmp_path / "state.json")]
+        ).stdout.splitlines(keepends=True),
+    }
+    for name, messages in lines.items():
+        own = [n for n, line in enumerate(messages) if b'"stream":"b"' in line]
+        new = [0, 1, 2] if name == "first run" else [10, 11]
+        assert programs.run(target, first.stdout).returncode == 0
+        for cut in range(own[0] + 1, len(messages) + 1):
+            done = programs.run(target, b"".join(messages[:cut]))
+            is_whole = cut > own[-1] and done.returncode == 0
+            assert is_whole or done.returncode == 9, (name, cut, done.stderr)
+            found = ids(tmp_path / "out" / "b")
+            assert found == (new if is_whole else [0, 1, 2]), (name, cut)
+            if not is_whole:
+                assert b"stream 'b': the input ended, but " in done.stderr
+
+
+def test_a_stream_that_fails_beside_others(
+    programs: Programs, tmp_path: Path, sources: list[dict[str, str]]
+) -> None:
+    strict = {"schema": "id INT", "options": {"mode": "FAILFAST"}}
+    streams = [{**sources[0], **strict}, sources[1]]
+    tap = {"streams": streams, "on_stream_failure": "continue"}
+    target = {"path": str(tmp_path / "out"), "load_method": "overwrite"}
+    state = programs.pipe(tap, target).check().state
+    csv(tmp_path / "b.csv", 10, 2)
+    (tmp_path / "a.csv").write_text("id\n10\nx\n")
+    found = programs.pipe(tap, target, state)
+    assert (found.tap_code, found.target_code) == (9, 9), found.tap_log + found.target_log
+    assert "stream 'a': the input ended, but the tap reports that the" in found.target_log
+    assert ids(tmp_path / "out" / "a") == [0, 1, 2]
+    assert ids(tmp_path / "out" / "b") == [10, 11]
