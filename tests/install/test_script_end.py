@@ -56,7 +56,8 @@ def test_modules_end_as_the_scripts_do(program: str) -> None:
     code = (
         "import os, runpy, sys\n"
         "sys.argv = ['program', '--version']\n"
-        "end, os._exit = os._exit, lambda code: print('ended with', code, flush=True) or end(code)\n"
+        "end = os._exit\n"
+        "os._exit = lambda code: print('ended with', code, flush=True) or end(code)\n"
         f"runpy.run_module('{program}.cli', run_name='__main__')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
