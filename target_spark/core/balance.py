@@ -31,7 +31,8 @@ class Counts:
         filtered: Records that `stream_maps` have left out.
         merged: Records that another one of the same flush with the same key has replaced, those
             that are older than the row of the table, deletions of keys that the table does not
-            have, and records of `history` that add no version.
+            have, records of `history` that add no version, and with `overwrite` those of an older
+            table version.
         replayed: Records that an earlier run has committed.
         unconfirmed: Those of `committed` whose commit does not tell a number.
         exploded: Rows that `__explode__` has made of records, beyond the first of each.

@@ -25,7 +25,7 @@ class StreamEnd:
     last_line: int
     has_rows: bool = False
     version: int | None = None
-    activated: int | None = None
+    activated: int = -1
     activated_line: int = 0
     has_failed: bool = False
 
@@ -50,7 +50,7 @@ class StreamEnd:
         """
         if self.has_failed:
             return "the tap reports that the stream failed"
-        if self.has_rows and self.version is not None and self.version != self.activated:
+        if self.version is not None and self.version > self.activated:
             return "its records came without their ACTIVATE_VERSION"
         if state_line > self.last_line:
             return None

@@ -188,7 +188,8 @@ class Destination(ABC):
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """Apply `edit` to all rows of a table, durably and visible in one step.
 
-        A table that does not exist, or whose rows do not have a version, is unchanged.
+        Not called with `overwrite`. A table that does not exist, or whose rows do not have a
+        version, is unchanged.
 
         Raises:
             DestinationError: It failed; nothing has changed. May be repeated.

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from target_spark.config import REGISTRY
 from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema, TableRequest
 from target_spark.core.verification import VANISHED, TableDifference, Verification
-from target_spark.destinations.destination import Destination, Tools
+from target_spark.destinations.destination import Destination, Flush, Tools
 from target_spark.destinations.dry_destination import DryDestination
 from target_spark.destinations.leases.lease import ALLOW
 from target_spark.load.batch_files import BatchFiles
@@ -77,6 +77,7 @@ class Loader:
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
         self._has_warned_of_versions = False
+        self._held: dict[str, dict[str, _HeldFlush]] = {}
         self._unswapped: dict[str, int] = {}
         declared = REGISTRY.get(config.format)
         self._supports = declared.supports
@@ -162,11 +163,16 @@ class Loader:
         """
         self._check_lease(batch.stream.stream)
         reject_duplicates(batch.files, batch.stream.stream)
-        flush = self._tables.flush(batch, results)
-        with self._replays.committing(batch, results):
-            committed = self._destination.commit(flush)
+        flush, committed = self._tables.flush(batch, results), None
+        rows = sum(result.rows for result in results)
+        if flush.request.method == "overwrite":
+            with self._lock:
+                held = self._held.setdefault(flush.stream, {})
+                held[flush.token] = _HeldFlush(flush, batch.version, rows)
+        else:
+            with self._replays.committing(batch, results):
+                committed = self._destination.commit(flush)
         if self.overwrites(flush.stream):
-            rows = sum(result.rows for result in results)
             with self._lock:
                 self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
         self._tables.release(batch)
@@ -263,15 +269,21 @@ class Loader:
         """
         self._check_lease(stream)
         request = self._tables.latest_written(stream)
+        held = self._held.get(stream, {}).values()
+        for one in held:
+            self._destination.commit(one.flush)
         committed = None if request is None else self._destination.finish(request)
         with self._lock:
             written = self._unswapped.pop(stream, 0)
+            self._held.pop(stream, None)
+        older = sum(one.rows for one in held if one.is_older)
+        counts = Counts(committed=-older, merged=older, unconfirmed=-older)
         changes = self._taken_changes(stream)
-        if committed is None or committed.rows is None:
-            return {stream: Loaded(Counts(), changes=changes)} if changes else {}
-        merged = merged_rows(stream, written, committed)
-        counts = Counts(committed=-merged, merged=merged, unconfirmed=-written)
-        return {stream: Loaded(counts, changes=changes)}
+        if committed is not None and committed.rows is not None:
+            merged = merged_rows(stream, written - older, committed)
+            counts += Counts(committed=-merged, merged=merged, unconfirmed=older - written)
+        is_told = changes or counts != Counts()
+        return {stream: Loaded(counts, changes=changes)} if is_told else {}
 
     def publish(self, problems: Sequence[str]) -> None:
         """Audit and publish all rows of the run (`write_audit_publish`).
@@ -301,12 +313,18 @@ class Loader:
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Remove rows of versions before an ACTIVATE_VERSION (`hard_delete`), or mark them.
 
+        With `overwrite`, leave out those of the run: a tap that reads a stream again after a
+        failure sends its rows anew, with another version.
+
         Raises:
             DestinationError: It failed; nothing has changed.
             SettingsError: Rows of another stream are in the table.
         """
         config = self._config
         if not config.activate_version:
+            return
+        if load_method(config, stream.stream) == "overwrite":
+            self._leave_out_older(stream.stream, version)
             return
         why = self._why_not_activated(stream.stream)
         if why is not None:
@@ -410,6 +428,15 @@ class Loader:
     def _check_lease(self, stream: str) -> None:
         self._leases.check(stream, self._shown(stream))
 
+    def _leave_out_older(self, stream: str, version: int) -> None:
+        """Remove the parts of held flushes of a version before this one."""
+        held = self._held.get(stream, {})
+        for token, one in list(held.items()):
+            if one.version is not None and one.version < version and not one.is_older:
+                self._destination.abort(one.flush)
+                flush = replace(one.flush, parts=())
+                held[token] = replace(one, flush=flush, is_older=True)
+
     def _why_not_activated(self, stream: str) -> str | None:
         """Return why table versions of a stream are ignored; None if they are not."""
         if not self._config.add_record_metadata:
@@ -419,6 +446,23 @@ class Loader:
         if not self._supports.versions:
             return f"not supported by format '{self._config.format}'"
         return None
+
+
+@dataclass(frozen=True)
+class _HeldFlush:
+    """A flush that replaces rows once its stream is complete.
+
+    Attributes:
+        flush: The flush; without parts if they are left out.
+        version: Table version of its records, if any.
+        rows: Rows of its parts.
+        is_older: A newer version has been activated, so its rows are left out.
+    """
+
+    flush: Flush
+    version: int | None
+    rows: int
+    is_older: bool = False
 
 
 def _deleted_rows(found: TableDifference) -> int:

@@ -1,22 +1,36 @@
-"""A tap that dies in the middle does not replace a table by a part of its rows."""
+"""`overwrite` holds the rows of one complete read of its stream, however the tap gets there."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pipe_programs import Programs
+from pyiceberg.table import StaticTable
 
 pytestmark = pytest.mark.pipe
+SCHEMA = {"properties": {"id": {"type": "integer"}}}
 
 
 def csv(path: Path, first: int, count: int) -> None:
     path.write_text("id\n" + "".join(f"{n}\n" for n in range(first, first + count)))
 
 
-def ids(folder: Path) -> list[int]:
-    return sorted(pq.read_table(folder).column("id").to_pylist())
+def ids(folder: Path, form: str = "parquet") -> list[int]:
+    """Return the column `id` of a table, as another package reads it."""
+    if form == "delta":
+        table = DeltaTable(str(folder)).to_pyarrow_table()
+    elif form == "iceberg":
+        table = StaticTable.from_metadata(str(folder)).scan().to_arrow()
+    elif form == "json":
+        texts = [file.read_text() for file in folder.glob("part-*.json")]
+        return sorted(json.loads(line)["id"] for line in "".join(texts).splitlines())
+    else:
+        table = pq.read_table(folder)
+    return sorted(table.column("id").to_pylist())
 
 
 @pytest.fixture
@@ -73,3 +87,27 @@ def test_a_stream_that_fails_beside_others(
     assert "stream 'a': the input ended, but the tap reports that the" in found.target_log
     assert ids(tmp_path / "out" / "a") == [0, 1, 2]
     assert ids(tmp_path / "out" / "b") == [10, 11]
+
+
+@pytest.mark.parametrize("form", ["parquet", "json", "delta", "iceberg"])
+@pytest.mark.parametrize("again", [[1, 2], []])
+def test_a_stream_that_the_tap_read_twice(
+    programs: Programs, tmp_path: Path, form: str, again: list[int]
+) -> None:
+    """After a failure of its source a tap sends the rows anew, with another table version."""
+    messages: list[dict[str, object]] = [
+        {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []},
+        *({"type": "RECORD", "stream": "s", "record": {"id": n}, "version": 1} for n in (1, 3)),
+        *({"type": "RECORD", "stream": "s", "record": {"id": n}, "version": 2} for n in again),
+        {"type": "ACTIVATE_VERSION", "stream": "s", "version": 2},
+        {"type": "STATE", "value": {}},
+    ]
+    summary = tmp_path / "summary.json"
+    config = {"path": str(tmp_path / "out"), "format": form, "load_method": "overwrite"}
+    command = [*programs.target_command(config), "--summary", str(summary)]
+    done = programs.run(command, "".join(f"{json.dumps(m)}\n" for m in messages).encode())
+    assert done.returncode == 0, done.stderr
+    assert ids(tmp_path / "out" / "s", form) == again
+    found = json.loads(summary.read_bytes())
+    counts = found["streams"]["s"]["tables"]["s"]
+    assert (counts.get("committed", 0), counts["merged"]) == (len(again), 2), found

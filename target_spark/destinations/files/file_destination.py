@@ -223,9 +223,7 @@ class FileDestination(Destination):
         wanted.report(found)
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`. With `overwrite` all rows belong to the run."""
-        if request.method == OVERWRITE:
-            return
+        """See `Destination`."""
         with self._lock:
             folder = self._folder(request)
             with folder.locked():

@@ -240,9 +240,7 @@ class LakeDestination(Destination):
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`. With `overwrite` all rows belong to the run."""
-        if request.method == "overwrite":
-            return
+        """See `Destination`."""
         table = self._open(request)
         with table.lock:
             if self.holds_rows:
