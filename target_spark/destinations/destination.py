@@ -188,8 +188,7 @@ class Destination(ABC):
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """Apply `edit` to all rows of a table, durably and visible in one step.
 
-        Not called with `overwrite`. A table that does not exist, or whose rows do not have a
-        version, is unchanged.
+        A table that does not exist, or whose rows do not have a version, is unchanged.
 
         Raises:
             DestinationError: It failed; nothing has changed. May be repeated.

@@ -216,8 +216,9 @@ class JdbcDestination(Destination):
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`."""
-        _repeated(lambda: self._activate(request, edit))
+        """See `Destination`. With `overwrite` all rows belong to the run."""
+        if request.method != "overwrite":
+            _repeated(lambda: self._activate(request, edit))
 
     def exists(self, request: TableRequest) -> bool:
         """See `Destination`."""

@@ -223,7 +223,9 @@ class FileDestination(Destination):
         wanted.report(found)
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
+        if request.method == OVERWRITE:
+            return
         with self._lock:
             folder = self._folder(request)
             with folder.locked():

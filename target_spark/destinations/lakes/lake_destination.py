@@ -240,7 +240,9 @@ class LakeDestination(Destination):
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`."""
+        """See `Destination`. With `overwrite` all rows belong to the run."""
+        if request.method == "overwrite":
+            return
         table = self._open(request)
         with table.lock:
             if self.holds_rows:
