@@ -11,7 +11,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.maps.column_makers import Maker, Result, Spark
-from shared.maps.exploding import Explode, exploded
+from shared.maps.exploded_rows import Explode
+from shared.maps.exploding import exploded
 from shared.maps.expressions.syntax import PARENT
 from shared.maps.expressions.values import Names
 from shared.maps.flattening import Leaf, flattened, nullable_node

@@ -12,18 +12,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.record_text import quoted
+from shared.maps.exploded_rows import PLACE, Explode
+from shared.types.record_text import at_path, quoted
 
 if TYPE_CHECKING:
-    from shared.maps.exploding import Explode
     from shared.maps.expressions.arrow_columns import ArrowPair
     from shared.maps.expressions.evaluator import Task
 
 ERROR = "__map_error"
 """Text column of a transform's result: why a row could not be mapped; null if it could."""
-
-PLACE = "__map_place"
-"""Column of exploded rows: the place of the element, from 0; null in rows without one."""
 
 _STAGED = "__map_filter"
 
@@ -255,11 +252,3 @@ def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
     column = column if cell.finish is None else cell.finish(column)
     # Copied columns keep their values in skipped rows.
     return column if skipped is None or cell.made is None else F.when(~skipped, column)
-
-
-def at_path(path: Sequence[str]) -> Column:
-    """Return a column, or a field inside it."""
-    column = F.col(quoted(path[0]))
-    for name in path[1:]:
-        column = column.getField(name)
-    return column

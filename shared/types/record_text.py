@@ -16,7 +16,7 @@ and infinities are strings, as `shared/types/json_schema.py` describes. Nulls ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column
@@ -78,6 +78,14 @@ def quoted(name: str) -> str:
     """Quote a column's name, so that dots and backticks in it are only characters."""
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
+
+
+def at_path(path: Sequence[str]) -> Column:
+    """Return a column, or a field inside it."""
+    column = F.col(quoted(path[0]))
+    for name in path[1:]:
+        column = column.getField(name)
+    return column
 
 
 def _written(column: Column, data_type: T.DataType) -> Column:

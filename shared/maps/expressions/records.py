@@ -44,7 +44,7 @@ def named(field: T.StructField) -> Column:
     if functions := over_arrow():
         found: Column = functions.source(tuple(path))
         return found
-    from shared.maps.transform import at_path  # noqa: PLC0415
+    from shared.types.record_text import at_path  # noqa: PLC0415
 
     return at_path(path)
 
