@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from shared.settings.kinds import (
     at_least,
     setting,
 )
-from tap_spark.driver_properties import property_problems
+from tap_spark.driver_properties import decoded, property_problems
 
 KINDS = {"url": "a url", "catalog": "a catalog", "path": "a path", "brokers": "brokers"}
 """Kinds of connections, each with its words; an item has exactly one of these settings."""
@@ -35,6 +36,9 @@ ONLY_FOR_URL = (
     "fetch_size",
     "retries",
 )
+_URL_SECRET = re.compile(r"(?:password|passwd|pwd|secret|token)\w*\s*=\s*([^&;,\s)]+)", re.I)
+_URL_LOGIN = re.compile(r"//[^/?#@]*?:([^/?#]*)@|jdbc:oracle:\w+:[^/@]*/([^@]*)@")
+_SECRET_NAME = re.compile(r"password|passwd|pwd|secret|token|key$", re.I)
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,16 @@ class ConnectionConfig:
         "How often to retry after a temporary failure, such as a lost connection.",
         default=3,
     )
+
+
+def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
+    """Return every text of a connection that no message may show, the longest first."""
+    found = [connection.password or ""]
+    for text in decoded(connection.url or ""):
+        found += _URL_SECRET.findall(text)
+        found += [part for pair in _URL_LOGIN.findall(text) for part in pair]
+    found += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]
+    return tuple(sorted({text for text in found if text}, key=len, reverse=True))
 
 
 def with_passwords(settings: Mapping[str, Any], variables: Mapping[str, str]) -> Mapping[str, Any]:

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from tap_spark.connection_config import ConnectionConfig
 
 DANGEROUS: Mapping[str, str] = {
     "PostgreSQL": "authenticationPluginClassName jaasApplicationName jaasLogin loggerFile "
@@ -60,9 +57,6 @@ SPARK_OPTIONS = (
 """Options of Spark's reader, which never reach the driver; settings of their own set them."""
 _REJECTED = frozenset(" ".join(DANGEROUS.values()).lower().split())
 _SPARK_OPTIONS = frozenset(SPARK_OPTIONS.lower().split())
-_URL_SECRET = re.compile(r"(?:password|passwd|pwd|secret|token)\w*\s*=\s*([^&;,\s)]+)", re.I)
-_URL_LOGIN = re.compile(r"//[^/?#@]*?:([^/?#]*)@|jdbc:oracle:\w+:[^/@]*/([^@]*)@")
-_SECRET_NAME = re.compile(r"password|passwd|pwd|secret|token|key$", re.I)
 _NAME = re.compile(r"([A-Za-z_][\w.$-]*)\s*=")
 _DECODINGS = 3
 _NOT_A_PROPERTY = "is an option of Spark's reader, not a property of the driver; remove it"
@@ -122,13 +116,3 @@ def decoded(url: str) -> Iterable[str]:
             break
         texts.append(text)
     return texts
-
-
-def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
-    """Return every text of a connection that no message may show, the longest first."""
-    found = [connection.password or ""]
-    for text in decoded(connection.url or ""):
-        found += _URL_SECRET.findall(text)
-        found += [part for pair in _URL_LOGIN.findall(text) for part in pair]
-    found += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]
-    return tuple(sorted({text for text in found if text}, key=len, reverse=True))

@@ -15,8 +15,7 @@ from shared.settings.config_text import Comment, without_comments
 from shared.spark.jdbc_drivers import driver_of
 from shared.storage.s3a import PACKAGE, SCHEMES
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.connection_config import ConnectionConfig
-from tap_spark.driver_properties import secrets_of
+from tap_spark.connection_config import ConnectionConfig, secrets_of
 from tap_spark.folder_draft import files_draft, folder_draft, is_folder
 from tap_spark.place_argument import place_settings
 

@@ -7,15 +7,12 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.retries import Pauses, repeated
 from shared.spark.session import sql_state
-from tap_spark.driver_properties import secrets_of
-
-if TYPE_CHECKING:
-    from tap_spark.connection_config import ConnectionConfig
+from tap_spark.connection_config import ConnectionConfig, secrets_of
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
