@@ -25,7 +25,7 @@ from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.telemetry.dataset_names import DatasetName, table_name
 from target_spark.core.balance import Committed
 from target_spark.core.schema_contract import DISCARD
-from target_spark.destinations.databases.database import Connection, Database, TablePlace
+from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_failures import (
     CONFLICT,
     LOST,
@@ -34,6 +34,7 @@ from target_spark.destinations.databases.database_failures import (
 )
 from target_spark.destinations.databases.database_kinds import DATABASES
 from target_spark.destinations.databases.database_lease import DatabaseLeases
+from target_spark.destinations.databases.database_tables import Connection, TablePlace
 from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
 from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.databases.ledger import Ledger

@@ -6,13 +6,12 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.errors import DestinationError, SingerSparkError, Where, causes
 
 if TYPE_CHECKING:
-    from target_spark.destinations.databases.database import Database
+    from target_spark.destinations.databases.database import Database, Failure
     from target_spark.destinations.databases.database_url import DatabaseAddress
 
 SHOWN = 300
@@ -39,23 +38,6 @@ _WORDS = (
     (re.compile(r"No space left on device", re.I), "the server's disk is full"),
     (re.compile(r"Connection refused", re.I), "the connection was refused"),
 )
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The meaning of a driver's error.
-
-    Attributes:
-        message: Message of the server or the driver, in one line.
-        code: The number or SQLSTATE, or nothing.
-        number: An errno, which shows whether a retry may help; 0 for a permanent failure.
-        hint: What the user can do.
-    """
-
-    message: str
-    code: str = ""
-    number: int = 0
-    hint: str = ""
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from target_spark.destinations.databases.database import Connection, Cursor, Database, TablePlace
+from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_failures import explain_errors
+from target_spark.destinations.databases.database_tables import Connection, Cursor, TablePlace
 from target_spark.destinations.databases.run_resources import RunResources
 from target_spark.destinations.databases.statements import LEASES
 from target_spark.destinations.leases.lease import Holder, holder_of, this_run

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from target_spark.destinations.databases.database import Cursor, Database, TablePlace
+from target_spark.destinations.databases.database import Database
+from target_spark.destinations.databases.database_tables import Cursor, TablePlace
 from target_spark.destinations.databases.statements import LEDGER, NAMES
 from target_spark.replays import Note, read_note
 

@@ -7,8 +7,9 @@ import logging
 import threading
 
 from shared.errors import DestinationError
-from target_spark.destinations.databases.database import Connection, Cursor, Database, TablePlace
+from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_failures import explain_errors
+from target_spark.destinations.databases.database_tables import Connection, Cursor, TablePlace
 from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.ledger import run_lock
 from target_spark.destinations.databases.sink import PREFIX

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import DestinationError
-from target_spark.destinations.databases.database import TablePlace
 from target_spark.destinations.databases.database_failures import PASSING, errno_of, explain_errors
 from target_spark.destinations.databases.database_kinds import DATABASES
+from target_spark.destinations.databases.database_tables import TablePlace
 from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.staged_columns import StagedColumn
 

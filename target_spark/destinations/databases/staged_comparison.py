@@ -26,7 +26,7 @@ from target_spark.core.verification import (
     TableDifference,
     Verification,
 )
-from target_spark.destinations.databases.database import FoundTable, Rows, TablePlace
+from target_spark.destinations.databases.database_tables import FoundTable, StagedRows, TablePlace
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.destinations.databases.table_replacement import swap_names
 from target_spark.destinations.databases.table_work import TableWork
@@ -34,7 +34,7 @@ from target_spark.destinations.databases.table_work import TableWork
 if TYPE_CHECKING:
     from target_spark.core.backfill import Backfill
     from target_spark.core.load_plans import TableRequest
-    from target_spark.destinations.databases.database import Cursor
+    from target_spark.destinations.databases.database_tables import Cursor
     from target_spark.destinations.databases.statements import LoadSql
     from target_spark.destinations.destination import Flush
 
@@ -116,7 +116,9 @@ class StagedComparison:
         differing = sorted(number for number, (_, _, *hashes) in sums.items() if len({*hashes}) > 1)
         return TableDifference.of(stream, shown, rows, self._counted(differing), missing_columns)
 
-    def repair(self, rows: Rows, repaired: Sequence[str], at: float, *, hard_delete: bool) -> None:
+    def repair(
+        self, rows: StagedRows, repaired: Sequence[str], at: float, *, hard_delete: bool
+    ) -> None:
         """Change the rows that differ, in the open transaction.
 
         Args:

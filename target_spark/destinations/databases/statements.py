@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.tables.row_order import not_older
 
@@ -164,13 +164,13 @@ class LoadSql:
         """Create an index on columns, unless it exists."""
         raise NotImplementedError
 
-    def append(self, place: TablePlace, rows: Rows, part: str) -> str:
+    def append(self, place: TablePlace, rows: StagedRows, part: str) -> str:
         """Append all rows of a part."""
         names, values = self.names(list(rows.values)), ", ".join(rows.values.values())
         stage = self.table(TablePlace(rows.schema, part))
         return f"INSERT INTO {self.table(place)} ({names}) SELECT {values} FROM {stage} s"
 
-    def upsert(self, place: TablePlace, rows: Rows) -> str:
+    def upsert(self, place: TablePlace, rows: StagedRows) -> str:
         """Upsert the newest row of each key."""
         values = ", ".join(rows.values.values())
         kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
@@ -179,15 +179,15 @@ class LoadSql:
             f"SELECT {values} FROM {self._newest(rows)}{kept} {self.on_conflict(place, rows)}"
         )
 
-    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+    def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """Return the clause for a row whose key exists; never change a row with another key."""
         raise NotImplementedError
 
-    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+    def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
         """Delete the rows whose newest record is marked as deleted."""
         raise NotImplementedError
 
-    def null_key(self, rows: Rows) -> str:
+    def null_key(self, rows: StagedRows) -> str:
         """Select one row with a null in its key."""
         null = " OR ".join(f"s.{name} IS NULL" for name in rows.staged_keys)
         return f"SELECT 1 FROM ({self._union(rows, '*')}) s WHERE {null} LIMIT 1"
@@ -201,7 +201,7 @@ class LoadSql:
         name = self.name(column).replace("%", "%%")
         return f"DELETE FROM {self.with_arguments(place)} WHERE {name} >= %s AND {name} < %s"
 
-    def outside_range(self, rows: Rows, column: str) -> str:
+    def outside_range(self, rows: StagedRows, column: str) -> str:
         """Select a staged row that is not in a range of a column, given as two arguments."""
         value = rows.values[column].replace("%", "%%")
         staged = self._union(rows, "*").replace("%", "%%")
@@ -289,13 +289,13 @@ class LoadSql:
         """
         return set()
 
-    def marked(self, rows: Rows) -> str:
+    def marked(self, rows: StagedRows) -> str:
         """Select key and order columns of the keys whose newest row is marked as deleted."""
         names = dict.fromkeys((*rows.staged_keys, *rows.order_by.values()))
         keys = ", ".join(f"s.{name}" for name in names)
         return f"SELECT {keys} FROM {self._newest(rows)} WHERE s.{rows.deleted} IS NOT NULL"
 
-    def newer(self, table: str, row: str, rows: Rows) -> str:
+    def newer(self, table: str, row: str, rows: StagedRows) -> str:
         """Return the condition that a row is not older than that of the table, or nothing.
 
         Args:
@@ -309,7 +309,7 @@ class LoadSql:
         ]
         return not_older(pairs, self.same) if pairs else ""
 
-    def _newest(self, rows: Rows) -> str:
+    def _newest(self, rows: StagedRows) -> str:
         keys = ", ".join(rows.staged_keys)
         newest = f"SELECT max(o) AS o FROM ({self._union(rows, keys)}) k GROUP BY {keys}"
         if rows.order_by:
@@ -320,7 +320,7 @@ class LoadSql:
             newest = f"SELECT o FROM ({ranked}) r WHERE n = 1"
         return f"({self._union(rows, '*')}) s JOIN ({newest}) w ON s.o = w.o"
 
-    def _union(self, rows: Rows, columns: str) -> str:
+    def _union(self, rows: StagedRows, columns: str) -> str:
         """Select the rows of all parts, with their order of arrival."""
         parts = (
             f"SELECT {'p.*' if columns == '*' else columns}, {n * _PART_ROWS} + {ROW} AS o "

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from target_spark.destinations.databases.database import TablePlace
+from target_spark.destinations.databases.database_tables import TablePlace
 from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.table_work import TableWork
 

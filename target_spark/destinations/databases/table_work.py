@@ -13,12 +13,12 @@ from shared.maps.record_metadata import DELETED_AT
 from target_spark.core.backfill import outside_range
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Layout
-from target_spark.destinations.databases.database import (
+from target_spark.destinations.databases.database import Database
+from target_spark.destinations.databases.database_tables import (
     Connection,
     Cursor,
-    Database,
     FoundTable,
-    Rows,
+    StagedRows,
     TablePlace,
 )
 from target_spark.destinations.databases.ledger import Ledger, table_lock
@@ -216,7 +216,7 @@ class TableWork:
         if self.cursor.fetchone() is not None:
             raise outside_range(backfill)
 
-    def _upsert(self, rows: Rows) -> None:
+    def _upsert(self, rows: StagedRows) -> None:
         sql = self.database.sql
         try:
             self.cursor.execute(sql.upsert(self.place, rows))
@@ -302,7 +302,7 @@ class TableWork:
 
     def staged_rows(
         self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...] = ()
-    ) -> Rows:
+    ) -> StagedRows:
         """Return rows of staging tables, and how they are loaded."""
         sql, found = self.database.sql, plan.table
         stored = {column.name: column.sql_type for column in found.columns}
@@ -325,7 +325,7 @@ class TableWork:
         keyed = keys_of(request)
         keys = tuple(plan.mapping[key] for key in keyed)
         marked = request.hard_delete and DELETED_AT in places and keyed
-        return Rows(
+        return StagedRows(
             parts=parts,
             schema=self.place.schema,
             values=values,
@@ -336,7 +336,7 @@ class TableWork:
             order_by={plan.mapping[name]: places[name] for name in request.order_by},
         )
 
-    def _check(self, rows: Rows) -> None:
+    def _check(self, rows: StagedRows) -> None:
         sql = self.database.sql
         for part in rows.parts if rows.keys else ():
             self.cursor.execute(sql.is_empty(TablePlace(rows.schema, part)))

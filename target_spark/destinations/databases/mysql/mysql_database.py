@@ -15,14 +15,15 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.types.merge_types import holds_all
-from target_spark.destinations.databases.database import (
+from target_spark.destinations.databases.database import Failure
+from target_spark.destinations.databases.database_failures import CONFLICT, LOST
+from target_spark.destinations.databases.database_tables import (
     Connection,
     Cursor,
     FoundColumn,
     FoundTable,
     TablePlace,
 )
-from target_spark.destinations.databases.database_failures import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql
 from target_spark.destinations.databases.staged_columns import (

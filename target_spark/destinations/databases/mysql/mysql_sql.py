@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, SettingsError, Where
-from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 
@@ -224,7 +224,7 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
 
-    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+    def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """See `LoadSql`: a row found by another unique index gets a null key."""
         table, first = self.table(place), self.name(rows.keys[0])
         names = [self.name(key) for key in rows.keys]
@@ -271,7 +271,7 @@ class MySqlSql(LoadSql):
         names = (f"{self.table(old)} TO {self.table(new)}" for old, new in pairs)
         return f"RENAME TABLE {', '.join(names)}"
 
-    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+    def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
         """See `LoadSql`."""
         pairs = zip(rows.keys, rows.staged_keys, strict=True)
         equal = " AND ".join(f"t.{self.name(key)} = d.{name}" for key, name in pairs)

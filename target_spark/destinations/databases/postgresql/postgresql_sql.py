@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.database import Cursor, Rows, TablePlace
+from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
 from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 from target_spark.tables.documents import DOCUMENT
 from target_spark.tables.legal_names import NameRules, legal_names
@@ -162,7 +162,7 @@ class PostgreSqlSql(LoadSql):
         """See `LoadSql`."""
         return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
 
-    def on_conflict(self, place: TablePlace, rows: Rows) -> str:
+    def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """See `LoadSql`."""
         others = [name for name in rows.values if name not in rows.keys]
         target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
@@ -194,7 +194,7 @@ class PostgreSqlSql(LoadSql):
         )
         return "'{' || " + " || ',' || ".join(pairs) + " || '}'"
 
-    def delete_marked(self, place: TablePlace, rows: Rows) -> list[str]:
+    def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
         """See `LoadSql`: compare null keys separately, as indexes and hashes cannot help."""
         pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
@@ -302,7 +302,7 @@ class PostgreSqlSql(LoadSql):
             self.unlock(cursor, name)
         return taken
 
-    def _key(self, rows: Rows, key: str, name: str) -> str:
+    def _key(self, rows: StagedRows, key: str, name: str) -> str:
         return rows.values[key].replace(f"s.{name}", f"d.{name}")
 
     def _comment(self, place: TablePlace, column: Column) -> list[str]:
