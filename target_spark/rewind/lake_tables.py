@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark.config import TargetConfig
-    from target_spark.destinations.lakes.lake_format import LakeFormat, Place
+    from target_spark.destinations.lakes.lake_format import LakeFormat
+    from target_spark.destinations.lakes.lake_table import Place
     from target_spark.destinations.lakes.maintenance_plan import Maintained
 
 _log = logging.getLogger(__name__)

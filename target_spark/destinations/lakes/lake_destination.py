@@ -47,13 +47,8 @@ from target_spark.destinations.lakes.held_rows import (
     steps_of,
     summed,
 )
-from target_spark.destinations.lakes.lake_format import (
-    LakeFormat,
-    LakeTable,
-    NeedsSparkError,
-    Place,
-    TableFlush,
-)
+from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.merge import activate_sql
 from target_spark.destinations.lakes.note_files import NoteFile, lake_leases, note_files
 from target_spark.destinations.lakes.pending_parts import pending_folders

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,48 +16,13 @@ if TYPE_CHECKING:
     from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.lakes.commit_marks import Mark
+    from target_spark.destinations.lakes.lake_table import LakeTable, Place
     from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
     from target_spark.destinations.lakes.merge import KeyRange, MergePlan
     from target_spark.destinations.lakes.table_history import TableCommit
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
     from target_spark.tables.table_changes import PartitionStep
-
-
-@dataclass(frozen=True)
-class Place:
-    """The location of a table.
-
-    Attributes:
-        table: Its name in SQL text, quoted: `delta`.`/path` or `catalog`.`schema`.`table`.
-        shown: Its name in messages.
-        folder: Path or URL of its folder by the settings; None in a catalog.
-    """
-
-    table: str
-    shown: str
-    folder: str | None = None
-
-
-@dataclass(frozen=True)
-class LakeTable:
-    """An existing table.
-
-    Attributes:
-        struct: Its columns; `nullable` is false for NOT NULL.
-        names: Stream's name → table's name of columns, as `TableChange.mapping` was stored.
-        partitions: Columns it is partitioned by, unchanged (no transforms).
-        properties: Properties of the table.
-        size: Bytes of its files; None if the format does not know them without reading.
-        spec: All partition fields as Spark shows them, for formats that can change them.
-    """
-
-    struct: StructType
-    names: Mapping[str, str] = field(default_factory=dict)
-    partitions: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    size: int | None = None
-    spec: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

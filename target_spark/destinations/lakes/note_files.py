@@ -26,7 +26,7 @@ from shared.storage.process_owner import ENDED, LIVING, boot_id, owner_status, p
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.folder_names import folder_name, stream_file
 from target_spark.destinations.folders.local_folder import make_folders
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.leases.lease import Lease
 from target_spark.destinations.leases.table_leases import folder_leases
 from target_spark.replays import Note, read_note

@@ -17,7 +17,7 @@ from target_spark.destinations.folders.folder_names import WORK_PREFIX, folder_n
 from target_spark.destinations.folders.local_folder import LocalFolder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import TableFolder
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 
 if TYPE_CHECKING:
     from target_spark.config import TargetConfig

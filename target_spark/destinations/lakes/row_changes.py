@@ -32,13 +32,8 @@ from target_spark.destinations.lakes.flush_frames import (
     newest,
     ordered_frame,
 )
-from target_spark.destinations.lakes.lake_format import (
-    LakeFormat,
-    LakeTable,
-    NeedsSparkError,
-    Place,
-    TableFlush,
-)
+from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.merge import (
     TARGET,
     KeyRange,

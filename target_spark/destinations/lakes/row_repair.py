@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from target_spark.core.load_plans import TableRequest
     from target_spark.core.verification import Verification
-    from target_spark.destinations.lakes.lake_format import LakeTable
+    from target_spark.destinations.lakes.lake_table import LakeTable
 
 
 def compared_sides(

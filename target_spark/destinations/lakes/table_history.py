@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from target_spark.destinations.lakes.commit_marks import Mark
-    from target_spark.destinations.lakes.lake_format import Place
+    from target_spark.destinations.lakes.lake_table import Place
 
 
 @dataclass(frozen=True)

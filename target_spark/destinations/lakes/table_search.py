@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.storage.files import StorageOptions, failures, join, local_path, remote
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.merge import quoted
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.merge import quoted, text_literal
 from target_spark.tables.documents import DOCUMENT
 

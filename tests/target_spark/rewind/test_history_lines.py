@@ -12,7 +12,7 @@ import pytest
 from terminals import on_terminal
 
 from target_spark.destinations.lakes.commit_marks import Mark
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.table_history import TableCommit, TableHistory
 from target_spark.rewind.commands import history_lines
 

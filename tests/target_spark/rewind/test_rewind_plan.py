@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import SettingsError
 from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.table_history import TableCommit, TableHistory, shown_time
 from target_spark.rewind.rewind_plan import RewindPlan, Target, plan_rewind, target_of
 

@@ -15,7 +15,7 @@ from target_spark.destinations.lakes.column_ddl import (
     sql_type,
     table_comment,
 )
-from target_spark.destinations.lakes.lake_format import LakeTable
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.merge import quoted, text_literal
 from target_spark.tables.evolution import TableChange
 from target_spark.tables.partition_fields import partition_fields

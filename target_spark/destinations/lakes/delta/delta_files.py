@@ -29,7 +29,8 @@ from target_spark.destinations.lakes.delta.delta_commits import (
     left_to_spark,
 )
 from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
-from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.small_flush import same_columns
 
 if TYPE_CHECKING:

@@ -49,13 +49,8 @@ from target_spark.destinations.lakes.delta.delta_metrics import (
     vacuumed_files,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import (
-    LakeFormat,
-    LakeTable,
-    NeedsSparkError,
-    Place,
-    TableFlush,
-)
+from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan, quoted
 from target_spark.destinations.lakes.table_history import TableCommit

@@ -17,7 +17,7 @@ from shared.storage.files import local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.destinations.lakes.lake_format import Place
+    from target_spark.destinations.lakes.lake_table import Place
 
 NEWEST = 5
 """Commits of others may have followed; further back, the metrics are not searched for."""

@@ -18,7 +18,8 @@ from target_spark.destinations.lakes.delta.delta_commits import (
     left_to_spark,
 )
 from target_spark.destinations.lakes.delta.delta_files import is_append_only
-from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.small_flush import (
     MOST_BYTES,
     has_exact_bounds,

@@ -61,13 +61,8 @@ from target_spark.destinations.lakes.iceberg.iceberg_types import (
     needs_version_3,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import (
-    LakeFormat,
-    LakeTable,
-    NeedsSparkError,
-    Place,
-    TableFlush,
-)
+from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan, text_literal
 from target_spark.destinations.lakes.part_keys import MOST_BYTES

@@ -23,7 +23,8 @@ from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.disk_sync import sync_to_disk
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.iceberg.iceberg_types import spark_struct
-from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_table import LakeTable
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _FORMAT_VERSION = 2

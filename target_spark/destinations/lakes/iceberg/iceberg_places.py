@@ -11,7 +11,7 @@ from shared.errors import DestinationError
 from shared.storage.files import join, local_path, shown
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.folders.folder_names import folder_name
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.merge import quoted
 from target_spark.destinations.lakes.table_sessions import storage_conf
 from target_spark.tables.legal_names import NameRules, legal_table_name

@@ -30,7 +30,8 @@ from target_spark.destinations.lakes.iceberg.iceberg_snapshots import (
     commit_files,
     files_of,
 )
-from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.small_flush import (
     MOST_BYTES,
     merged_once,

@@ -19,7 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import register
-from target_spark.destinations.lakes.lake_format import LakeTable, NeedsSparkError
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.merge import KeyRange
 from target_spark.destinations.lakes.part_keys import part_keys
 from target_spark.tables.table_changes import Projected

@@ -20,7 +20,7 @@ from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
 from target_spark.config import StagingSettings, TargetConfig
 from target_spark.destinations.lakes.conflicts import ATTEMPTS, LostCommit, repeated
-from target_spark.destinations.lakes.lake_format import Place
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.pending_parts import pending_folders
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -146,7 +146,7 @@ def test_private_parts_go_with_their_process(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from target_spark.config import TargetConfig\n"
-        "from target_spark.destinations.lakes.lake_format import Place\n"
+        "from target_spark.destinations.lakes.lake_table import Place\n"
         "from target_spark.destinations.lakes.pending_parts import pending_folders\n"
         "from target_spark.runtime.staging import Staging\n"
         "with Staging(None):\n"

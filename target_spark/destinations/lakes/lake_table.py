@@ -1,0 +1,46 @@
+"""A table of a lake: where it is and what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Place:
+    """The location of a table.
+
+    Attributes:
+        table: Its name in SQL text, quoted: `delta`.`/path` or `catalog`.`schema`.`table`.
+        shown: Its name in messages.
+        folder: Path or URL of its folder by the settings; None in a catalog.
+    """
+
+    table: str
+    shown: str
+    folder: str | None = None
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """An existing table.
+
+    Attributes:
+        struct: Its columns; `nullable` is false for NOT NULL.
+        names: Stream's name → table's name of columns, as `TableChange.mapping` was stored.
+        partitions: Columns it is partitioned by, unchanged (no transforms).
+        properties: Properties of the table.
+        size: Bytes of its files; None if the format does not know them without reading.
+        spec: All partition fields as Spark shows them, for formats that can change them.
+    """
+
+    struct: StructType
+    names: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    size: int | None = None
+    spec: tuple[str, ...] = ()
