@@ -31,9 +31,10 @@ from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
 from shared.telemetry.observers import observers_of
 from shared.text_table import WIDTH
-from target_spark.config import PROGRAM, REGISTRY, TargetConfig, target_config
+from target_spark.config import PROGRAM, REGISTRY, target_config
 from target_spark.core.backfill import Backfill
 from target_spark.destination_place import destination_draft, place_settings
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from target_spark.rewind.lake_tables import LakeTables

@@ -19,7 +19,7 @@ from target_spark.table_settings import LoadSettings, StreamSettings
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 BY_KEY = ("upsert", "history")
 """Load methods that match rows by key."""

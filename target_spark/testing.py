@@ -28,13 +28,14 @@ from shared.errors import (
 from shared.formats.file_formats import Encoding
 from shared.run_summary import RunSummary
 from shared.spark.session import SessionStarter
-from target_spark.config import REGISTRY, TargetConfig, target_config
+from target_spark.config import REGISTRY, target_config
 from target_spark.core.backfill import Backfill
 from target_spark.core.dry_run import DryRun
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.core.verification import TableDifference, Verification
 from target_spark.destinations.destination_declaration import Supports
 from target_spark.load.loader import Loader
+from target_spark.run_settings import TargetConfig
 from target_spark.runtime.run import run_with
 
 Message = dict[str, Any]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shared.spark.packages import Need
-    from target_spark.config import TargetConfig
     from target_spark.destinations.destination import Destination, Tools
+    from target_spark.run_settings import TargetConfig
 
 TABLE_SETTINGS = (
     "upsert_order_by",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _SAYS_NOTHING = frozenset(
     {"description", "title", "examples", "default", "additionalProperties", "$schema", "$id",

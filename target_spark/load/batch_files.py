@@ -17,7 +17,7 @@ from target_spark.destinations.folders.folder_failures import read_error
 from target_spark.load.manifests import batch_options, resolve, roots_of
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from target_spark.validation.schema_check import SlowKeywords
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 MOST_LOOKED_AT = 64

@@ -20,8 +20,8 @@ from target_spark.core.load_plans import STAGED
 from target_spark.destinations.folders.folder_failures import writing
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
     from target_spark.load.read_rows import Piece, ReadPlan
+    from target_spark.run_settings import TargetConfig
 
 KEPT = timedelta(days=1)
 """Age at which a copy counts as left by a killed run; no job runs for so long on one batch."""

@@ -24,7 +24,6 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSch
 from target_spark.core.verification import VANISHED, TableDifference, Verification
 from target_spark.destinations.destination import Destination, Flush, Tools
 from target_spark.destinations.dry_destination import DryDestination
-from target_spark.destinations.leases.lease import ALLOW
 from target_spark.load.batch_files import BatchFiles
 from target_spark.load.conversion import Converter, Rewriter
 from target_spark.load.driver_tasks import DriverTasks
@@ -33,6 +32,7 @@ from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
 from target_spark.load.run_leases import RunLeases
 from target_spark.load.stream_tables import StreamTables
+from target_spark.run_settings import ALLOW
 from target_spark.stream_settings import (
     check_deletes,
     expectations,
@@ -45,7 +45,7 @@ from target_spark.tables.version_edit import VersionEdit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from shared.storage.roots import Roots, place
 from target_spark.core.load_plans import STAGED, InputFile
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 
 def resolve(

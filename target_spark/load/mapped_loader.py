@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shared.maps.stream_maps import StreamOutput
-    from target_spark.config import TargetConfig
     from target_spark.load.loader import Loader
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
 from target_spark.stream_settings import load_method
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SingerSparkError, Where
 from target_spark.destinations.leases.lease import (
-    ALLOW,
     Holder,
     Lease,
     NoLeasesError,
     already_running,
     take_lease,
 )
+from target_spark.run_settings import ALLOW
 
 if TYPE_CHECKING:
-    from target_spark.config import OverlapSettings
+    from target_spark.run_settings import OverlapSettings
 
 _log = logging.getLogger(__name__)
 _BEATS = 4

@@ -24,7 +24,7 @@ from target_spark.stream_settings import (
 from target_spark.tables.documents import as_document
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

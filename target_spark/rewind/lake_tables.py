@@ -26,10 +26,10 @@ from target_spark.stream_settings import table_layout
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.config import TargetConfig
     from target_spark.destinations.lakes.lake_format import LakeFormat
     from target_spark.destinations.lakes.lake_table import Place
     from target_spark.destinations.lakes.maintenance_plan import Maintained
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 _FORMATS: dict[str, type[DeltaFormat] | type[IcebergFormat]] = {

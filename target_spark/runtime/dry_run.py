@@ -14,7 +14,7 @@ from target_spark.core.dry_run import DryRun
 from target_spark.runtime.run import run
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from target_spark.validation.schema_check import checked
 
 if TYPE_CHECKING:
     from shared.singer.stdout import MessageOutput
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from target_spark.core.verification import TableDifference, Verification
 from target_spark.runtime.run import run
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

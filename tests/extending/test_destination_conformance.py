@@ -10,8 +10,8 @@ import pytest
 from postgres_server import PASSWORD, Database
 from pyspark.sql import SparkSession
 
-from target_spark.config import TargetConfig
 from target_spark.destinations.destination_registry import BUILT_IN
+from target_spark.run_settings import TargetConfig
 from target_spark.testing import DestinationSuite, Row
 
 

@@ -18,7 +18,7 @@ from target_spark.destinations.destination_registry import (
     capability_table,
     read_registry,
 )
-from target_spark.table_settings import method_problems, place_problems
+from target_spark.table_rules import method_problems, place_problems
 
 GOOD = """
 from target_spark.destinations.destination_declaration import Declaration

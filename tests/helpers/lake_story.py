@@ -16,10 +16,11 @@ from shared.errors import MessageError
 from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
 from shared.storage.files import StorageOptions, join
-from target_spark.config import TargetConfig, target_config
+from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.rewind.commands import history_lines, rewind
 from target_spark.rewind.lake_tables import LakeTables
+from target_spark.run_settings import TargetConfig
 from target_spark.runtime.run import run_with
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import AuditError, RecordError, Where
-from target_spark.config import TargetConfig, target_config
+from target_spark.config import target_config
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
 from target_spark.load.rejects import reject_line
+from target_spark.run_settings import TargetConfig
 
 
 class FakeSpark:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from target_spark.config import TargetConfig
+from target_spark.run_settings import TargetConfig
 from target_spark.runtime.action_executor import Loads
 from target_spark.runtime.run import run_with
 

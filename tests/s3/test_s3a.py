@@ -20,8 +20,8 @@ from shared.formats.file_formats import FORMATS
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 from shared.storage.files import StorageOptions, join, remote
-from target_spark.config import TargetConfig
 from target_spark.destinations.lakes.table_sessions import storage_conf
+from target_spark.run_settings import TargetConfig
 
 pytestmark = pytest.mark.pipe
 

@@ -34,7 +34,7 @@ from shared.errors import (
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import TapConfig
 from tap_spark.planning.run_options import Backfill, RunOptions
-from target_spark.config import TargetConfig
+from target_spark.run_settings import TargetConfig
 
 PROGRAMS = pytest.mark.parametrize("program", ["tap-spark", "target-spark"])
 MAIN: dict[str, Callable[[list[str]], int]] = {

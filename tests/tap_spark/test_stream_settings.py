@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from shared.errors import MessageError, SettingsError
-from target_spark.config import TargetConfig, target_config
+from target_spark.config import target_config
 from target_spark.core.load_plans import Layout, StreamSchema, TableName
 from target_spark.core.schema_contract import SchemaContract
+from target_spark.run_settings import TargetConfig
 from target_spark.stream_settings import load_method, stream_settings, table_name, table_request
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])

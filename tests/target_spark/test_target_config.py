@@ -12,14 +12,8 @@ from shared.errors import InvalidSettingsError
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.settings.about import settings_of
 from shared.settings.loading import environment_settings
-from target_spark.config import (
-    PROGRAM,
-    REGISTRY,
-    SETTINGS_SCHEMA,
-    StagingSettings,
-    TargetConfig,
-    target_config,
-)
+from target_spark.config import PROGRAM, REGISTRY, SETTINGS_SCHEMA, target_config
+from target_spark.run_settings import StagingSettings, TargetConfig
 from target_spark.stream_settings import expectations
 
 

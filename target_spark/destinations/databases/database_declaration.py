@@ -10,8 +10,8 @@ from target_spark.destinations.databases.jdbc_settings import JdbcSettings
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
     from target_spark.destinations.destination import Destination, Tools
+    from target_spark.run_settings import TargetConfig
 
 
 def _open(config: TargetConfig, tools: Tools) -> Destination:

@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.config import TargetConfig
     from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.core.verification import Verification
+    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)

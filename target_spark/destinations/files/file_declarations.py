@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from target_spark.destinations.destination_declaration import Declaration, Supports
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
     from target_spark.destinations.destination import Destination, Tools
+    from target_spark.run_settings import TargetConfig
 
 
 def _open(config: TargetConfig, tools: Tools) -> Destination:

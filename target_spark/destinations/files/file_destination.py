@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.config import TargetConfig
     from target_spark.core.verification import Verification
     from target_spark.destinations.leases.lease import Lease
     from target_spark.destinations.leases.table_leases import FolderLeases
+    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 OVERWRITE = "overwrite"

@@ -8,8 +8,8 @@ from shared.spark.packages import LAKES
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
     from target_spark.destinations.destination import Destination, Tools
+    from target_spark.run_settings import TargetConfig
 
 
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}

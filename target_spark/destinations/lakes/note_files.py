@@ -32,7 +32,7 @@ from target_spark.destinations.leases.table_leases import folder_leases
 from target_spark.replays import Note, read_note
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 
 _OLD, _NEW = b"0", b"1"

@@ -20,7 +20,7 @@ from target_spark.destinations.folders.table_folder import TableFolder
 from target_spark.destinations.lakes.lake_table import Place
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 
 def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]:

@@ -17,10 +17,10 @@ from target_spark.destinations.lakes.note_files import note_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.config import TargetConfig
     from target_spark.core.load_plans import Layout
     from target_spark.destinations.lakes.lake_format import LakeFormat
     from target_spark.destinations.lakes.table_history import TableHistory
+    from target_spark.run_settings import TargetConfig
 
 Bookmarks = list[tuple[str, Mapping[str, Any]]]
 

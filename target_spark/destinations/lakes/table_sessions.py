@@ -12,7 +12,7 @@ from shared.storage.s3a import SCHEMES, s3a_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 
 def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:

@@ -12,10 +12,10 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from shared.errors import AlreadyRunningError, SingerSparkError, Where
+from target_spark.run_settings import FAIL
 
 _log = logging.getLogger(__name__)
 
-ALLOW, WAIT, FAIL = POLICIES = ("allow", "wait", "fail")
 PAUSE = 1.0
 
 

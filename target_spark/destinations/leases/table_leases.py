@@ -15,7 +15,7 @@ from target_spark.destinations.leases.local_lease import LocalLease
 from target_spark.destinations.leases.s3_lease import S3Lease
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 FolderLeases = Callable[[str, str], Lease | None]
 """Returns the lease of a table's folder or URL for a stream; None if its storage has none."""

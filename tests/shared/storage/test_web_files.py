@@ -15,11 +15,11 @@ import pytest
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch.types import BatchConfig
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import InputFile
 from target_spark.load.manifests import batch_options, resolve
 from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
 from target_spark.load.reject_files import Rejects
+from target_spark.run_settings import TargetConfig
 
 pytestmark = pytest.mark.once
 

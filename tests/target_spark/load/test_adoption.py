@@ -13,10 +13,10 @@ import pytest
 
 from shared.formats.file_formats import Encoding
 from shared.settings.batch.types import BatchConfig
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.destinations.folders import local_folder
 from target_spark.load.loader import Loader
+from target_spark.run_settings import TargetConfig
 
 SCHEMA = {
     "type": "object",

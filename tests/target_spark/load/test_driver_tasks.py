@@ -15,7 +15,6 @@ import pytest
 from shared.errors import DestinationError, MessageError, Where
 from shared.formats.file_formats import Encoding
 from shared.settings.batch.types import FailurePolicy
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.core.retries import may_pass
 from target_spark.load.driver_tasks import (
@@ -28,6 +27,7 @@ from target_spark.load.driver_tasks import (
 )
 from target_spark.load.load_tasks import results
 from target_spark.load.loader import Loader
+from target_spark.run_settings import TargetConfig
 
 SCHEMA = StreamSchema(
     "s",

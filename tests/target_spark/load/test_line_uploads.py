@@ -14,11 +14,11 @@ import pytest
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.spark.spark_settings import SparkSettings
-from target_spark.config import StagingSettings, TargetConfig
 from target_spark.core.load_plans import InputFile
 from target_spark.load import line_uploads
 from target_spark.load.line_uploads import LineUploads
 from target_spark.load.read_rows import Piece, ReadPlan
+from target_spark.run_settings import StagingSettings, TargetConfig
 
 CLUSTER = SparkSettings(master="spark://somewhere:7077")
 MEMORY = fsspec.filesystem("memory")

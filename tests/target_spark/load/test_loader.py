@@ -15,9 +15,9 @@ import pytest
 
 from shared.errors import DestinationError, MessageError, RecordError
 from shared.formats.file_formats import Encoding
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.load.loader import Loader
+from target_spark.run_settings import TargetConfig
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,10 @@ import pytest
 from whole_runs import run_target
 
 from shared.errors import AuditError, DestinationError, SingerSparkError
-from target_spark.config import TargetConfig, target_config
+from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.rewind.lake_tables import LakeTables
+from target_spark.run_settings import TargetConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 STREAMS = ("added", "merged", "replaced")

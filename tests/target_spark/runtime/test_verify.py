@@ -14,10 +14,11 @@ import pytest
 from shared.errors import DifferenceError, MessageError, SettingsError
 from shared.singer.stdout import MessageOutput
 from target_spark.cli import main
-from target_spark.config import TargetConfig, target_config
+from target_spark.config import target_config
 from target_spark.core.backfill import Backfill
 from target_spark.core.load_plans import StreamSchema
 from target_spark.core.verification import RangeDifference, TableDifference
+from target_spark.run_settings import TargetConfig
 from target_spark.runtime import verify as command
 from target_spark.stream_settings import load_method, table_request
 

@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.config import TargetConfig
     from target_spark.core.load_plans import Layout, TableName, TableRequest
+    from target_spark.run_settings import TargetConfig
 
 ONE_TASK_BYTES = 8 << 20
 """Table and flush of this size are merged as fast by one task as by many."""

@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.config import TargetConfig
     from target_spark.core.load_plans import Layout, TableName, TableRequest
+    from target_spark.run_settings import TargetConfig
     from target_spark.tables.evolution import TableChange
     from target_spark.tables.table_changes import PartitionStep
 

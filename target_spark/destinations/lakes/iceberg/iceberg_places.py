@@ -17,7 +17,7 @@ from target_spark.destinations.lakes.table_sessions import storage_conf
 from target_spark.tables.legal_names import NameRules, legal_table_name
 
 if TYPE_CHECKING:
-    from target_spark.config import TargetConfig
+    from target_spark.run_settings import TargetConfig
 
 PATH_CATALOG = "singer_iceberg"
 """Name of the Hadoop catalog whose warehouse is the setting `path`."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from target_spark.config import TargetConfig, target_config
+from target_spark.config import target_config
 from target_spark.destinations.databases.database_destination import jdbc_destination
+from target_spark.run_settings import TargetConfig
 
 MAKE = """
 import json, sys, time

@@ -16,7 +16,6 @@ from pyarrow import parquet
 
 from shared.spark.spark_settings import SparkSettings
 from shared.types.arrow_types import struct_to_arrow
-from target_spark.config import TargetConfig
 from target_spark.core.backfill import Backfill
 from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
 from target_spark.core.schema_contract import SchemaContract
@@ -28,6 +27,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_ddl import described
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 from target_spark.destinations.lakes.table_sessions import own_session
 from target_spark.replays import Entry, Note
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from lake_loads import IcebergLoad, run_together, struct
 from lake_story import EXPECTED, STREAMS, found, load_story, settings
 
 from shared.spark.spark_settings import SparkSettings
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Layout
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError
 from shared.spark.spark_settings import SparkSettings
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Layout, TableName, TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     Described,
@@ -44,6 +43,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_places import (
 from target_spark.destinations.lakes.iceberg.iceberg_replace import new_columns
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import NewColumn
 from target_spark.destinations.lakes.iceberg.iceberg_types import iceberg_storable, iceberg_widens
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Column, TableChange
 
 LONG, TEXT = T.LongType(), T.StringType()

@@ -12,8 +12,8 @@ import pytest
 from lake_loads import IcebergLoad, struct
 
 from shared.errors import SettingsError
-from target_spark.config import TargetConfig
 from target_spark.core.load_plans import Layout
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

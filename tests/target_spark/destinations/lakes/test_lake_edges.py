@@ -18,10 +18,10 @@ from shared import retries as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
-from target_spark.config import StagingSettings, TargetConfig
 from target_spark.destinations.lakes.conflicts import ATTEMPTS, LostCommit, repeated
 from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.pending_parts import pending_folders
+from target_spark.run_settings import StagingSettings, TargetConfig
 
 ROOT = Path(__file__).resolve().parents[4]
 LOST = re.compile("Concurrent")
@@ -145,7 +145,7 @@ def test_parts_in_the_temporary_folder_are_private(
 def test_private_parts_go_with_their_process(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "from target_spark.config import TargetConfig\n"
+        "from target_spark.run_settings import TargetConfig\n"
         "from target_spark.destinations.lakes.lake_table import Place\n"
         "from target_spark.destinations.lakes.pending_parts import pending_folders\n"
         "from target_spark.runtime.staging import Staging\n"

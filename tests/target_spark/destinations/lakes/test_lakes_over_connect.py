@@ -15,7 +15,7 @@ import lake_story
 import pytest
 from lake_loads import DeltaLoad, struct
 
-from target_spark.config import TargetConfig
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
