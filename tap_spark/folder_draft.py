@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, SettingsError, SourceError, Where
 from shared.settings.config_text import Comment
-from shared.storage.files import join, local_path, open_input
+from shared.storage.files import open_input
+from shared.storage.urls import join, local_path
 from tap_spark.place_argument import FORMATS, ending, format_of, stream_at
 from tap_spark.sources.connections.table_folders import TableLocation, TableWalk, table_walk
 from tap_spark.sources.files.paths import escaped, list_files

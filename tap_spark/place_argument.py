@@ -41,7 +41,7 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
     Raises:
         SettingsError: There is nothing, or its format is not known.
     """
-    from shared.storage.files import local_path  # noqa: PLC0415
+    from shared.storage.urls import local_path  # noqa: PLC0415
 
     if place.startswith("jdbc:"):
         known = {name: environ.get(f"TAP_SPARK_{name.upper()}") for name in ("user", "password")}

@@ -28,7 +28,8 @@ from typing import IO, Any
 
 import orjson
 
-from shared.storage.files import StorageOptions, local_path, version_of
+from shared.storage.files import StorageOptions, version_of
+from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 
 _BLOCK = 1 << 20

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from shared.storage import limits
 from shared.storage.gzip_files import DEFAULT_LEVEL, unzipped, zipped
 from shared.storage.s3a import SCHEMES
 from shared.storage.storage_errors import storage_error
+from shared.storage.urls import local_path, shown
 from shared.storage.web_client import GuardedClient, RedirectRefusedError
 
 if TYPE_CHECKING:
@@ -99,27 +99,6 @@ _AWS_NAMES = {
     "profile_name": "profile",
 }
 _SHORTEST_SECRET = 6
-
-
-def local_path(url: str) -> str | None:
-    """Return the local path that a bare path or `file:` URL names, or None for other URLs."""
-    if url.startswith("file:"):
-        rest = url[len("file:") :]
-        return "/" + rest.lstrip("/") if rest.startswith("//") else rest
-    return None if "://" in url else url
-
-
-def shown(url: str) -> str:
-    """Return the URL for errors and logs: without user, password and query."""
-    if local_path(url) is not None:
-        return url
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def join(url: str, *names: str) -> str:
-    """Return `url` with path segments appended."""
-    return "/".join([url.rstrip("/") or "/", *names]).replace("//", "/", int(url == "/"))
 
 
 def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:

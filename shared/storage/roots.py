@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 
 _WEB = {"http": ":80", "https": ":443"}
 _S3 = {"s3a", "s3n"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shared.storage.files import local_path, shown
+from shared.storage.urls import local_path, shown
 
 DatasetName = tuple[str, str]
 

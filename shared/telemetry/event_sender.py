@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from shared.storage.files import shown
+from shared.storage.urls import shown
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.storage.files import delete, local_path, remote
+from shared.storage.files import delete, remote
+from shared.storage.urls import local_path
 
 if TYPE_CHECKING:
     from shared.storage.files import StorageOptions

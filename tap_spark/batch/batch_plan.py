@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.storage.files import StorageOptions, local_path
+from shared.storage.files import StorageOptions
+from shared.storage.urls import local_path
 
 FILE_BYTES = 64 * 1024 * 1024
 """Uncompressed size of a file if its number of rows is not set."""

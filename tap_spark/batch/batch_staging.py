@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.storage.files import local_path, make_durable
+from shared.storage.files import make_durable
 from shared.storage.owned_folders import OwnedFolder, remove_stale
+from shared.storage.urls import local_path
 from tap_spark.batch.batch_plan import absolute_url
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.storage.files import StorageOptions, local_path, make_durable, open_output, open_random
+from shared.storage.files import StorageOptions, make_durable, open_output, open_random
+from shared.storage.urls import local_path
 from shared.types.arrow_conform import conform
 from tap_spark.batch.batch_plan import (
     FILE_BYTES,

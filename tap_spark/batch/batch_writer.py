@@ -12,7 +12,8 @@ from shared.errors import DestinationError, Where
 from shared.settings.batch.types import BatchConfig
 from shared.singer.messages import batch_line
 from shared.spark.session import parallelism
-from shared.storage.files import delete, shown
+from shared.storage.files import delete
+from shared.storage.urls import shown
 from tap_spark.batch.batch_notes import FileNote, written_files
 from tap_spark.batch.batch_plan import (
     NO_FILE,

@@ -46,7 +46,7 @@ from shared.spark.conf import executors_share_disk, local_cores
 from shared.spark.session import SessionStarter
 from shared.spark.spark_errors import explain, explain_environment
 from shared.stall_watch import ends_if_stalled
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from shared.telemetry.run_observer import Dataset, schema_fields
 from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter

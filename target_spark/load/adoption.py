@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.formats.parquet_profile import parquet_profile
-from shared.storage.files import StorageOptions, join, local_path, make_durable, open_random
+from shared.storage.files import StorageOptions, make_durable, open_random
 from shared.storage.roots import Roots
+from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, TableRequest
 from target_spark.destinations.destination import TableWrite
 from target_spark.load.load_results import columns_of

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SingerSparkError, Where
 from shared.settings.batch.types import BatchConfig
-from shared.storage.files import delete, local_path, shown, size_of
+from shared.storage.files import delete, size_of
 from shared.storage.storage_errors import is_trouble
+from shared.storage.urls import local_path, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
 from target_spark.destinations.folders.folder_failures import read_error
 from target_spark.load.manifests import batch_options, resolve, roots_of

@@ -12,8 +12,9 @@ import pyarrow as pa
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.file_formats import FORMATS, Encoding, bare_lines
 from shared.json.row_values import plain_rows
-from shared.storage.files import StorageOptions, join, local_path, shown
+from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots
+from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import InputFile, Reject
 from target_spark.load.manifests import resolve
 from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from shared.spark.conf import executors_share_disk
-from shared.storage.files import StorageOptions, delete, join, local_path, remote
+from shared.storage.files import StorageOptions, delete, remote
+from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import STAGED
 from target_spark.destinations.folders.folder_failures import writing
 

@@ -13,7 +13,7 @@ from typing import Any
 from shared.errors import DestinationError, MessageError, RecordError, Where
 from shared.formats.parquet_profile import merged
 from shared.spark.spark_errors import SHARED_FOLDER
-from shared.storage.files import shown
+from shared.storage.urls import shown
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject
 from target_spark.destinations.folders.folder_failures import read_error, write_error
 from target_spark.load.reject_files import MAX_REJECTS

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.parquet_profile import Facts
 from shared.formats.row_groups import told_by_footer
-from shared.storage.files import NO_OPTIONS, StorageOptions, join, make_durable, size_of
+from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
+from shared.storage.urls import join
 from shared.types.arrow_conform import conform
 from target_spark.destinations.files.partition_layout import PartitionError
 from target_spark.load.partition_folders import in_folders

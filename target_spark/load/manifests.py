@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from shared.errors import MessageError, Where
 from shared.formats.file_formats import BATCH_FORMATS
 from shared.settings.batch.types import BatchConfig
-from shared.storage.files import StorageOptions, local_path, shown
+from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots, place
+from shared.storage.urls import local_path, shown
 from target_spark.core.load_plans import STAGED, InputFile
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
 from shared.json.typed_rows import RowReader
 from shared.maps.record_metadata import DELETED_AT, RecordMetadata
-from shared.storage.files import StorageOptions, codec_of, local_path, open_random
+from shared.storage.files import StorageOptions, codec_of, open_random
 from shared.storage.storage_errors import is_trouble
+from shared.storage.urls import local_path
 from shared.types.arrow_conform import conform
 from target_spark.core.load_plans import InputFile, Reject
 from target_spark.load.reject_files import Rejects

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.storage.files import NO_OPTIONS, StorageOptions, join, make_durable, open_output
+from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, open_output
+from shared.storage.urls import join
 from target_spark.core.load_plans import Reject
 from target_spark.load.rejects import reject_line
 

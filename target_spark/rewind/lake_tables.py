@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.spark.spark_errors import explain
-from shared.storage.files import shown
+from shared.storage.urls import shown
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.delta.delta_format import DeltaFormat

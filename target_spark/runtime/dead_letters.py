@@ -20,16 +20,8 @@ import orjson
 
 from shared.errors import DestinationError, Where
 from shared.singer.messages import schema_line
-from shared.storage.files import (
-    NO_OPTIONS,
-    StorageOptions,
-    delete,
-    join,
-    local_path,
-    make_durable,
-    open_output,
-    shown,
-)
+from shared.storage.files import NO_OPTIONS, StorageOptions, delete, make_durable, open_output
+from shared.storage.urls import join, local_path, shown
 from target_spark.core.events import LineRejected
 from target_spark.core.load_plans import Batch, LoadResult, Reject
 from target_spark.core.message_parsing import loads

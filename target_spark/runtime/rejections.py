@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shared.errors import Where
 from shared.singer.metrics import Counter
-from shared.storage.files import shown
+from shared.storage.urls import shown
 from target_spark.core.events import LineRejected
 from target_spark.core.load_plans import Batch, LoadResult, Reject
 

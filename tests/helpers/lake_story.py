@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import MessageError
 from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
-from shared.storage.files import StorageOptions, join
+from shared.storage.files import StorageOptions
+from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.rewind.commands import history_lines, rewind

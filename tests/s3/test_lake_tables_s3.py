@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shared.storage import s3a
-from shared.storage.files import StorageOptions, join, remote
+from shared.storage.files import StorageOptions, remote
+from shared.storage.urls import join
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 

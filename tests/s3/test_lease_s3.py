@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.storage.files import StorageOptions, join, remote
+from shared.storage.files import StorageOptions, remote
+from shared.storage.urls import join
 from target_spark.destinations.leases import s3_lease
 from target_spark.destinations.leases.lease import Holder, NoLeasesError, this_run
 from target_spark.destinations.leases.s3_lease import S3Lease

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.formats.file_formats import FORMATS
-from shared.storage.files import StorageOptions, join, open_output, remote
+from shared.storage.files import StorageOptions, open_output, remote
+from shared.storage.urls import join
 
 pytestmark = pytest.mark.pipe
 

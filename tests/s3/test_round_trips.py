@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS, Encoding
-from shared.storage.files import StorageOptions, join
+from shared.storage.files import StorageOptions
+from shared.storage.urls import join
 from shared.testing import STRUCT, TABLE, awkward
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import spark_to_json_schema

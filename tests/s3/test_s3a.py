@@ -19,7 +19,8 @@ from shared.errors import SourceError, SparkStartError
 from shared.formats.file_formats import FORMATS
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
-from shared.storage.files import StorageOptions, join, remote
+from shared.storage.files import StorageOptions, remote
+from shared.storage.urls import join
 from target_spark.destinations.lakes.table_sessions import storage_conf
 from target_spark.run_settings import TargetConfig
 

@@ -20,13 +20,13 @@ from shared.storage.files import (
     delete,
     failures,
     head_of,
-    join,
     open_input,
     open_output,
     open_random,
     size_of,
 )
 from shared.storage.storage_errors import is_trouble, storage_error, storage_hint
+from shared.storage.urls import join
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import json_schema_to_spark
 from target_spark.core.load_plans import InputFile

@@ -18,13 +18,13 @@ from shared.storage.files import (
     StorageOptions,
     codec_of,
     delete,
-    join,
     open_input,
     open_output,
     open_random,
     remote,
     size_of,
 )
+from shared.storage.urls import join
 from tap_spark.config import tap_config
 from tap_spark.sources.files import columnar_files
 from tap_spark.sources.source import source_for

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
-from shared.storage.files import join, local_path, remote, shown
+from shared.storage.files import remote
+from shared.storage.urls import join, local_path, shown
 from tap_spark.sources.connections.connection import DiscoveredTable
 from tap_spark.sources.connections.table_patterns import is_wanted, stream_name
 from tap_spark.sources.source import source_for

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from shared.formats.row_groups import told_by_footer
-from shared.storage.files import local_path
 from shared.storage.s3a import SCHEMES
+from shared.storage.urls import local_path
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
 from tap_spark.sources.files.resumable_files import LineRules

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from shared.storage.files import local_path, open_random
+from shared.storage.files import open_random
+from shared.storage.urls import local_path
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.csv_blocks import LARGE_BYTES, CsvBlocks, FilePart, csv_blocks

@@ -8,7 +8,8 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from shared.storage.files import local_path, open_random
+from shared.storage.files import open_random
+from shared.storage.urls import local_path
 
 KIB = 1024
 WHOLE = 4 * KIB * KIB

@@ -12,8 +12,9 @@ from urllib.parse import unquote
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
-from shared.storage.files import failures, local_path, remote, shown
+from shared.storage.files import failures, remote
 from shared.storage.storage_errors import storage_hint
+from shared.storage.urls import local_path, shown
 
 if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from shared.types.spark_conform import conformed, loose
 from tap_spark.sources.frame_helpers import col, quoted
 from tap_spark.sources.lakes.delta_log import (

@@ -13,7 +13,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.storage.files import join, local_path, open_input, remote
+from shared.storage.files import open_input, remote
+from shared.storage.urls import join, local_path
 from shared.types.spark_conform import conformed
 from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.iceberg_metadata import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError, Where
-from shared.storage.files import local_path, shown
+from shared.storage.urls import local_path, shown
 from shared.types.spark_conform import TypeChangeError, check_types
 from tap_spark.sources.frame_helpers import (
     missing_columns,

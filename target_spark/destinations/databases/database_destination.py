@@ -20,8 +20,9 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.retries import Pauses, repeated
-from shared.storage.files import StorageOptions, join, local_path
+from shared.storage.files import StorageOptions
 from shared.storage.owned_folders import OwnedFolder, remove_stale
+from shared.storage.urls import join, local_path
 from shared.telemetry.dataset_names import DatasetName, table_name
 from target_spark.core.balance import Committed
 from target_spark.core.schema_contract import DISCARD

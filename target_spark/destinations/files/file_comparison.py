@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructType
 
 from shared.errors import DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT, METADATA
-from shared.storage.files import join
+from shared.storage.urls import join
 from shared.types.record_text import quoted
 from target_spark.core.verification import KINDS, VANISHED, TableDifference, Verification
 from target_spark.destinations.row_comparison import RowComparison

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
-from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path, make_durable, shown
+from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable
 from shared.storage.s3a import SCHEMES, s3a_options
+from shared.storage.urls import join, local_path, shown
 from shared.telemetry.dataset_names import DatasetName, place_name
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from shared.storage.files import join
+from shared.storage.urls import join
 from target_spark.tables.partition_fields import partition_fields
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from shared.errors import DestinationError
 from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import VERSION_COLUMNS
-from shared.storage.files import join, open_random, shown
+from shared.storage.files import open_random
+from shared.storage.urls import join, shown
 from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable
 from shared.types.json_schema import merge_structs, struct_to_arrow
 from target_spark.core.schema_contract import DISCARD, EVOLVE, FREEZE, contract_error

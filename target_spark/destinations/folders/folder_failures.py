@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.spark.spark_errors import SHARED_FOLDER
-from shared.storage.files import StorageOptions, failures, local_path, shown
+from shared.storage.files import StorageOptions, failures
 from shared.storage.storage_errors import storage_hint
+from shared.storage.urls import local_path, shown
 
 HINTS = {
     errno.ENOSPC: "free some disk space and run again",

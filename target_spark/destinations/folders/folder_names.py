@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from shared.storage.files import join
+from shared.storage.urls import join
 
 MAX_BYTES = 200
 """Longest folder name in bytes: leaves room for the hidden names that contain it."""

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from shared.storage.files import NO_OPTIONS, StorageOptions, join, remote
+from shared.storage.files import NO_OPTIONS, StorageOptions, remote
+from shared.storage.urls import join
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,

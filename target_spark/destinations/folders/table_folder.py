@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.storage.files import StorageOptions, join
+from shared.storage.files import StorageOptions
+from shared.storage.urls import join
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.folders.folder_names import folder_name
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 
 
 def sync_to_disk(folder: str | None) -> None:

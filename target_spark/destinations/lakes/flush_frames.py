@@ -141,7 +141,7 @@ def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> Dat
 
 def _url(url: str) -> str:
     """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
-    from shared.storage.files import local_path  # noqa: PLC0415
+    from shared.storage.urls import local_path  # noqa: PLC0415
 
     return url if local_path(url) is None else _escaped(url)
 

@@ -37,7 +37,7 @@ def _needs_spark(config: TargetConfig) -> bool:
     from importlib.util import find_spec  # noqa: PLC0415
 
     from shared.spark.conf import executors_share_disk  # noqa: PLC0415
-    from shared.storage.files import local_path  # noqa: PLC0415
+    from shared.storage.urls import local_path  # noqa: PLC0415
 
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
     is_plain = config.catalog is None and local_path(config.path) is not None

@@ -22,7 +22,7 @@ from shared.errors import (
 )
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, METADATA, TABLE_VERSION
-from shared.storage.files import join
+from shared.storage.urls import join
 from shared.telemetry.dataset_names import DatasetName, catalog_table_name, place_name
 from shared.types.arrow_types import as_nullable
 from target_spark.core.backfill import outside_range, without_column

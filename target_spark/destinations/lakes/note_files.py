@@ -20,9 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.storage.files import StorageOptions, join, local_path, make_durable, remote
+from shared.storage.files import StorageOptions, make_durable, remote
 from shared.storage.lock_files import lock_file
 from shared.storage.process_owner import ENDED, LIVING, boot_id, owner_status, process_owner
+from shared.storage.urls import join, local_path
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.folder_names import folder_name, stream_file
 from target_spark.destinations.folders.local_folder import make_folders

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.merge import MOST_VALUES, KeyRange
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.spark.conf import executors_share_disk
-from shared.storage.files import NO_OPTIONS, StorageOptions, join, local_path
+from shared.storage.files import NO_OPTIONS, StorageOptions
 from shared.storage.owned_folders import OwnedFolder
+from shared.storage.urls import join, local_path
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.folder_names import WORK_PREFIX, folder_name
 from target_spark.destinations.folders.local_folder import LocalFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.part_keys import is_exact
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.errors import DestinationError
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 
 LONGEST_WAIT = 1800.0
 _PAUSE = 0.05

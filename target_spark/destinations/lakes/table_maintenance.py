@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
-from shared.storage.files import StorageOptions, open_random, shown
+from shared.storage.files import StorageOptions, open_random
+from shared.storage.urls import shown
 from target_spark.destinations.lakes.maintenance_plan import DAY, Maintained, maintained, plan_keep
 from target_spark.destinations.lakes.note_files import note_files
 

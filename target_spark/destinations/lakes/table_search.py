@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.storage.files import StorageOptions, failures, join, local_path, remote
+from shared.storage.files import StorageOptions, failures, remote
+from shared.storage.urls import join, local_path
 from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.merge import quoted
 

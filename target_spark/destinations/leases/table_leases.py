@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.storage.files import StorageOptions, local_path
+from shared.storage.files import StorageOptions
 from shared.storage.s3a import SCHEMES
+from shared.storage.urls import local_path
 from target_spark.destinations.folders.folder_names import stream_file
 from target_spark.destinations.leases.lease import Lease, this_run
 from target_spark.destinations.leases.local_lease import LocalLease

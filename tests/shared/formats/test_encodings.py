@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats.file_formats import FORMATS, grouped, packed_lines, read_lines, text_bytes
-from shared.storage.files import join, local_path, open_input, open_output, shown
+from shared.storage.files import open_input, open_output
+from shared.storage.urls import join, local_path, shown
 
 TABLE = pa.table(
     {

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shared.storage.files import local_path, make_durable
+from shared.storage.files import make_durable
+from shared.storage.urls import local_path
 from shared.types.arrow_types import as_nullable, spark_to_arrow
 from target_spark.destinations.lakes.delta.delta_commits import (
     Transaction,

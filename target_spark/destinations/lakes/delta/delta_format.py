@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from shared.spark.conf import executors_share_disk
-from shared.storage.files import StorageOptions, failures, join, local_path, remote, shown
+from shared.storage.files import StorageOptions, failures, remote
 from shared.storage.s3a import SCHEMES
+from shared.storage.urls import join, local_path, shown
 from shared.types.record_text import quoted as column_name
 from target_spark.destinations.folders.folder_names import folder_name
 from target_spark.destinations.lakes.column_ddl import column_sql, properties_sql, table_comment

@@ -12,7 +12,7 @@ from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from target_spark.destinations.lakes.delta.delta_commits import (
     Transaction,
     commit_arguments,

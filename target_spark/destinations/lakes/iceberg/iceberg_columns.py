@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from target_spark.destinations.lakes.column_ddl import table_comment
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (

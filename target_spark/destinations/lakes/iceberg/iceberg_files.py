@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from target_spark.destinations.lakes.iceberg.iceberg_metadata import Metadata
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 

@@ -18,7 +18,8 @@ from pyspark.sql.types import AtomicType, DataType
 from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
 from shared.spark.conf import executors_share_disk
-from shared.storage.files import StorageOptions, local_path
+from shared.storage.files import StorageOptions
+from shared.storage.urls import local_path
 from target_spark.destinations.lakes.column_ddl import properties_sql
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit

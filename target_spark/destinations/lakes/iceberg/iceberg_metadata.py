@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from shared.storage.files import local_path
+from shared.storage.urls import local_path
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.disk_sync import sync_to_disk
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import NAMES_PROPERTY

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.errors import DestinationError
-from shared.storage.files import join, local_path, shown
+from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.folders.folder_names import folder_name
 from target_spark.destinations.lakes.lake_table import Place
