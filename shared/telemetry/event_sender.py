@@ -9,9 +9,10 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
 from shared.storage.urls import shown
+from shared.storage.web_requests import open_without_redirects
 
 _log = logging.getLogger(__name__)
 
@@ -19,13 +20,6 @@ MOST_WAITING = 64
 """Events that wait at most; older ones are dropped."""
 TIMEOUT_SECONDS = 5.0
 """Longest wait for the receiver of one event."""
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Keeps the key from other hosts: an answer that redirects is an error."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Give up."""
 
 
 class EventSender:
@@ -78,7 +72,7 @@ class EventSender:
 
     def _post(self, body: bytes) -> None:
         request = Request(self._url, body, self._headers, method="POST")  # noqa: S310
-        with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_SECONDS):
+        with open_without_redirects(request, TIMEOUT_SECONDS):
             pass
 
     def _lost(self, reason: str) -> None:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request
 
 from shared.errors import SourceError
+from shared.storage.web_requests import open_without_redirects
 
 SECONDS = 30.0
 _NOT_FOUND = 404
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows none: another server would get the login."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Refuse."""
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 @dataclass(frozen=True)
@@ -74,11 +65,11 @@ class SchemaRegistry:
 
     def _get(self, path: str, subject: str) -> Any:
         # The settings allow only http and https.
-        request = urllib.request.Request(self._url + path, headers=self._headers)  # noqa: S310
+        request = Request(self._url + path, headers=self._headers)  # noqa: S310
         try:
-            with _OPENER.open(request, timeout=SECONDS) as answer:
+            with open_without_redirects(request, SECONDS) as answer:
                 return json.load(answer)
-        except urllib.error.HTTPError as error:
+        except HTTPError as error:
             if error.code == _NOT_FOUND:
                 text = f"it has no subject '{subject}'; set 'value_subject' or 'key_subject'"
                 raise self._error(text) from error
