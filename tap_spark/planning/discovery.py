@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain_environment
@@ -20,24 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from shared.spark.session import SessionStarter
     from tap_spark.config import TapConfig
     from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.connections.connection import DiscoveredTable
     from tap_spark.stream_config import StreamConfig
 
 T = TypeVar("T")
-
-
-class Starter(Protocol):
-    """Starts the session once it is needed (see `SessionStarter`)."""
-
-    def start(self) -> None:
-        """Start Spark in the background."""
-        ...
-
-    def get(self) -> SparkSession:
-        """Return the session; wait until it has started."""
-        ...
 
 
 def discover(config: TapConfig) -> dict[str, Any]:
@@ -77,27 +66,15 @@ def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
         starter.stop()
 
 
-class Running:
-    """A session that has started, where a `Starter` is expected."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def get(self) -> SparkSession:
-        """Return the session."""
-        return self._session
-
-
 def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
     """Do the same as `found_catalog`, with a running session."""
-    return found_catalog(Running(spark), config)
+    from shared.spark.session import SessionStarter  # noqa: PLC0415
+
+    return found_catalog(SessionStarter.of(spark), config)
 
 
 def found_catalog(
-    starter: Starter, config: TapConfig, failed: Report | None = None
+    starter: SessionStarter, config: TapConfig, failed: Report | None = None
 ) -> dict[str, Any]:
     """Describe every stream and table of the settings.
 
@@ -125,7 +102,7 @@ def _source(stream: StreamConfig) -> tuple[StreamConfig, Source]:
 
 
 def _catalog(
-    starter: Starter,
+    starter: SessionStarter,
     config: TapConfig,
     sources: Sequence[tuple[StreamConfig, Source]],
     failed: Report | None,
@@ -159,18 +136,20 @@ def _duplicate_name(name: str) -> SourceError:
     )
 
 
-def _entries_of_connection(starter: Starter, config: ConnectionConfig) -> list[dict[str, Any]]:
+def _entries_of_connection(
+    starter: SessionStarter, config: ConnectionConfig
+) -> list[dict[str, Any]]:
     return [table_entry(found) for found in table_lister(config).tables(starter.get())]
 
 
 def _entries_of_stream(
-    starter: Starter, stream: StreamConfig, source: Source, struct: StructType | None
+    starter: SessionStarter, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> list[dict[str, Any]]:
     return [_entry(starter, stream, source, struct)]
 
 
 def _structs_on_driver(
-    starter: Starter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+    starter: SessionStarter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
 ) -> Iterator[tuple[StreamConfig, Source, StructType | None]]:
     """Yield each source with its columns, if they are known without Spark; else start Spark."""
     may_read = driver_may_read(config.spark)
@@ -185,7 +164,7 @@ def _structs_on_driver(
 
 
 def _entry(
-    starter: Starter, stream: StreamConfig, source: Source, struct: StructType | None
+    starter: SessionStarter, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> dict[str, Any]:
     try:
         struct = source.schema(starter.get()) if struct is None else struct

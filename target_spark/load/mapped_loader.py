@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
 from shared.maps.record_metadata import COLUMNS, record_schema
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shared.maps.stream_maps import StreamOutput
+    from shared.spark.session import SessionStarter
     from target_spark.load.loader import Loader
     from target_spark.run_settings import TargetConfig
 
@@ -28,18 +29,6 @@ _RULES_OF_PROPERTIES = frozenset(
     {"type", "properties", "required", "title", "description", "examples", "default", "definitions"}
 )
 """Keywords of a schema that assert nothing about a record beyond its properties."""
-
-
-class Starter(Protocol):
-    """The part of Spark's life cycle that SQL in maps needs."""
-
-    def start(self) -> None:
-        """Start it in the background, unless it has been started."""
-        ...
-
-    def get(self) -> SparkSession:
-        """Wait for the session."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,7 @@ class MappedLoader:
         spark: Started and used only if a map contains SQL.
     """
 
-    def __init__(self, config: TargetConfig, loader: Loader, spark: Starter) -> None:
+    def __init__(self, config: TargetConfig, loader: Loader, spark: SessionStarter) -> None:
         self._config = config
         self._loader = loader
         self._spark = spark
