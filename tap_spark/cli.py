@@ -33,7 +33,7 @@ from shared.telemetry.observers import observers_of
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
-from tap_spark.planning.run_options import Backfill, RunOptions
+from tap_spark.planning.run_options import RunOptions, StreamRange
 
 _logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ def _run_options(
     *, backfill: str | None, start: str | None, end: str | None, **given: Any
 ) -> RunOptions:
     if backfill is not None and start is not None and end is not None:
-        return RunOptions(**given, backfill=Backfill(backfill, start, end))
+        return RunOptions(**given, backfill=StreamRange(backfill, start, end))
     if (backfill, start, end) != (None, None, None):
         raise click.UsageError("--backfill, --from and --to must be given together.")
     return RunOptions(**given)

@@ -29,7 +29,7 @@ _STORED_PLAIN = -1
 
 
 @dataclass(frozen=True)
-class Block:
+class MessagePlace:
     """One message: its place in the file, its bytes before the body, and those of the body."""
 
     start: int
@@ -43,19 +43,19 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileMessages:
     """The messages of a file: its schema, its dictionaries, and its record batches.
 
     Attributes:
         ordered: A later dictionary may replace an earlier one, as in a stream.
     """
 
-    schema: Block
-    dictionaries: tuple[Block, ...]
-    batches: tuple[Block, ...]
+    schema: MessagePlace
+    dictionaries: tuple[MessagePlace, ...]
+    batches: tuple[MessagePlace, ...]
     ordered: bool
 
-    def messages(self, batches: Sequence[Block]) -> Sequence[Block]:
+    def messages(self, batches: Sequence[MessagePlace]) -> Sequence[MessagePlace]:
         """Return the messages of a stream with these record batches."""
         rest = (*self.dictionaries, *batches)
         return self.schema, *(sorted(rest, key=_start) if self.ordered else rest)
@@ -98,7 +98,7 @@ class _Fields:
         yield from kind.iter_unpack(self._data[first : first + count * kind.size])
 
 
-def layout_of(source: pa.NativeFile) -> Layout:
+def layout_of(source: pa.NativeFile) -> FileMessages:
     """Return where the messages of a file or stream are, without reading their bodies.
 
     Raises:
@@ -110,22 +110,22 @@ def layout_of(source: pa.NativeFile) -> Layout:
         return _file_layout(source)
 
 
-def _file_layout(source: pa.NativeFile) -> Layout:
+def _file_layout(source: pa.NativeFile) -> FileMessages:
     end = source.size() - len(FILE_MARK) - 4
     if end < _AFTER_FILE_MARK or _read(source, end + 4, len(FILE_MARK)) != FILE_MARK:
         raise ContentError("it is truncated: its footer is missing")
     size = int.from_bytes(_read(source, end, 4), "little")
     footer = _Fields(_read(source, end - size, size), root=True)
     dictionaries, batches = (
-        tuple(Block(*block) for block in footer.structs(number, _BLOCK)) for number in (2, 3)
+        tuple(MessagePlace(*block) for block in footer.structs(number, _BLOCK)) for number in (2, 3)
     )
     schema, _ = _message_at(source, _AFTER_FILE_MARK)
-    return Layout(schema, dictionaries, batches, ordered=False)
+    return FileMessages(schema, dictionaries, batches, ordered=False)
 
 
-def _stream_layout(source: pa.NativeFile) -> Layout:
+def _stream_layout(source: pa.NativeFile) -> FileMessages:
     """Walk the messages up to the mark of the end: without it, rows may be missing."""
-    found: dict[int, list[Block]] = {_SCHEMA: [], _DICTIONARY: [], _ROWS: []}
+    found: dict[int, list[MessagePlace]] = {_SCHEMA: [], _DICTIONARY: [], _ROWS: []}
     at = 0
     while True:
         block, kind = _message_at(source, at)
@@ -135,28 +135,30 @@ def _stream_layout(source: pa.NativeFile) -> Layout:
             raise IndexError(kind)
         found[kind].append(block)
         at += block.size
-    return Layout(found[_SCHEMA][0], tuple(found[_DICTIONARY]), tuple(found[_ROWS]), ordered=True)
+    return FileMessages(
+        found[_SCHEMA][0], tuple(found[_DICTIONARY]), tuple(found[_ROWS]), ordered=True
+    )
 
 
-def _start(block: Block) -> int:
+def _start(block: MessagePlace) -> int:
     return block.start
 
 
-def _message_at(source: pa.NativeFile, start: int) -> tuple[Block, int]:
+def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
     """Return a message and its kind; 0 for the end of a stream."""
     mark, size = _PREFIX.unpack(_read(source, start, _PREFIX.size))
     if mark != STREAM_MARK:
         raise IndexError(start)
     if size == 0:
-        return Block(start, _PREFIX.size, 0), 0
+        return MessagePlace(start, _PREFIX.size, 0), 0
     message = _Fields(_read(source, start + _PREFIX.size, size), root=True)
-    block = Block(start, _PREFIX.size + size, message.number(3))
+    block = MessagePlace(start, _PREFIX.size + size, message.number(3))
     if block.body < 0 or start + block.size > source.size():
         raise ContentError("it is truncated")
     return block, message.number(1, "<B")
 
 
-def rows_of(source: pa.NativeFile, block: Block) -> int:
+def rows_of(source: pa.NativeFile, block: MessagePlace) -> int:
     """Return the rows of a record batch.
 
     Raises:
@@ -167,7 +169,7 @@ def rows_of(source: pa.NativeFile, block: Block) -> int:
         return rows
 
 
-def checked_message(source: pa.NativeFile, block: Block) -> bytes:
+def checked_message(source: pa.NativeFile, block: MessagePlace) -> bytes:
     """Read a message.
 
     Raises:

@@ -17,7 +17,7 @@ from shared.maps.expressions.records import PATH
 from shared.maps.expressions.syntax import Expression
 from shared.maps.expressions.values import Names
 from shared.maps.map_rules import Definition
-from shared.maps.nested_changes import Change
+from shared.maps.nested_changes import NestedChange
 from shared.maps.sql_expressions import Sql, plan_sql
 from shared.maps.transform import Condition, Made
 
@@ -105,7 +105,7 @@ class Maker:
             self._known[key] = result
         return result
 
-    def inside(self, place: Change, definition: Definition, where: Where) -> Change:
+    def inside(self, place: NestedChange, definition: Definition, where: Where) -> NestedChange:
         """Plan the value at a place inside a property.
 
         Args:

@@ -28,7 +28,7 @@ KEPT_KEYWORDS = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class NestedChange:
     """A value inside an object.
 
     Attributes:
@@ -48,9 +48,9 @@ class Change:
 class Tree:
     """The changes in an object, by the names of its fields."""
 
-    fields: dict[str, Tree | Change] = field(default_factory=dict)
+    fields: dict[str, Tree | NestedChange] = field(default_factory=dict)
 
-    def add(self, change: Change) -> None:
+    def add(self, change: NestedChange) -> None:
         """Add a change at its path."""
         tree = self
         for name in change.path[1:-1]:
@@ -59,7 +59,7 @@ class Tree:
             tree = below
         tree.fields[change.path[-1]] = change
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[NestedChange]:
         """Yield all changes that make a value."""
         for below in self.fields.values():
             if isinstance(below, Tree):
@@ -68,7 +68,7 @@ class Tree:
                 yield below
 
 
-def places(name: str, kind: T.DataType) -> Iterator[Change]:
+def places(name: str, kind: T.DataType) -> Iterator[NestedChange]:
     """Yield the values inside a property: an object first, then its fields."""
     yield from _places((name,), kind, 0)
 
@@ -84,12 +84,12 @@ def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
     return [f"{where.setting}: {problem}"]
 
 
-def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[Change]:
+def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[NestedChange]:
     while isinstance(kind, T.ArrayType):
         kind, depth = kind.elementType, depth + 1
     for item in kind if isinstance(kind, T.StructType) else ():
         below = (*path, item.name)
-        yield Change(below, depth, item.dataType)
+        yield NestedChange(below, depth, item.dataType)
         yield from _places(below, item.dataType, depth)
 
 
@@ -152,7 +152,7 @@ def _properties(
 
 
 def _is_changed(tree: Tree, name: str) -> bool:
-    return isinstance(tree.fields.get(name), Change)
+    return isinstance(tree.fields.get(name), NestedChange)
 
 
 def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
@@ -173,12 +173,12 @@ def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
     )
 
 
-Results = Mapping[Change, Column]
+Results = Mapping[NestedChange, Column]
 """Arrays of structs of value and error: what the values inside arrays become."""
 
 
 def _results(name: str, kind: T.DataType, tree: Tree) -> Results:
-    found: dict[Change, Column] = {}
+    found: dict[NestedChange, Column] = {}
     for change in tree.changes():
         if change.depth and change.planned is not None:
             values = _values(F.col(quoted(name)), kind, change.path[1:])
@@ -215,7 +215,7 @@ class _Rebuilt:
         return F.when(column.isNotNull(), F.struct(*(part for part in parts if part is not None)))
 
     def _part(
-        self, column: Column, item: T.StructField, below: Tree | Change | None
+        self, column: Column, item: T.StructField, below: Tree | NestedChange | None
     ) -> Column | None:
         value = column.getField(item.name)
         if isinstance(below, Tree):

@@ -55,7 +55,7 @@ def get_batches(
     from shared.formats.file_formats import FORMATS, Encoding  # noqa: PLC0415
     from shared.storage.files import StorageOptions  # noqa: PLC0415
     from tap_spark.batch.batch_plan import file_names  # noqa: PLC0415
-    from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
+    from tap_spark.batch.batch_tasks import BatchFileWriter  # noqa: PLC0415
 
     config = _checked(batch_config)
     form = FORMATS[config.format]
@@ -64,7 +64,7 @@ def get_batches(
     encoding = Encoding(config.format, config.compression)
     names = file_names(config.root or "", config.prefix, tap_name, stream_name, extension)
     for number, table in enumerate(tables, start=1):
-        writer = FileWriter(
+        writer = BatchFileWriter(
             encoding,
             names,
             table.schema,

@@ -48,7 +48,7 @@ _NOTES = pa.schema(
 
 
 @dataclass(frozen=True)
-class FileWriter:
+class BatchFileWriter:
     """Writes one finished file.
 
     Attributes:
@@ -140,7 +140,7 @@ class BatchTask:
 
     def __init__(
         self,
-        writer: FileWriter,
+        writer: BatchFileWriter,
         reporter: Reporter,
         key: str | None,
         rows: int | None,
@@ -238,7 +238,10 @@ class RepackTask:
     """
 
     def __init__(
-        self, writer: FileWriter, reporter: Reporter, shares: tuple[tuple[FileContent, ...], ...]
+        self,
+        writer: BatchFileWriter,
+        reporter: Reporter,
+        shares: tuple[tuple[FileContent, ...], ...],
     ) -> None:
         self._writer = writer
         self._reporter = reporter

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from tap_spark.batch.batch_tasks import BatchTask, FileWriter, Reporter
+    from tap_spark.batch.batch_tasks import BatchFileWriter, BatchTask, Reporter
 
 TAP_NAME = "tap-spark"
 _STORAGE_FAILED = re.compile(re.escape(STORAGE_FAILED).replace(r"\{\}", "(.*)"))
@@ -91,7 +91,7 @@ class BatchWriter:
         self._names = file_names(batch.root or "", batch.prefix, TAP_NAME, plan.stream, extension)
         self._announced: set[str] = set()
         self._leftover_folder: SpoolFolder | None = None
-        self._writer: FileWriter | None = None
+        self._writer: BatchFileWriter | None = None
         self._on_chunk: OnChunk = lambda _: None
         self._leftovers: FileContent = ()
         self._left_key: KeyMax | None = None
@@ -240,14 +240,14 @@ class BatchWriter:
                 self._announce(written, found)
         return leftovers, greatest
 
-    def _file_writer(self, schema: pa.Schema) -> FileWriter:
+    def _file_writer(self, schema: pa.Schema) -> BatchFileWriter:
         from shared.formats.file_formats import Encoding  # noqa: PLC0415
-        from tap_spark.batch.batch_tasks import FileWriter  # noqa: PLC0415
+        from tap_spark.batch.batch_tasks import BatchFileWriter  # noqa: PLC0415
 
         batch = self._batch
         with marking_storage_failures(self._options):
             work = self._work()
-        return FileWriter(
+        return BatchFileWriter(
             Encoding(batch.format, batch.compression),
             self._names,
             schema,

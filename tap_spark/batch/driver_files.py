@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tap_spark.batch.batch_tasks import BatchTask, FileWriter, Reporter
+from tap_spark.batch.batch_tasks import BatchFileWriter, BatchTask, Reporter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ class _LeftToSparkError(Exception):
 
 
 def driver_files(
-    writer: FileWriter,
+    writer: BatchFileWriter,
     readers: Sequence[Callable[[], pa.RecordBatch | None]],
     threads: int,
     ended: Callable[[], bool],

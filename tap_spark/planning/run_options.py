@@ -19,7 +19,7 @@ SHOWN_NAMES = 20
 
 
 @dataclass(frozen=True)
-class Backfill:
+class StreamRange:
     """A range of a stream to read again.
 
     Attributes:
@@ -47,7 +47,7 @@ class RunOptions:
     streams: tuple[str, ...] = ()
     full_refresh: tuple[str, ...] = ()
     limit: int | None = None
-    backfill: Backfill | None = None
+    backfill: StreamRange | None = None
 
     @property
     def reads_all(self) -> bool:
@@ -117,7 +117,7 @@ def as_asked(plan: StreamPlan, options: RunOptions) -> StreamPlan:
     return plan if options.reads_all else replace(plan, version=None, runs_since_keys=None)
 
 
-def _backfilled(plan: StreamPlan, backfill: Backfill) -> StreamPlan:
+def _backfilled(plan: StreamPlan, backfill: StreamRange) -> StreamPlan:
     kind = plan.key_type
     if plan.resume is not Resume.REPLICATION_KEY or kind is None:
         raise SettingsError(

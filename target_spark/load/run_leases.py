@@ -27,7 +27,7 @@ _BEATS = 4
 
 
 @dataclass
-class _Held:
+class _HeldLease:
     lease: Lease
     shown: str
     renewed: float
@@ -47,7 +47,7 @@ class RunLeases:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._held: dict[tuple[str, str], _HeldLease] = {}
         self._without: set[tuple[str, str]] = set()
         # One wait at a time: two runs that each wait for the other's table would wait for long.
         self._turn = threading.Lock()
@@ -87,7 +87,7 @@ class RunLeases:
                 self._without.add(key)
                 _log.warning("other runs that load into %s are not detected: %s", shown, reason)
                 return
-            self._held[key] = _Held(found, shown, self._clock())
+            self._held[key] = _HeldLease(found, shown, self._clock())
             self._begin_to_beat()
 
     def check(self, stream: str, shown: str) -> None:
@@ -148,7 +148,7 @@ class RunLeases:
                 except Exception as error:
                     _log.debug("the lease on %s was not renewed: %s", held.shown, error)
 
-    def _renew(self, held: _Held) -> None:
+    def _renew(self, held: _HeldLease) -> None:
         at = self._clock()
         held.is_lost = not held.lease.renew()
         held.renewed = at

@@ -33,7 +33,7 @@ from shared.errors import (
 )
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import TapConfig
-from tap_spark.planning.run_options import Backfill, RunOptions
+from tap_spark.planning.run_options import RunOptions, StreamRange
 from target_spark.run_settings import TargetConfig
 
 PROGRAMS = pytest.mark.parametrize("program", ["tap-spark", "target-spark"])
@@ -255,7 +255,7 @@ class TestTap:
 
     def test_a_backfill(self, edge: list[tuple[Any, ...]]) -> None:
         assert self.run("--backfill", "s", "--from", "1", "--to", "9") == 0
-        assert edge[1][-2] == RunOptions(backfill=Backfill("s", "1", "9"))
+        assert edge[1][-2] == RunOptions(backfill=StreamRange("s", "1", "9"))
 
     @pytest.mark.parametrize(
         "args",

@@ -29,7 +29,13 @@ from tap_spark.sources.files.inference import decide, exact_casts, infer_types
 from tap_spark.sources.files.line_reader import LineRange
 from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
-from tap_spark.sources.files.small_csv import HEADER_BYTES, SMALL_BYTES, Part, SmallCsv, small_csv
+from tap_spark.sources.files.small_csv import (
+    HEADER_BYTES,
+    SMALL_BYTES,
+    PartText,
+    SmallCsv,
+    small_csv,
+)
 from tap_spark.sources.files.text_records import records_of
 from tap_spark.sources.files.typed_columns import typed_column
 from tap_spark.sources.frame_helpers import (
@@ -246,7 +252,7 @@ class CsvSource(FileSource):
         return struct, [(found.file.url, found.start, found.end) for found in new.file_ranges]
 
     def _part_records(
-        self, part: Part, plan: StreamPlan, struct: StructType
+        self, part: PartText, plan: StreamPlan, struct: StructType
     ) -> Iterator[pa.StringArray] | None:
         places = self._places(part.header, len(part.columns), plan, struct)
         if places is None:
@@ -269,7 +275,7 @@ class CsvSource(FileSource):
             return None
         return [names.index(name) for name in plan.columns]
 
-    def _small_parts(self, ranges: list[FilePart]) -> list[Part] | None:
+    def _small_parts(self, ranges: list[FilePart]) -> list[PartText] | None:
         """Return the text of parts of files, of one layout; None if Spark must read it."""
         size = sum(end - start for _, start, end in ranges)
         if self._small is None or not ranges or size > SMALL_BYTES:

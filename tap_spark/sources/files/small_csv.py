@@ -38,8 +38,8 @@ long: Python looks for a literal start fast."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """The rows of a file, or of some of its lines.
+class PartText:
+    """The text of a file, or of some of its lines.
 
     Attributes:
         header: The file's header; None without one.
@@ -66,7 +66,7 @@ class SmallCsv:
     separator: str
     header: bool
 
-    def part(self, url: str, start: int, end: int, *, cut: bool) -> Part | None:
+    def part(self, url: str, start: int, end: int, *, cut: bool) -> PartText | None:
         """Read whole lines of a file.
 
         Args:
@@ -91,13 +91,13 @@ class SmallCsv:
             return None
         data = data[: data.rfind(b"\n") + 1] if cut else data
         if not data.strip(b"\n"):
-            return Part(None, [])
+            return PartText(None, [])
         first = self.first_line(head.replace(b"\r\n", b"\n") if head else data)
         if first is None:
             return None
         fields, line_end = first
         columns = self.columns(data[line_end:] if self.header and not start else data, len(fields))
-        return None if columns is None else Part(fields if self.header else None, columns)
+        return None if columns is None else PartText(fields if self.header else None, columns)
 
     def first_line(self, head: bytes) -> tuple[tuple[str, ...], int] | None:
         """Return the fields of the first line that is not blank, and where the line ends.

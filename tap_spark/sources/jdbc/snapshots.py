@@ -75,12 +75,12 @@ def snapshot_of(
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldSnapshot:
     connection: HeldConnection
     snapshot: DatabaseSnapshot
 
 
-def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _Held | None:
+def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _HeldSnapshot | None:
     options = reader_options(connection)
     held = hold_connection(spark, options["url"], options["driver"], _properties(options))
     if held is None:
@@ -93,7 +93,7 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
     try:
         held.run(REPEATABLE)
         held.run(NO_IDLE_TIMEOUT)
-        return _Held(held, DatabaseSnapshot(name=held.run(EXPORT)))
+        return _HeldSnapshot(held, DatabaseSnapshot(name=held.run(EXPORT)))
     except Exception as error:
         held.close()
         if sql_state(error) not in _UNKNOWN:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.types.spark_conform import Names, Path
-from tap_spark.sources.lakes.lake_log import TableCommit
+from tap_spark.sources.lakes.lake_log import LoggedCommit
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 _COLUMNS_CHANGE = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS")
@@ -57,10 +57,10 @@ class DeltaVersion:
         overwrites = self.parameters.get("mode") == "Overwrite"
         return overwrites or self.operation.startswith(_REPLACES)
 
-    def commit(self) -> TableCommit:
+    def commit(self) -> LoggedCommit:
         """Return the version as a commit of the log."""
         metrics = [self.metrics.get(name) or "" for name in _ROW_COUNTS]
-        return TableCommit(
+        return LoggedCommit(
             self.number,
             self.number - 1,
             self.at_micros,

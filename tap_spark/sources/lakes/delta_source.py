@@ -25,7 +25,7 @@ from tap_spark.sources.lakes.lake_changes import as_records, both_versions, with
 from tap_spark.sources.lakes.lake_log import (
     ChangeReadMode,
     CommitGroup,
-    TableCommit,
+    LoggedCommit,
     group_commits,
     split_in_half,
 )
@@ -194,7 +194,7 @@ class DeltaSource(LakeSource):
             f"the changes after version {after} are no longer in the table's log", START_OVER
         )
 
-    def _planned(self, spark: SparkSession, version: DeltaVersion) -> TableCommit:
+    def _planned(self, spark: SparkSession, version: DeltaVersion) -> LoggedCommit:
         """Return a version as a commit; compared if it replaced rows by rows of other columns."""
         commit = version.commit()
         if not version.replaces_rows:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.types.spark_conform import Names, Path
-from tap_spark.sources.lakes.lake_log import ChangeReadMode, TableCommit
+from tap_spark.sources.lakes.lake_log import ChangeReadMode, LoggedCommit
 
 _FILE = re.compile(r"v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _DELETE_COUNTS = ("added-delete-files", "removed-delete-files", "total-delete-files")
@@ -35,7 +35,7 @@ class IcebergSnapshot:
     summary: Mapping[str, str]
     schema_id: int | None = None
 
-    def commit(self) -> TableCommit:
+    def commit(self) -> LoggedCommit:
         """Return the snapshot as a commit; Spark reads no changes if it has delete files."""
         nothing = self.operation == "replace"
         only_new = nothing or self.operation == "append"
@@ -49,7 +49,7 @@ class IcebergSnapshot:
             else ChangeReadMode.COMPARE
         )
         rows = 0 if nothing else self._count("added-records") + self._count("deleted-records")
-        return TableCommit(self.number, self.parent, self.at_micros, how, rows, only_new)
+        return LoggedCommit(self.number, self.parent, self.at_micros, how, rows, only_new)
 
     @property
     def rows(self) -> int | None:

@@ -27,7 +27,7 @@ from tap_spark.sources.lakes.lake_changes import as_records, both_versions, with
 from tap_spark.sources.lakes.lake_log import (
     ChangeReadMode,
     CommitGroup,
-    TableCommit,
+    LoggedCommit,
     group_commits,
     with_compared,
 )
@@ -140,7 +140,7 @@ class IcebergSource(LakeSource):
             )
             yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned) or {})
 
-    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[TableCommit]:
+    def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[LoggedCommit]:
         """Return the commits after a bookmark; one to compare if the table was rolled back.
 
         Raises:
@@ -164,7 +164,7 @@ class IcebergSource(LakeSource):
                 "the table was replaced",
                 START_OVER,
             )
-        return [TableCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
+        return [LoggedCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
 
     def _slice(self, scan: _IcebergScan, part: CommitGroup) -> Slice:
         last = part[-1]
@@ -275,7 +275,7 @@ def _of_iceberg(pinned: Pinned) -> IcebergPinned:
     return pinned
 
 
-def _times(part: Sequence[TableCommit], snapshot: Column) -> Column:
+def _times(part: Sequence[LoggedCommit], snapshot: Column) -> Column:
     """Return the commit time of a snapshot of the group."""
     pairs = [F.lit(value) for commit in part for value in (commit.position, commit.at_micros)]
     return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))

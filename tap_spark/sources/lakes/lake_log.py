@@ -19,7 +19,7 @@ class ChangeReadMode(Enum):
 
 
 @dataclass(frozen=True)
-class TableCommit:
+class LoggedCommit:
     """One version or snapshot.
 
     Attributes:
@@ -41,11 +41,11 @@ class TableCommit:
     alone: bool = False
 
 
-CommitGroup = tuple[TableCommit, ...]
+CommitGroup = tuple[LoggedCommit, ...]
 
 
 def group_commits(
-    commits: Sequence[TableCommit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
+    commits: Sequence[LoggedCommit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
 ) -> list[CommitGroup]:
     """Group the commits that are read together, in order.
 
@@ -55,7 +55,7 @@ def group_commits(
         max_rows: Most changed rows of a group of several commits. Commits that are compared
             have neither limit: comparing many costs as much as comparing one.
     """
-    found: list[list[TableCommit]] = []
+    found: list[list[LoggedCommit]] = []
     rows = 0
     for commit in commits:
         last = found[-1] if found else []
@@ -73,7 +73,7 @@ def group_commits(
     return [tuple(part) for part in found]
 
 
-def with_compared(commits: Sequence[TableCommit]) -> list[TableCommit]:
+def with_compared(commits: Sequence[LoggedCommit]) -> list[LoggedCommit]:
     """Compare all commits at once, from the first that must be compared to the last."""
     found = [index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE]
     if not found:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _LeaseLock:
     """A lock, and the table that names its holder."""
 
     lock: str
@@ -54,9 +54,9 @@ class DatabaseLeases:
     expiry: int
     _holder: Holder = field(default_factory=this_run)
     _connection: Connection | None = None
-    _held: set[_Held] = field(default_factory=set)
-    _lingering: set[_Held] = field(default_factory=set)
-    _names: dict[tuple[TableName, str], _Held] = field(default_factory=dict)
+    _held: set[_LeaseLock] = field(default_factory=set)
+    _lingering: set[_LeaseLock] = field(default_factory=set)
+    _names: dict[tuple[TableName, str], _LeaseLock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def lease(self, request: TableRequest) -> DatabaseLease:
@@ -136,7 +136,7 @@ class DatabaseLeases:
         self._connection = connection
         return connection
 
-    def _is_ours(self, cursor: Cursor, held: _Held) -> bool:
+    def _is_ours(self, cursor: Cursor, held: _LeaseLock) -> bool:
         """Take a lock again; return whether no other run had it meanwhile."""
         is_taken = self.database.sql.take(cursor, held.lock)
         is_ours = self._read(cursor, held).run == self._holder.run
@@ -147,7 +147,7 @@ class DatabaseLeases:
             self.database.sql.unlock(cursor, held.lock)
         return is_ours
 
-    def _named(self, request: TableRequest) -> _Held:
+    def _named(self, request: TableRequest) -> _LeaseLock:
         key = request.name, request.stream
         if key not in self._names:
             # Not the connection of the leases: a failure would leave the lock of the setup on it.
@@ -155,21 +155,21 @@ class DatabaseLeases:
                 schema = self.resources.schema(connection, request.name.schema, self.rules)
             table = self.rules.fold(legal_table_name(request.name.table, self.rules))
             lock = f"target-spark lease {schema}.{table} {request.stream}"
-            self._names[key] = _Held(lock, schema)
+            self._names[key] = _LeaseLock(lock, schema)
         return self._names[key]
 
-    def _table(self, held: _Held) -> str:
+    def _table(self, held: _LeaseLock) -> str:
         return self.database.sql.with_arguments(TablePlace(held.schema, LEASES))
 
-    def _write(self, cursor: Cursor, held: _Held) -> None:
+    def _write(self, cursor: Cursor, held: _LeaseLock) -> None:
         self._delete(cursor, held)
         insert = f"INSERT INTO {self._table(held)} (name, holder) VALUES (%s, %s)"  # noqa: S608
         cursor.execute(insert, (held.name, json.dumps(self._holder.to_json())))
 
-    def _delete(self, cursor: Cursor, held: _Held) -> None:
+    def _delete(self, cursor: Cursor, held: _LeaseLock) -> None:
         cursor.execute(f"DELETE FROM {self._table(held)} WHERE name = %s", (held.name,))  # noqa: S608
 
-    def _read(self, cursor: Cursor, held: _Held) -> Holder:
+    def _read(self, cursor: Cursor, held: _LeaseLock) -> Holder:
         query = f"SELECT holder FROM {self._table(held)} WHERE name = %s"  # noqa: S608
         cursor.execute(query, (held.name,))
         found = cursor.fetchone()

@@ -26,8 +26,8 @@ from tap_spark.batch.batch_plan import (
     whole_leftover,
 )
 from tap_spark.batch.batch_tasks import (
+    BatchFileWriter,
     BatchTask,
-    FileWriter,
     RepackTask,
     Reporter,
     RowSource,
@@ -73,8 +73,10 @@ class Bench:
     def names(self) -> FileNames:
         return file_names(str(self.path / "root"), "", "tap", "s", ".parquet")
 
-    def writer(self) -> FileWriter:
-        return FileWriter(Encoding("parquet", "snappy"), self.names(), SCHEMA, StorageOptions())
+    def writer(self) -> BatchFileWriter:
+        return BatchFileWriter(
+            Encoding("parquet", "snappy"), self.names(), SCHEMA, StorageOptions()
+        )
 
     def reporter(self) -> Reporter:
         return Reporter(TaskSpool(str(self.path / "notes"), "no lock", 1 << 20))

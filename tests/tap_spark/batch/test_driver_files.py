@@ -12,7 +12,7 @@ from shared.formats.file_formats import Encoding
 from shared.storage.files import StorageOptions
 from tap_spark.batch import batch_tasks
 from tap_spark.batch.batch_plan import file_names
-from tap_spark.batch.batch_tasks import FileWriter
+from tap_spark.batch.batch_tasks import BatchFileWriter
 from tap_spark.batch.driver_files import driver_files
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -23,14 +23,14 @@ def block(number: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> FileWriter:
+def writer(tmp_path: Path) -> BatchFileWriter:
     names = file_names(str(tmp_path), "", "tap", "s", ".parquet")
-    return FileWriter(Encoding("parquet", "snappy"), names, SCHEMA, StorageOptions())
+    return BatchFileWriter(Encoding("parquet", "snappy"), names, SCHEMA, StorageOptions())
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_each_block_is_in_one_file(
-    writer: FileWriter, monkeypatch: pytest.MonkeyPatch, threads: int
+    writer: BatchFileWriter, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 80, ()))
     readers = [lambda n=n: block(n) for n in range(50)]
@@ -43,11 +43,11 @@ def test_each_block_is_in_one_file(
     assert (found if threads == 1 else sorted(found)) == list(range(50))
 
 
-def test_nothing_to_read_is_no_file(writer: FileWriter) -> None:
+def test_nothing_to_read_is_no_file(writer: BatchFileWriter) -> None:
     assert driver_files(writer, [], 2, lambda: False) == []
 
 
-def test_one_block_for_spark_stops_the_others(writer: FileWriter) -> None:
+def test_one_block_for_spark_stops_the_others(writer: BatchFileWriter) -> None:
     read: list[int] = []
 
     def reader(number: int) -> pa.RecordBatch | None:
@@ -59,7 +59,7 @@ def test_one_block_for_spark_stops_the_others(writer: FileWriter) -> None:
     assert len(read) < 1000
 
 
-def test_a_run_that_has_ended_reads_no_further(writer: FileWriter) -> None:
+def test_a_run_that_has_ended_reads_no_further(writer: BatchFileWriter) -> None:
     read: list[int] = []
 
     def reader(number: int) -> pa.RecordBatch:
@@ -71,7 +71,7 @@ def test_a_run_that_has_ended_reads_no_further(writer: FileWriter) -> None:
     assert len(read) < 10
 
 
-def test_a_failure_of_a_block_is_raised(writer: FileWriter) -> None:
+def test_a_failure_of_a_block_is_raised(writer: BatchFileWriter) -> None:
     def broken() -> pa.RecordBatch:
         raise OSError("no disk")
 

@@ -12,8 +12,8 @@ from tap_spark.config import TapConfig
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.planning.run_options import (
     EVERYTHING,
-    Backfill,
     RunOptions,
+    StreamRange,
     as_asked,
     chosen_catalog,
     chosen_settings,
@@ -93,7 +93,7 @@ def test_a_limited_stream_has_no_version() -> None:
 
 
 def backfill(stream: str = "log", start: str = "1", end: str = "9") -> RunOptions:
-    return RunOptions(backfill=Backfill(stream, start, end))
+    return RunOptions(backfill=StreamRange(stream, start, end))
 
 
 def keyed(key_type: str = "long") -> StreamPlan:

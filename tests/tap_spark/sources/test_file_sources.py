@@ -13,7 +13,7 @@ from tap_runs import failure, read_all, rows, stream, types
 from shared.errors import SourceError
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.planning.replication import plan_streams
-from tap_spark.planning.run_options import Backfill, RunOptions, as_asked
+from tap_spark.planning.run_options import RunOptions, StreamRange, as_asked
 from tap_spark.sources.files.inference import decide
 from tap_spark.sources.source import source_for
 
@@ -380,7 +380,7 @@ def test_a_backfill_reads_neither_nulls_nor_the_end(spark, tmp_path):
     config = stream("parquet", path, replication_key="k")
     tap = stream_config(config)
     (plan,) = plan_streams(tap, catalog_for(spark, tap), None, 1)
-    plan = as_asked(plan, RunOptions(backfill=Backfill("s", "2", "4")))
+    plan = as_asked(plan, RunOptions(backfill=StreamRange("s", "2", "4")))
     (piece,) = source_for(config).slices(spark, plan)
     assert sorted(row.k for row in piece.frame.collect()) == [2, 3]
 

@@ -29,7 +29,7 @@ from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.output.line_chunks import KeyMax
 from tap_spark.output.record_writer import ChunkInfo, RowsWritten
 from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.run_options import Backfill, RunOptions
+from tap_spark.planning.run_options import RunOptions, StreamRange
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 from tap_spark.sync import sync
@@ -319,7 +319,7 @@ def test_a_backfill_ends_with_the_state_that_was_given(
     run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch, given: Any
 ) -> None:
     monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
-    options = RunOptions(backfill=Backfill("a", "1", "3"))
+    options = RunOptions(backfill=StreamRange("a", "1", "3"))
     catalog = {"streams": [{"tap_stream_id": "a"}]}
     config = replace(config, state_interval_seconds=0.0)
     run_bench.slices["a"] = [piece([1], [2], ordered=True)]
@@ -332,7 +332,7 @@ def test_a_backfill_that_fails_writes_no_state(
     run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
-    options = RunOptions(backfill=Backfill("a", "1", "3"))
+    options = RunOptions(backfill=StreamRange("a", "1", "3"))
     catalog = {"streams": [{"tap_stream_id": "a"}]}
     run_bench.slices["a"] = broken(SourceError("no"), piece([1], ordered=True))  # type: ignore[assignment]
     with pytest.raises(SourceError):

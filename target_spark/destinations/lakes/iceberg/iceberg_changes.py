@@ -32,7 +32,7 @@ class Found(NamedTuple):
     given: pa.Array
 
 
-class Change:
+class RowChange:
     """A change of rows. This one only adds rows.
 
     Args:
@@ -68,7 +68,7 @@ class Change:
         return self._columns.filled(self._given)
 
 
-class Merging(Change):
+class Merging(RowChange):
     """The change of a MERGE.
 
     Args:
@@ -92,11 +92,11 @@ class Merging(Change):
         self._matched = [places(given.slice(0, 0))]
 
     def may_be_in(self, file: DataFile) -> bool:
-        """See `Change`."""
+        """See `RowChange`."""
         return not any(_is_apart(file, self._columns, key) for key in self._plan.keys)
 
     def find(self, rows: pa.Table) -> Found:
-        """See `Change`."""
+        """See `RowChange`."""
         from pyarrow import compute  # noqa: PLC0415
 
         target = _joinable(rows, self._plan.keys).append_column(_ROW, places(rows))
@@ -112,7 +112,7 @@ class Merging(Change):
         return found
 
     def replaced(self, rows: pa.Table, found: Found) -> pa.Table:
-        """See `Change`."""
+        """See `RowChange`."""
         from pyarrow import compute  # noqa: PLC0415
 
         found = _chosen(found, compute.invert(self._gone.take(found.given)))
@@ -123,7 +123,7 @@ class Merging(Change):
         return old
 
     def added(self) -> pa.Table:
-        """See `Change`."""
+        """See `RowChange`."""
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import compute  # noqa: PLC0415
 
@@ -132,7 +132,7 @@ class Merging(Change):
         return self._columns.filled(self._given.filter(is_new))
 
 
-class Activating(Change):
+class Activating(RowChange):
     """The change of rows of older versions.
 
     Args:
@@ -160,11 +160,11 @@ class Activating(Change):
         self._mark = None if at is None else pa.scalar(round(at * 1e6), pa.int64()).cast(mark)
 
     def may_be_in(self, file: DataFile) -> bool:  # noqa: ARG002
-        """See `Change`."""
+        """See `RowChange`."""
         return True
 
     def find(self, rows: pa.Table) -> Found:
-        """See `Change`."""
+        """See `RowChange`."""
         from pyarrow import compute  # noqa: PLC0415
 
         is_old = compute.fill_null(compute.less(rows[self._version], self._below), False)
@@ -174,7 +174,7 @@ class Activating(Change):
         return Found(found, found)
 
     def replaced(self, rows: pa.Table, found: Found) -> pa.Table:
-        """See `Change`."""
+        """See `RowChange`."""
         import pyarrow as pa  # noqa: PLC0415
 
         if self._mark is None:

@@ -126,7 +126,7 @@ class Columns:
         return batch.column(found.name).cast(kind)
 
 
-class FileWriter:
+class DataFileWriter:
     """Writes rows into new files of a table.
 
     Args:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.iceberg.iceberg_changes import (
     Activating,
-    Change,
     Merging,
+    RowChange,
     number_of,
 )
-from target_spark.destinations.lakes.iceberg.iceberg_files import Columns, FileWriter
+from target_spark.destinations.lakes.iceberg.iceberg_files import Columns, DataFileWriter
 from target_spark.destinations.lakes.iceberg.iceberg_metadata import (
     Metadata,
     newest,
@@ -127,7 +127,7 @@ def append(
         base, columns, files = _opened(folder, now)
         if replaces:
             return _exchanged(base, columns, files, rows, properties)
-        return _changed(base, columns, files, Change(columns, rows), properties).changed
+        return _changed(base, columns, files, RowChange(columns, rows), properties).changed
 
 
 def activate(
@@ -211,13 +211,13 @@ def _changed(
     base: Metadata,
     columns: Columns,
     files: TableFiles,
-    change: Change,
+    change: RowChange,
     properties: Mapping[str, str],
 ) -> _Counts:
     """Write what changes into new files, and commit them."""
     counts, number = _Counts(), secrets.randbits(62)
     with written(base, number) as paths:
-        writer = FileWriter(base, columns, paths)
+        writer = DataFileWriter(base, columns, paths)
         for file in files.data:
             if change.may_be_in(file) and _has_any(columns, file, change):
                 _rewrite(columns, file, change, writer, counts)
@@ -243,7 +243,7 @@ def _exchanged(
     """Write rows into new files, and commit them in place of all others; return how many."""
     number, old, count = secrets.randbits(62), list(files.data), int(rows.num_rows)
     with written(base, number) as paths:
-        writer = FileWriter(base, columns, paths)
+        writer = DataFileWriter(base, columns, paths)
         writer.write(columns.filled(columns.known(rows)))
         grown = count - sum(file.record_count for file in old)
         removed = [file.file_path for file in old]
@@ -251,13 +251,13 @@ def _exchanged(
     return count
 
 
-def _has_any(columns: Columns, file: DataFile, change: Change) -> bool:
+def _has_any(columns: Columns, file: DataFile, change: RowChange) -> bool:
     """Return whether any row of a file changes."""
     return any(len(change.find(rows).rows) for rows in columns.chunks(file, change.needs))
 
 
 def _rewrite(
-    columns: Columns, file: DataFile, change: Change, writer: FileWriter, counts: _Counts
+    columns: Columns, file: DataFile, change: RowChange, writer: DataFileWriter, counts: _Counts
 ) -> None:
     """Write the rows of a file, as they are after a change.
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.sources.files.simple_ddl import simple_ddl
-from tap_spark.sources.files.small_csv import Part, SmallCsv, small_csv
+from tap_spark.sources.files.small_csv import PartText, SmallCsv, small_csv
 
 COMMAS = SmallCsv(",", header=True)
 
 
-def part(tmp_path: Path, data: bytes, *, start: int = 0, cut: bool = False) -> Part | None:
+def part(tmp_path: Path, data: bytes, *, start: int = 0, cut: bool = False) -> PartText | None:
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     return COMMAS.part(str(path), start, len(data), cut=cut)
 
 
-def values(found: Part | None) -> list[list[str | None]]:
+def values(found: PartText | None) -> list[list[str | None]]:
     assert found is not None
     return [column.to_pylist() for column in found.columns]
 
@@ -43,12 +43,12 @@ def test_lines_from_the_middle_have_the_header_of_the_file(tmp_path: Path) -> No
 
 def test_a_last_line_may_be_left_out(tmp_path: Path) -> None:
     assert values(part(tmp_path, b"a,b\n1,2\n3,", cut=True)) == [["1"], ["2"]]
-    assert part(tmp_path, b"a,b", cut=True) == Part(None, [])
+    assert part(tmp_path, b"a,b", cut=True) == PartText(None, [])
     assert part(tmp_path, b"a,b\n1,2\r", cut=True) is None
 
 
 def test_files_without_rows(tmp_path: Path) -> None:
-    assert part(tmp_path, b"\n\n") == Part(None, [])
+    assert part(tmp_path, b"\n\n") == PartText(None, [])
     assert values(part(tmp_path, b"a,b\n\n")) == [[], []]
 
 

@@ -13,7 +13,7 @@ from jdbc_runs import bookmark, catalog_of, rows_of, slices_of, table_stream
 from tap_spark.config import TapConfig
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.planning.replication import plan_streams
-from tap_spark.planning.run_options import Backfill, RunOptions, as_asked
+from tap_spark.planning.run_options import RunOptions, StreamRange, as_asked
 from tap_spark.sources.jdbc import part_plan
 from tap_spark.sources.source import source_for
 
@@ -258,7 +258,7 @@ def test_a_backfill_is_read_in_slices_and_parts(lake_spark, postgres, small_slic
     stream = table_stream(postgres, "many", replication_key="id", partitions=2)
     tap = TapConfig(streams=(stream,))
     (plan,) = plan_streams(tap, catalog_for(lake_spark, tap), None, 1)
-    plan = as_asked(plan, RunOptions(backfill=Backfill("s", "2001", "16001")))
+    plan = as_asked(plan, RunOptions(backfill=StreamRange("s", "2001", "16001")))
     found: list[int] = []
     ends: list[Any] = []
     for piece in source_for(stream).slices(lake_spark, plan):

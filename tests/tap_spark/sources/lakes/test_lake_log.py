@@ -17,7 +17,7 @@ from tap_spark.sources.lakes.iceberg_metadata import (
 )
 from tap_spark.sources.lakes.lake_log import (
     ChangeReadMode,
-    TableCommit,
+    LoggedCommit,
     group_commits,
     split_in_half,
     with_compared,
@@ -27,7 +27,7 @@ commits = st.lists(
     st.tuples(st.sampled_from(ChangeReadMode), st.integers(0, 2_000), st.booleans()), max_size=40
 ).map(
     lambda items: [
-        TableCommit(n + 1, n, n, how, rows, alone=alone)
+        LoggedCommit(n + 1, n, n, how, rows, alone=alone)
         for n, (how, rows, alone) in enumerate(items)
     ]
 )
@@ -35,7 +35,7 @@ commits = st.lists(
 
 @given(commits, st.integers(1, 6))
 def test_parts_keep_every_commit_in_order_and_hold_to_the_bounds(
-    log: list[TableCommit], most: int
+    log: list[LoggedCommit], most: int
 ) -> None:
     found = group_commits(log, max_commits=most, max_rows=1_000)
     assert [commit for part in found for commit in part] == log
@@ -50,7 +50,7 @@ def test_parts_keep_every_commit_in_order_and_hold_to_the_bounds(
 
 
 @given(commits)
-def test_what_must_be_compared_is_compared_at_once(log: list[TableCommit]) -> None:
+def test_what_must_be_compared_is_compared_at_once(log: list[LoggedCommit]) -> None:
     joined = with_compared(log)
     compared = [n for n, commit in enumerate(joined) if commit.how is ChangeReadMode.COMPARE]
     wanted = [n for n, commit in enumerate(log) if commit.how is ChangeReadMode.COMPARE]
@@ -59,7 +59,7 @@ def test_what_must_be_compared_is_compared_at_once(log: list[TableCommit]) -> No
 
 
 def test_halves_lose_nothing() -> None:
-    log = tuple(TableCommit(n, n - 1, n) for n in range(5))
+    log = tuple(LoggedCommit(n, n - 1, n) for n in range(5))
     first, second = split_in_half(log)
     assert first + second == log
     assert first

@@ -261,14 +261,14 @@ def test_a_change_that_loses_rows_is_not_committed(
     load = iceberg_load("id long, v string", **KEYED)
     load.load([{"id": 1, "v": "a"}, {"id": 2, "v": "a"}])
     before = files_in(load)
-    close = iceberg_rows.FileWriter.close
+    close = iceberg_rows.DataFileWriter.close
 
     def lossy(writer: Any) -> Any:
         for file in (found := close(writer)):
             file._data[4] -= 1
         return found
 
-    monkeypatch.setattr(iceberg_rows.FileWriter, "close", lossy)
+    monkeypatch.setattr(iceberg_rows.DataFileWriter, "close", lossy)
     with pytest.raises(DestinationError, match="would leave 1 rows instead of 2"):
         load.load([{"id": 1, "v": "b"}])
     assert load.rows() == [(1, "a"), (2, "a")]
