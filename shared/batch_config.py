@@ -16,16 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from shared.settings.batch.reading import Reading, read_document
-from shared.settings.batch.rules import (
-    compression,
-    cost_warnings,
-    effect_warnings,
-    needs_order,
-    rule_problems,
-)
-from shared.settings.batch.schema import json_schema, settings_properties
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     BLOCKS,
@@ -47,6 +38,15 @@ from shared.settings.batch.types import (
     Validated,
     split_prefix,
 )
+from shared.settings.batch.reading import Reading, read_document
+from shared.settings.batch.rules import (
+    compression,
+    cost_warnings,
+    effect_warnings,
+    needs_order,
+    rule_problems,
+)
+from shared.settings.batch.schema import json_schema, settings_properties
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
 from shared.settings.kinds import Side
 from shared.settings.loading import json_object

@@ -17,7 +17,7 @@ from shared.maps.map_settings import (
     transform_settings,
 )
 from shared.settings.about import Program
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.settings.checking import Problem, complete_settings
 from shared.settings.kinds import (
     ANY_TEXT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.maps.map_settings import TransformSettings
-from shared.settings.batch.types import BatchConfig, FailurePolicy, Strategy
+from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy, Strategy
 from shared.settings.kinds import (
     FREE,
     POSITIVE,
@@ -22,7 +22,7 @@ from shared.settings.kinds import (
 from shared.spark.spark_settings import SparkSettings
 from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 from target_spark.core.backfill import Backfill
-from target_spark.core.dry_run import DryRun
+from target_spark.core.dry_run_report import DryRun
 from target_spark.core.verification import Verification
 from target_spark.table_settings import TableSettings
 

@@ -30,7 +30,7 @@ from shared.run_summary import RunSummary
 from shared.spark.session import SessionStarter
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.backfill import Backfill
-from target_spark.core.dry_run import DryRun
+from target_spark.core.dry_run_report import DryRun
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.core.verification import TableDifference, Verification
 from target_spark.destinations.destination_declaration import Supports

@@ -21,7 +21,7 @@ from shared.maps.expressions.arrow_results import is_json
 from shared.maps.expressions.arrow_views import WHOLE, View, is_as_in_json, view
 from shared.maps.expressions.column_functions import Unsupported
 from shared.maps.expressions.evaluator import Task
-from shared.maps.expressions.kinds import data_type_of
+from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.transform import ERROR, Cell, Made, Transform
 from shared.types.arrow_types import struct_to_arrow
 

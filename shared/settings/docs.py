@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shared.errors import EXIT_CODES
 from shared.settings.about import Program, settings_of, settings_table
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     COMPRESSIONS,

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa

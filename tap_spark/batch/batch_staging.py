@@ -16,7 +16,7 @@ from shared.storage.urls import local_path
 from tap_spark.batch.batch_plan import absolute_url
 
 if TYPE_CHECKING:
-    from shared.settings.batch.types import BatchConfig
+    from shared.settings.batch.batch_settings import BatchConfig
 
 PREFIX = ".tap-spark-batch-"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)

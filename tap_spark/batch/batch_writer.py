@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, Where
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
 from shared.spark.session import parallelism
 from shared.storage.files import delete

@@ -24,7 +24,7 @@ from shared.errors import (
     Where,
 )
 from shared.run_summary import RunSummary
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.sigterm import Termination
 from shared.singer.logs import Progress
 from shared.singer.messages import (

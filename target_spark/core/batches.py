@@ -24,7 +24,7 @@ from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import Batch, InputFile, Reached
 from target_spark.core.policies import BatchSize, FlushRule
 from target_spark.core.schedule import Conversion, Schedule
-from target_spark.core.state import StateTracker
+from target_spark.core.state_tracker import StateTracker
 
 REPLAY_PATIENCE = 10.0
 """Seconds that a due batch waits for the rest of a segment that may be a replay."""

@@ -70,7 +70,7 @@ from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import InputFile, StreamSchema
 from target_spark.core.policies import FlushRule
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
-from target_spark.core.state import StateTracker
+from target_spark.core.state_tracker import StateTracker
 from target_spark.core.stream_ends import StreamEnd
 
 __all__ = ["Limits", "Pipeline"]

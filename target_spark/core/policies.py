@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     AdaptiveSize,
     FixedSize,
     LowLatency,

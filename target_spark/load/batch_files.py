@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SingerSparkError, Where
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.storage.files import delete, size_of
 from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path, shown

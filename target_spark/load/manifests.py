@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, Where
 from shared.formats.file_formats import BATCH_FORMATS
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots, place
 from shared.storage.urls import local_path, shown

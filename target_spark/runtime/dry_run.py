@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
-from target_spark.core.dry_run import DryRun
+from target_spark.core.dry_run_report import DryRun
 from target_spark.runtime.run import run
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.run_summary import RunSummary
+from shared.settings.batch.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.batch.rules import cost_warnings
-from shared.settings.batch.types import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.checking import Location
 from shared.singer.logs import Progress
 from shared.singer.metrics import JOB_DURATION, Timer
@@ -28,7 +28,7 @@ from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
-from target_spark.core.retries import Backoff
+from target_spark.core.transient_failures import Backoff
 from target_spark.runtime.action_executor import ActionExecutor, Loads, Spark
 from target_spark.runtime.dead_letters import DeadLetters
 from target_spark.runtime.expected_rows import ExpectedRows, plain_names

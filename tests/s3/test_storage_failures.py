@@ -30,7 +30,7 @@ from shared.storage.urls import join
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import json_schema_to_spark
 from target_spark.core.load_plans import InputFile
-from target_spark.core.retries import may_pass
+from target_spark.core.transient_failures import may_pass
 from target_spark.destinations.folders.folder_failures import write_error
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange

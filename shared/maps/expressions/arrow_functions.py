@@ -20,7 +20,7 @@ from shared.maps.expressions.arrow_results import results, taken
 from shared.maps.expressions.arrow_views import unchanged, view
 from shared.maps.expressions.column_functions import Unsupported
 from shared.maps.expressions.evaluator import error_text
-from shared.maps.expressions.kinds import Kind
+from shared.maps.expressions.value_kinds import Kind
 
 lit = column
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.maps.expressions.kinds import ANY, STR, Kind
+from shared.maps.expressions.value_kinds import ANY, STR, Kind
 
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.maps.expressions.kinds import ANY, PYTHON, Kind
+from shared.maps.expressions.value_kinds import ANY, PYTHON, Kind
 
 DEPTH = 200
 """Levels of lists and dicts in a result."""

@@ -9,7 +9,6 @@ from shared.errors import Where
 from shared.maps.expressions import functions, operators, records, texts
 from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.functions import Call
-from shared.maps.expressions.kinds import ANY, STR, Kind, joined
 from shared.maps.expressions.operators import both, chosen, first_of, negated, truth
 from shared.maps.expressions.personal import SALT
 from shared.maps.expressions.syntax import (
@@ -21,6 +20,7 @@ from shared.maps.expressions.syntax import (
     nearest,
     wrong,
 )
+from shared.maps.expressions.value_kinds import ANY, STR, Kind, joined
 from shared.maps.expressions.values import (
     Fails,
     Names,

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column
 
 from shared.maps.expressions.column_functions import F
-from shared.maps.expressions.kinds import DATE
+from shared.maps.expressions.value_kinds import DATE
 from shared.maps.expressions.values import Fails, Rule, Value, lifted
 
 _OUT_OF_RANGE = "OverflowError: date value out of range"

@@ -20,7 +20,7 @@ from shared.maps.expressions import sandbox
 from shared.maps.expressions.arrow_records import Arrival, reader, records
 from shared.maps.expressions.arrow_results import results, taken
 from shared.maps.expressions.fakes import Fakes, FakeSettings
-from shared.maps.expressions.kinds import Kind
+from shared.maps.expressions.value_kinds import Kind
 
 LONGEST_ERROR = 500
 

@@ -19,11 +19,21 @@ from pyspark.sql.types import StringType
 from shared.maps.expressions import dates, operators, personal, records, sandbox, texts
 from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.fakes import FakeSettings, result_kind
-from shared.maps.expressions.kinds import ANY, BOOL, CLASSES, DATE, FLOAT, INT, STR, Kind, joined
 from shared.maps.expressions.numbers import OVERFLOW
 from shared.maps.expressions.operators import chosen, truth
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.syntax import nearest
+from shared.maps.expressions.value_kinds import (
+    ANY,
+    BOOL,
+    CLASSES,
+    DATE,
+    FLOAT,
+    INT,
+    STR,
+    Kind,
+    joined,
+)
 from shared.maps.expressions.values import (
     Check,
     Fails,

@@ -19,11 +19,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions import dates, numbers, records, sandbox, texts
 from shared.maps.expressions.column_functions import F
-from shared.maps.expressions.kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
 from shared.maps.expressions.numbers import EXACT
 from shared.maps.expressions.records import NEVER_EMPTY, as_read
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.syntax import nearest
+from shared.maps.expressions.value_kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
 from shared.maps.expressions.values import (
     Fails,
     Rule,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 from shared.errors import SettingsError, Where
 from shared.maps.expressions import arrow_functions, columns, fakes
 from shared.maps.expressions.column_functions import Unsupported, using
-from shared.maps.expressions.kinds import data_type_of
 from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
 from shared.maps.expressions.syntax import Expression, nearest, wrong
+from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import uncompiled
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from shared.maps.expressions.arrow_columns import ArrowPair
     from shared.maps.expressions.evaluator import Task
-    from shared.maps.expressions.kinds import Kind
     from shared.maps.expressions.python_columns import Python
+    from shared.maps.expressions.value_kinds import Kind
     from shared.maps.expressions.values import Names, Thunk, Value
 
 _FRESH = frozenset({"rand", "randint", "fake", ".now", ".today", ".utcnow"})

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions.column_functions import F, over_arrow
-from shared.maps.expressions.kinds import ANY, NONE, kind_of
+from shared.maps.expressions.value_kinds import ANY, NONE, kind_of
 from shared.maps.expressions.values import (
     Check,
     Fails,

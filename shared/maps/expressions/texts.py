@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column
 
 from shared.maps.expressions.column_functions import F, over_arrow
-from shared.maps.expressions.kinds import STR
+from shared.maps.expressions.value_kinds import STR
 from shared.maps.expressions.values import Make, Rule, Value, computed, constant, lifted, uncompiled
 
 WHITESPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())

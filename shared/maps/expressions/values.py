@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import DataType, StructType
 
 from shared.maps.expressions.column_functions import F, Unsupported, once, over_arrow
-from shared.maps.expressions.kinds import ANY, NONE, Kind, constant_kind
+from shared.maps.expressions.value_kinds import ANY, NONE, Kind, constant_kind
 
 Thunk: TypeAlias = Callable[[], Column]
 UNKNOWN = object()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     BATCH_CONFIG,
     BLOCKS,
     DOTTED,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from shared.settings.batch.reading import Reading
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     COMPRESSION,
@@ -30,6 +29,7 @@ from shared.settings.batch.types import (
     TARGET_LATENCY,
     Strategy,
 )
+from shared.settings.batch.reading import Reading
 from shared.settings.checking import ALLOWED, UNIT, Json, Location, Problem, nearest, place
 from shared.settings.kinds import Field
 from shared.settings.units import size_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     BLOCKS,

@@ -17,7 +17,7 @@ from shared.storage.files import open_input, remote
 from shared.storage.urls import join, local_path
 from shared.types.spark_conform import conformed
 from tap_spark.sources.frame_helpers import col
-from tap_spark.sources.lakes.iceberg_metadata import (
+from tap_spark.sources.lakes.iceberg_log import (
     IcebergMetadata,
     IcebergSnapshot,
     newest_file,

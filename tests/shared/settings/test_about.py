@@ -11,7 +11,7 @@ import pytest
 from shared.errors import EXIT_CODES
 from shared.settings import about, docs
 from shared.settings.about import Program, settings_of
-from shared.settings.batch.types import BLOCKS
+from shared.settings.batch.batch_settings import BLOCKS
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import tap_config
 from target_spark.config import PROGRAM as TARGET

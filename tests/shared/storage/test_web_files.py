@@ -14,7 +14,7 @@ import pytest
 
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from target_spark.core.load_plans import InputFile
 from target_spark.load.manifests import batch_options, resolve
 from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task

@@ -17,7 +17,7 @@ from shared.errors import RecordError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.json.json_lines import LineReader
 from shared.json.typed_rows import RowReader
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.errors import SettingsError
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
 from tap_spark.config import tap_config
 from tap_spark.output.line_chunks import KeyMax

@@ -18,7 +18,7 @@ from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.file_formats import FORMATS
 from shared.json.json_lines import LineReader
 from shared.json.typed_rows import RowReader
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from shared.storage.files import codec_of
 from shared.types.json_schema import spark_to_json_schema

@@ -15,7 +15,7 @@ from target_fakes import FakeLoader, FakeSpark, config
 
 from shared.errors import DestinationError, MessageError, RecordError
 from target_spark.core.reader import Reader
-from target_spark.core.retries import Backoff
+from target_spark.core.transient_failures import Backoff
 from target_spark.runtime.run import run_with
 
 SCHEMA = {

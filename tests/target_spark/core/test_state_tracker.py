@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from target_spark.core.state import MOST_BYTES, StateTracker
+from target_spark.core.state_tracker import MOST_BYTES, StateTracker
 
 
 def test_nothing_open_holds_nothing_back():

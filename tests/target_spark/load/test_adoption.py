@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.destinations.folders import local_folder
 from target_spark.load.loader import Loader

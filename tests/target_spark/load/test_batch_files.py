@@ -18,7 +18,7 @@ from test_loader import Bench
 
 from shared.errors import MessageError, RecordError
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.settings.batch.types import BatchConfig, FailurePolicy
+from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
 from target_spark.load.rejects import read_rejects
 

@@ -14,9 +14,9 @@ import pytest
 
 from shared.errors import DestinationError, MessageError, Where
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.types import FailurePolicy
+from shared.settings.batch.batch_settings import FailurePolicy
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
-from target_spark.core.retries import may_pass
+from target_spark.core.transient_failures import may_pass
 from target_spark.load.driver_tasks import (
     BATCH_BYTES,
     EVALUATED_BYTES,

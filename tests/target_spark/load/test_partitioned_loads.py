@@ -15,7 +15,7 @@ from mapped_bench import Bench, record, schema, state
 from whole_runs import run_target
 
 from shared.errors import DestinationError, ExpectationError, SettingsError
-from target_spark.core.dry_run import DryRun
+from target_spark.core.dry_run_report import DryRun
 from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig

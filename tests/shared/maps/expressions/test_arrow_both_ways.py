@@ -22,7 +22,7 @@ from shared.maps.expressions.arrow_results import (
     storage,
     taken,
 )
-from shared.maps.expressions.kinds import ANY, Kind
+from shared.maps.expressions.value_kinds import ANY, Kind
 
 PLAIN = Kind("str")
 NUMBERS = Kind("dict", fields=(("d", Kind("decimal")), ("f", Kind("float")), ("s", PLAIN)))

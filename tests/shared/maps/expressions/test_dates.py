@@ -15,9 +15,9 @@ from sdk_records import DAYS, TIMES
 
 from shared.errors import SettingsError
 from shared.maps.expressions import operators
-from shared.maps.expressions.kinds import DATE, DATETIME, INT, TIMEDELTA
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
+from shared.maps.expressions.value_kinds import DATE, DATETIME, INT, TIMEDELTA
 from shared.maps.expressions.values import Fails, Names, Value, constant
 
 if TYPE_CHECKING:

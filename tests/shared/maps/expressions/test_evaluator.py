@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shared.maps.expressions.arrow_records import Arrival
 from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, error_text
-from shared.maps.expressions.kinds import Kind
 from shared.maps.expressions.personal import FUNCTIONS
+from shared.maps.expressions.value_kinds import Kind
 
 RECORD: dict[str, Any] = {
     "a": 7,

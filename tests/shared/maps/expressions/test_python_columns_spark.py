@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import Where
 from shared.maps.expressions import planned, python_columns
-from shared.maps.expressions.kinds import Kind, data_type_of
 from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.syntax import parse
+from shared.maps.expressions.value_kinds import Kind, data_type_of
 from shared.maps.expressions.values import Names, Value
 
 if TYPE_CHECKING:

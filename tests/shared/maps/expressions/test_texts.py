@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 
 from shared.maps.expressions import texts
 from shared.maps.expressions.columns import compiled
-from shared.maps.expressions.kinds import ANY, BOOL, FLOAT, INT, NONE, STR
 from shared.maps.expressions.operators import binary, contained
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
+from shared.maps.expressions.value_kinds import ANY, BOOL, FLOAT, INT, NONE, STR
 from shared.maps.expressions.values import Fails, Names, Value, constant
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from batch_documents import STRATEGY_KEYS
 
 from shared.batch_config import DOTTED_KEYS, settings_properties, settings_rule, validate
 from shared.errors import InvalidSettingsError
-from shared.settings.batch.types import (
+from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     COMPRESSIONS,

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 from shared.batch_config import DOTTED_KEYS, json_schema, validate
-from shared.settings.batch.types import BATCH, BATCH_CONFIG, DOTTED, FAILURE, POLICIES, STRATEGIES
+from shared.settings.batch.batch_settings import (
+    BATCH,
+    BATCH_CONFIG,
+    DOTTED,
+    FAILURE,
+    POLICIES,
+    STRATEGIES,
+)
 from shared.settings.checking import read, schema_problems
 
 SIDES = ("tap", "target", None)

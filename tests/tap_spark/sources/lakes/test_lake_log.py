@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.sources.lakes.delta_log import DeltaVersion, names_at, stale_columns
-from tap_spark.sources.lakes.iceberg_metadata import (
+from tap_spark.sources.lakes.iceberg_log import (
     IcebergSnapshot,
     newest_file,
     parse_metadata,

@@ -12,7 +12,7 @@ import pytest
 
 from shared.maps.map_rules import map_rules
 from shared.maps.map_settings import TransformSettings
-from shared.settings.batch.types import BatchConfig
+from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from shared.spark.session import SessionStarter
 from tap_spark.config import SpoolSettings, TapConfig

@@ -14,7 +14,7 @@ from postgres_server import free_port
 
 from shared.errors import DestinationError, SettingsError
 from shared.types.arrow_types import struct_to_arrow
-from target_spark.core.retries import may_pass
+from target_spark.core.transient_failures import may_pass
 from target_spark.destinations.databases.database_failures import errno_of
 from target_spark.destinations.databases.mysql.mysql_client import connect
 

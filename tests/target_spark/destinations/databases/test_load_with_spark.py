@@ -18,7 +18,7 @@ from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
 from target_spark.config import target_config
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
-from target_spark.core.retries import may_pass
+from target_spark.core.transient_failures import may_pass
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 

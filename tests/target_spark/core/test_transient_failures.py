@@ -21,8 +21,8 @@ from shared.errors import (
 )
 from target_spark.core import events as ev
 from target_spark.core.policies import SizeAndAge
-from target_spark.core.retries import LONGEST_PAUSE, Backoff, may_pass
 from target_spark.core.schedule import NoRetries
+from target_spark.core.transient_failures import LONGEST_PAUSE, Backoff, may_pass
 
 
 def caused(cause: BaseException) -> DestinationError:
