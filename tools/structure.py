@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("shared", "tap_spark", "target_spark")
 SHOWN = 8
 
@@ -119,8 +120,8 @@ def _git(*arguments: str) -> str:
 def sources_of(revision: str | None) -> dict[str, str]:
     """Read the modules of a revision, or of the working tree."""
     if revision is None:
-        paths = _git("ls-files", *PACKAGES).split()
-        return {_module(p): Path(p).read_text() for p in paths if p.endswith(".py")}
+        files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+        return {_module(str(file.relative_to(ROOT))): file.read_text() for file in files}
     paths = _git("ls-tree", "-r", "--name-only", revision, *PACKAGES).split()
     return {_module(p): _git("show", f"{revision}:{p}") for p in paths if p.endswith(".py")}
 

@@ -1,0 +1,52 @@
+"""Modules import in one direction, and no two classes have one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.structure import Structure, sources_of, structure_of
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def found() -> Structure:
+    return structure_of(sources_of(None))
+
+
+def test_no_modules_import_each_other(found: Structure) -> None:
+    assert not found.cycles, "move what they share to a module below both"
+
+
+def test_no_two_classes_have_one_name(found: Structure) -> None:
+    assert not found.classes, "keep one, or name each by what it is"
+
+
+def test_all_modules_are_read(found: Structure) -> None:
+    assert {"shared.errors", "tap_spark.cli", "target_spark.core.pipeline"} <= set(found.lines)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from shared.a import A",
+        "from shared import a",
+        "import shared.a",
+        "if TYPE_CHECKING:\n    from shared.a import A",
+        "def f():\n    from shared.a import A",
+    ],
+)
+def test_any_way_back_is_a_cycle(back: str) -> None:
+    sources = {
+        "shared": "",
+        "shared.a": "from shared.b import B",
+        "shared.b": "from shared.c import C",
+        "shared.c": back,
+        "shared.d": "from shared.a import A",
+    }
+    assert structure_of(sources).cycles == (("shared.a", "shared.b", "shared.c"),)
+
+
+def test_classes_of_one_name_are_counted() -> None:
+    sources = {"shared.a": "class A: ...", "tap_spark.b": "class A: ...\nclass B: ..."}
+    assert structure_of(sources).classes == {"A": 2}
