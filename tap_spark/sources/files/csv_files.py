@@ -328,8 +328,8 @@ class CsvSource(FileSource):
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
         text = col("value").cast("string")
-        if self._encoding() not in UTF8:
-            text = F.decode(col("value"), self._encoding())
+        if self.encoding not in UTF8:
+            text = F.decode(col("value"), self.encoding)
         lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
         comment = self.option("comment")
         if comment:
@@ -352,7 +352,7 @@ class CsvSource(FileSource):
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
-        if self._wide() or self.flag("multiLine") or self.option("lineSep"):
+        if self.is_wide or self.flag("multiLine") or self.option("lineSep"):
             return None
         return LineRules(header=self.header, comment=self.option("comment").encode())
 
@@ -424,7 +424,7 @@ class CsvSource(FileSource):
 
     def _options(self) -> dict[str, str]:
         # Spark splits lines at bytes, which breaks these encodings; `multiLine` does not.
-        wide = {"multiLine": "true"} if self._wide() and not self.option("lineSep") else {}
+        wide = {"multiLine": "true"} if self.is_wide and not self.option("lineSep") else {}
         return self.options(
             columnPruning="false",
             escape=self.option("quote", '"'),
@@ -449,12 +449,6 @@ class CsvSource(FileSource):
         types = {field.name: field.dataType for field in struct.fields} if typed else {}
         return [StructField(name, types.get(name, StringType())) for name in layout.names]
 
-    def _wide(self) -> bool:
-        return re.match(r"(?i)utf-?(16|32)", self._encoding()) is not None
-
-    def _encoding(self) -> str:
-        return (self.option("encoding") or self.option("charset")).lower()
-
     def _header_of(self, url: str) -> tuple[str, ...] | None:
         """Read the header line of a file; None if Python's csv has no such dialect."""
         separator = self.option("sep") or self.option("delimiter") or ","
@@ -465,7 +459,7 @@ class CsvSource(FileSource):
         with open_random(url) as file:
             head = bytes(file.read(HEAD_BYTES))
         comment = self.option("comment")
-        text = head.decode(self._encoding() or "utf-8", errors="replace").removeprefix("\ufeff")
+        text = head.decode(self.encoding or "utf-8", errors="replace").removeprefix("\ufeff")
         lines = (line for line in text.splitlines() if line.strip())
         line = next((line for line in lines if not (comment and line.startswith(comment))), None)
         if line is None:

@@ -246,6 +246,16 @@ class FileSource(ABC):
         text = plan.source_schema
         return prune(struct_from_text(text) if text else self.schema(spark), plan.schema)
 
+    @property
+    def encoding(self) -> str:
+        """Return the encoding of text by the reader options, in lower case; empty if not set."""
+        return (self.option("encoding") or self.option("charset")).lower()
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether every character of text takes two or four bytes."""
+        return self.encoding.startswith(("utf-16", "utf-32", "utf16", "utf32"))
+
     def option(self, name: str, default: str = "") -> str:
         """Return a reader option; its name may be in upper or lower case."""
         values = [

@@ -62,7 +62,7 @@ class FixedWidthSource(FileSource):
             **options,
             header=str(self.header).lower(),
             comment=self.option("comment"),
-            encoding=self._encoding() or "utf-8",
+            encoding=self.encoding or "utf-8",
             sep=NO_SEPARATOR,
             quote="",
             escape="",
@@ -74,8 +74,8 @@ class FixedWidthSource(FileSource):
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
         text = col("value").cast("string")
-        if self._encoding() not in UTF8:
-            text = F.decode(col("value"), self._encoding())
+        if self.encoding not in UTF8:
+            text = F.decode(col("value"), self.encoding)
         lines = lines.select(text.alias(LINE), "file")
         comment = self.option("comment")
         if comment:
@@ -85,8 +85,7 @@ class FixedWidthSource(FileSource):
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
-        wide = self._encoding().startswith(("utf-16", "utf-32", "utf16", "utf32"))
-        if wide or self.option("lineSep"):
+        if self.is_wide or self.option("lineSep"):
             return None
         return LineRules(header=self.header, comment=self.option("comment").encode())
 
@@ -108,6 +107,3 @@ class FixedWidthSource(FileSource):
             text = F.trim(F.substring(LINE, place.start, place.length))
             values.append(F.when(text != "", text).alias(field.name))
         return exact_casts(lines.select(col(FILE), *values), struct, col(FILE))
-
-    def _encoding(self) -> str:
-        return (self.option("encoding") or self.option("charset")).lower()

@@ -109,8 +109,7 @@ class JsonSource(FileSource):
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
-        encoding = (self.option("encoding") or self.option("charset")).lower()
-        if self.document or self.option("lineSep") or encoding not in UTF8:
+        if self.document or self.option("lineSep") or self.encoding not in UTF8:
             return None
         return LineRules()
 
