@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from shared.storage.urls import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,3 +47,9 @@ class LakeTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
     spec: tuple[str, ...] = ()
+
+
+def absolute(path: str) -> str:
+    """Return the setting `path` without a trailing slash; absolute if it is local."""
+    local = local_path(path)
+    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())

@@ -51,7 +51,7 @@ from target_spark.destinations.lakes.delta.delta_metrics import (
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
-from target_spark.destinations.lakes.lake_table import LakeTable, Place
+from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan, quoted
 from target_spark.destinations.lakes.table_history import TableCommit
@@ -140,7 +140,7 @@ class DeltaFormat(LakeFormat):
         return self._below(*schema, folder_name(name.table))
 
     def _below(self, *folders: str) -> Place:
-        return self.copy_place(join(_absolute(self._path), *folders))
+        return self.copy_place(join(absolute(self._path), *folders))
 
     def copy_place(self, folder: str) -> Place:
         """See `LakeFormat`."""
@@ -411,7 +411,7 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         if self._catalog is not None:
             return tables_in(spark, self._catalog)
-        found = folders_of_tables(_absolute(self._path), "_delta_log", self._options)
+        found = folders_of_tables(absolute(self._path), "_delta_log", self._options)
         return {".".join(folders): self._below(*folders) for folders in found}
 
     def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
@@ -565,11 +565,6 @@ def _exists(url: str, options: StorageOptions) -> bool:
 def _application(mark: Mark) -> str:
     digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"target-spark-{mark.run}-{digest}"
-
-
-def _absolute(path: str) -> str:
-    local = local_path(path)
-    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())
 
 
 def _properties(spark: SparkSession, place: Place) -> dict[str, str]:

@@ -46,7 +46,6 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_places import (
-    absolute,
     catalog_conf,
     check_empty,
     hive_refusals,
@@ -63,7 +62,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_types import (
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
-from target_spark.destinations.lakes.lake_table import LakeTable, Place
+from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan, text_literal
 from target_spark.destinations.lakes.part_keys import MOST_BYTES

@@ -11,7 +11,7 @@ from shared.errors import DestinationError
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.folders.folder_names import folder_name
-from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.lake_table import Place, absolute
 from target_spark.destinations.lakes.merge import quoted
 from target_spark.destinations.lakes.table_sessions import storage_conf
 from target_spark.tables.legal_names import NameRules, legal_table_name
@@ -106,9 +106,3 @@ def hive_refusals() -> Iterator[None]:
             "the Hive metastore rejects a column of another type in the position of a known one",
             hint=f"set {_HIVE_SETTING} to false in the metastore's hive-site.xml",
         ) from error
-
-
-def absolute(path: str) -> str:
-    """Return the setting `path` without a trailing slash; absolute if it is local."""
-    local = local_path(path)
-    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())
