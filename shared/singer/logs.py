@@ -117,6 +117,10 @@ class LineFormatter(logging.Formatter):
         record.source = source_name(self.program, record.name)
         return super().format(record)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Write the message on one line, also if names in it hold line ends."""
+        return " ".join(super().formatMessage(record).splitlines())
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line, with the keys Meltano's parser for SDK logs asks for.

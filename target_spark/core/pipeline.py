@@ -500,6 +500,8 @@ class Pipeline:
         if isinstance(job, ev.RetryLater):
             self._act(job)
             return
+        if job.stream is not self._dead and isinstance(event.error, OF_STREAM):
+            _name_stream(job.stream, event.error)
         if not self._stopping and (self._is_past(job, event.error) or self._is_apart(job, event)):
             self._schedule.offer(job.stream)
             return
@@ -585,8 +587,7 @@ class Pipeline:
         if not stream.has_failed:
             stream.has_failed = True
             self._failures[name] = error
-            if error.where.stream is None:
-                error.where = replace(error.where, stream=name)
+            _name_stream(stream, error)
             self._act(ev.ReportFailure(name, error))
 
     def _discard_from(self, line: int, error: BaseException) -> None:
@@ -662,3 +663,8 @@ class Pipeline:
         reasons = "; ".join(map(str, self._failures.values()))
         count = f"{len(self._failures)} of {len(self._streams)} streams failed"
         return PartialRunError(f"{count}: {reasons}")
+
+
+def _name_stream(stream: Stream, error: SingerSparkError) -> None:
+    if error.where.stream is None:
+        error.where = replace(error.where, stream=stream.schema.stream)

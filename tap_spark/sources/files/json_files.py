@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 * 1024
 LONGEST_CHECKED = 64 * 1024**2
 HINT = "it is not JSON, or has a value of another type than the catalog"
+NO_OBJECT = (
+    "it is not a JSON object; of one document in several lines name the array of its records by "
+    "`records_path`"
+)
 RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
 
@@ -206,7 +210,7 @@ class JsonSource(FileSource):
                 continue
             raise self.error(
                 f"a row cannot be read: {json.dumps(text, ensure_ascii=False)}",
-                hint="it is not a JSON object",
+                hint=NO_OBJECT,
                 file=plain_path(file),
             )
 

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,12 @@ from target_spark.destinations.lakes.row_repair import (
 from target_spark.destinations.lakes.row_versions import with_versions
 from target_spark.destinations.lakes.table_history import TableHistory
 from target_spark.destinations.lakes.table_maintenance import TableMaintenance
-from target_spark.destinations.lakes.table_sessions import configured, own_session
+from target_spark.destinations.lakes.table_sessions import (
+    BY_CASE,
+    configured,
+    differs_by_case,
+    own_session,
+)
 from target_spark.destinations.lakes.views import view_sql
 from target_spark.destinations.leases.lease import Lease
 from target_spark.replays import Note
@@ -199,7 +204,9 @@ class LakeDestination(Destination):
         table, committed = self._open(flush.request), None
         with table.lock:
             if flush.request.method != "overwrite" and not self.holds_rows:
-                committed = self._repeat(table, flush.stream, lambda _: self._load(table, flush))
+                committed = self._repeat(
+                    table, flush.stream, lambda _: self._load(table, flush), flush
+                )
                 _settle(table)
                 remove_parts(flush)
             elif flush.token not in table.tried:
@@ -783,9 +790,15 @@ class LakeDestination(Destination):
     def _storable(self, request: TableRequest) -> TableRequest:
         return replace(request, struct=self._form.storable(request.struct))
 
-    def _repeat(self, table: OpenTable, stream: str, work: Callable[[int], Any]) -> Any:
+    def _repeat(
+        self, table: OpenTable, stream: str, work: Callable[[int], Any], *flushes: Flush
+    ) -> Any:
         where = Where(stream=stream)
-        return repeated(work, self._form.conflicts, where, shown=table.place.shown)
+        structs = (flush.write.struct for flush in (*table.flushes, *flushes))
+        with ExitStack() as stack:
+            if any(map(differs_by_case, structs)):
+                stack.enter_context(configured(table.spark, BY_CASE))
+            return repeated(work, self._form.conflicts, where, shown=table.place.shown)
 
     def _mark(self, flush: Flush, rows: int) -> Mark:
         """Return the mark of a flush, or of all flushes whose last one it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.storage.files import StorageOptions
 from shared.storage.s3a import SCHEMES, s3a_options
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark.run_settings import TargetConfig
+
+BY_CASE = {"spark.sql.caseSensitive": "true"}
+"""Configuration to read parts whose columns or fields `differs_by_case`."""
 
 
 def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -53,3 +56,15 @@ def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+def differs_by_case(dtype: Any) -> bool:
+    """Return whether a type has columns or fields beside each other that differ in case only."""
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415
+
+    if isinstance(dtype, StructType):
+        names = {name.lower() for name in dtype.names}
+        return len(names) < len(dtype) or any(differs_by_case(f.dataType) for f in dtype)
+    if isinstance(dtype, MapType):
+        return differs_by_case(dtype.keyType) or differs_by_case(dtype.valueType)
+    return isinstance(dtype, ArrayType) and differs_by_case(dtype.elementType)

@@ -65,6 +65,12 @@ class TestLines:
         assert match.groups() == ("INFO", "tap-spark", "read 3")
         assert "| INFO     | tap-spark | read 3\n" in stream.getvalue()
 
+    def test_a_message_is_one_line_whatever_names_it_holds(self) -> None:
+        stream = logged({})
+        logging.getLogger("tap_spark").info("column '%s'", "a\r\nb\n| ERROR | c\u2028")
+        assert stream.getvalue().endswith("| tap-spark | column 'a b | ERROR | c '\n")
+        assert stream.getvalue().count("\n") == 1
+
     @pytest.mark.parametrize(
         ("name", "shown"),
         [

@@ -10,6 +10,8 @@ from decimal import Decimal
 import pytest
 from tap_runs import rows, stream, types
 
+from shared.errors import SourceError
+
 pytestmark = pytest.mark.spark
 
 CSV = [
@@ -46,6 +48,12 @@ def test_csv(spark, data_dir, name, method):
         }
         for row in expected
     ]
+
+
+def test_a_document_of_lines_asks_for_its_records_path(spark, data_dir):
+    config = stream("json", str(data_dir / "earthquakes.json"))
+    with pytest.raises(SourceError, match=r"not a JSON object; of one document .*`records_path`"):
+        types(spark, config)
 
 
 def test_csv_types(spark, data_dir):

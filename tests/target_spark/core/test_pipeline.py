@@ -7,7 +7,7 @@ import math
 import pytest
 from target_world import World, pipeline
 
-from shared.errors import DestinationError, MessageError, TerminatedRunError
+from shared.errors import DestinationError, MessageError, TerminatedRunError, Where
 from target_spark.core import events as ev
 from target_spark.core.flushes import MOST_FILES
 from target_spark.core.policies import SizeAndAge
@@ -398,6 +398,17 @@ def test_a_failed_conversion_stops_the_run_and_gives_the_rest_up():
     assert kinds(w.fail_work(error)) == ["CleanUp"]
     assert w.clean_up == ev.CleanUp(error, ((1, w.headers[1]),))
     assert w.emitted == []
+
+
+@pytest.mark.parametrize("name", [None, "other"])
+def test_an_error_of_a_flush_names_its_stream(name: str | None) -> None:
+    w = world(rows=1)
+    w.schema("b")
+    w.records("b", 1)
+    w.finish_work()
+    error = DestinationError("column 'x' cannot change", where=Where(stream=name, setting="y"))
+    w.fail_work(error)
+    assert str(error) == f"stream '{name or 'b'}', setting 'y': column 'x' cannot change"
 
 
 def test_the_first_reason_to_stop_is_reported():

@@ -461,3 +461,21 @@ def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Ma
     with pytest.raises(DestinationError, match=r"(?i)null"):
         load.load([row(None, "b")])
     assert load.rows() == [(1, "a")]
+
+
+@pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite", "history"])
+def test_names_that_differ_by_case_only_stay_apart(lake_load: Make, method: str) -> None:
+    ddl = "id long, ID string, n struct<x: long, X: string>"
+    load = lake_load(ddl, keys=("id",), method=method)
+
+    def item(number: int) -> dict[str, Any]:
+        return {"id": number, "ID": f"n{number}", "n": {"x": number, "X": f"x{number}"}}
+
+    load.load([item(1), item(2)])
+    load.load([item(3)])
+    load.end()
+    first, second, third, *_ = (name for name, _ in load.columns())
+    assert (first, second.partition("_")[0], third) == ("id", "ID", "n")
+    assert [(a, b, tuple(n)) for a, b, n in load.rows(first, second, third)] == [
+        (n, f"n{n}", (n, f"x{n}")) for n in (1, 2, 3)
+    ]
