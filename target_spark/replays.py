@@ -28,6 +28,7 @@ from typing import IO, Any
 
 import orjson
 
+from shared.line_counts import newlines
 from shared.storage.files import StorageOptions, local_path, version_of
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 
@@ -348,7 +349,7 @@ def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> S
             break
         block += source.readline() if not block.endswith(b"\n") else b""
         length = None if length is None else length - len(block)
-        lines += block.count(b"\n")
+        lines += newlines(block)
         for part in _normal(block):
             digest.update(part)
     return Segment(lines, digest.hexdigest(), since, until)
