@@ -14,6 +14,7 @@ from shared.formats.encoding_base import (
     content_of,
     is_binary,
 )
+from shared.line_counts import newlines
 from shared.storage import limits
 from shared.storage.files import (
     StorageOptions,
@@ -158,7 +159,7 @@ def packed_lines(
         for block in _cut(chunks()):
             if start <= at < start + length:
                 yield block, lines
-            lines += block.count(b"\n")
+            lines += newlines(block)
 
 
 def check_lines(block: bytes) -> None:
@@ -214,7 +215,7 @@ def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
             whole = memoryview(chunk)
             yield b"".join([*pending, whole[:end]])
             pending = [whole[end:]] if end < len(chunk) else []
-            held, lines = len(chunk) - end, lines + chunk.count(b"\n")
+            held, lines = len(chunk) - end, lines + newlines(chunk)
         else:
             pending.append(chunk)
             held += len(chunk)

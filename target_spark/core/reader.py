@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shared.errors import MessageError, Where
+from shared.line_counts import newlines
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev
 from target_spark.core.message_parsing import INVALID, PARSERS, MalformedError, loads, shown_type
@@ -86,7 +87,7 @@ class Reader:
         if not end:
             self._keep(data)
             return
-        block = b"".join((*self._carry, data[:end])) if self._carry else data[:end]
+        block = b"".join((*self._carry, memoryview(data)[:end])) if self._carry else data[:end]
         self._carry, self._carried = [], 0
         rest = data[end:]
         yield from self._events(self._without_bom(block))
@@ -164,7 +165,7 @@ class Reader:
 
         Versions only increase, so the first and the last line show whether there is a change.
         """
-        lines = block.count(b"\n", start, end)
+        lines = newlines(block, start, end)
         version = _version(block, start, end)
         if lines > 1 and _version(block, start, block.index(b"\n", start) + 1) != version:
             yield from self._run_by_version(stream, view, block, start, end)

@@ -24,6 +24,7 @@ from shared.formats.row_groups import ROW_GROUPS
 from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
 from shared.json.typed_rows import RowReader
+from shared.line_counts import newlines
 from shared.maps.record_metadata import DELETED_AT, RecordMetadata
 from shared.storage.files import StorageOptions, codec_of, open_random
 from shared.storage.storage_errors import is_trouble
@@ -220,7 +221,7 @@ def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[byte
         url, piece.start, piece.length, options=options
     ):
         yield block, lines
-        lines += block.count(b"\n")
+        lines += newlines(block)
 
 
 def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.formats.file_formats import Encoding
 from shared.storage.files import NO_OPTIONS
@@ -92,6 +95,27 @@ class TestDigests:
     ) -> None:
         changed = json.loads(json.dumps(record).replace(AT, LATER))
         assert digest(line(record, **envelope)) != digest(line(changed, **envelope))
+
+    @given(
+        st.sampled_from(["", "x" * 3000]),
+        st.lists(
+            st.tuples(
+                st.sampled_from([AT, LATER]),
+                st.booleans(),
+                st.dictionaries(st.sampled_from(["a", "time_extracted"]), st.just(AT)),
+                st.dictionaries(st.just("version"), st.integers(0, 9)),
+            ),
+            min_size=1,
+        ),
+    )
+    def test_short_and_long_lines(self, text: str, messages: list[Any]) -> None:
+        data = left = b""
+        for at, first, record, rest in messages:
+            made = line({**record, "b": [record, text], "c": record}, at, first=first, **rest)
+            time = f'"time_extracted": "{at}"'.encode()
+            place = made.find(time) if first else made.rfind(time)
+            data, left = data + made, left + made[:place] + made[place + len(time) :]
+        assert digest(data) == hashlib.blake2b(left, digest_size=16).hexdigest()
 
     def test_the_version_of_the_message_counts(self) -> None:
         assert digest(line({}, version=1)) != digest(line({}, version=2))
