@@ -295,10 +295,10 @@ class Batches:
             self._tracker.durable(step.position)
 
     def states_changed(self, line: int, streams: Iterable[Stream]) -> None:
-        """Name the newest STATE in waiting flushes, if theirs is of this line or a later one."""
+        """Name the STATEs of waiting flushes anew, if theirs is of this line or a later one."""
         for step in (step for stream in streams for step in stream.steps):
             if isinstance(step, PendingFlush) and step.reached and step.reached.line >= line:
-                step.reached = self._reached(step)
+                step.reached = self._reached(step, step.reached.line)
 
     def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
         """Convert a failed piece again without its bad part.
@@ -380,8 +380,9 @@ class Batches:
         stream.open = None
         self._schedule.add_step(stream, flush)
 
-    def _reached(self, flush: PendingFlush) -> Reached | None:
-        newest = self._tracker.newest
+    def _reached(self, flush: PendingFlush, until: float = math.inf) -> Reached | None:
+        """Return the newest STATE up to a line: a later one may cover more of the stream."""
+        newest = self._tracker.newest(until)
         if newest is None:
             return None
         return Reached(newest.value, newest.line, newest.position > flush.last)

@@ -149,10 +149,12 @@ class StateTracker:
         self._newest = [position for position in self._newest if position > self.released]
         return newest.value
 
-    @property
-    def newest(self) -> SeenState | None:
-        """Return the newest STATE that was not discarded; None if there was none."""
-        return self._states[-1] if self._states else self._emitted
+    def newest(self, until: float = math.inf) -> SeenState | None:
+        """Return the newest STATE up to a line that was not discarded; None if there is none."""
+        for state in reversed(self._states):
+            if state.line <= until:
+                return state
+        return self._emitted if self._emitted and self._emitted.line <= until else None
 
     @property
     def waiting(self) -> frozenset[int]:

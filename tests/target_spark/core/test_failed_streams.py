@@ -312,3 +312,19 @@ def test_errors_name_their_stream():
     error = RecordError("bad")
     w.fail_work(error)
     assert error.where.stream == "a"
+
+
+def test_a_waiting_commit_names_no_state_behind_the_rest_of_its_message():
+    w = world(rule=SizeAndAge(files=1), parallel=2)
+    w.schema("a")
+    w.schema("b")
+    w.state()
+    w.records("a")
+    w.state()
+    w.batch("b", files=2)
+    w.state()
+    w.end()
+    [conversion] = [n for n, work in w.works.items() if work.header.stream.stream == "a"]
+    w.fail_work(DestinationError("x"), conversion)
+    w.finish_all()
+    w.check()
