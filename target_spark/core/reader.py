@@ -245,12 +245,12 @@ def _version(block: bytes, start: int, end: int) -> int | None:
     are escaped, and the one brace after them closes the line. If it does not match (more keys,
     or a column with this name), the line is parsed.
     """
-    if block.find(b'"version"', max(start, end - _TAIL), end) < 0:
+    last = block.rfind(b"\n", start, end - 1) + 1 or start
+    if block.find(b'"version"', last, end) < 0:
         return None
-    tail = block[max(start, end - _TAIL) : end]
-    found = _VERSION.search(tail)
+    found = _VERSION.search(block[max(last, end - _TAIL) : end])
     if found:
         return int(found.group(1) or found.group(2))
-    message = loads(block[block.rfind(b"\n", start, end - 1) + 1 or start : end])
+    message = loads(block[last:end])
     version = message.get("version") if isinstance(message, dict) else None
     return version if type(version) is int else None

@@ -161,6 +161,7 @@ def test_stream_names_with_escapes_and_other_letters():
         (',"version":5,"sequence":7', 5),
         (',"sequence":{"a":1},"version":5', 5),
         (',"version":null', None),
+        (',"version":5,"more":"' + "x" * 300 + '"', 5),
         (',"more":"\\"version\\":5}"', None),
     ],
 )
