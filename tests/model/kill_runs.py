@@ -69,7 +69,9 @@ def replacement(folder: Path, nth: int) -> bytes:
     file.write_bytes(b"".join(map(line_of, records[: WHOLE // 2])))
     head = {"type": "SCHEMA", "stream": REPLACED, "schema": schema, "key_properties": ["id"]}
     sent = [{"type": "RECORD", "stream": REPLACED, "record": one} for one in records[WHOLE // 2 :]]
-    return b"".join(map(line_of, [head, _batch(file, "jsonl", "none"), *sent]))
+    # Shows that the stream is complete.
+    end = {"type": "ACTIVATE_VERSION", "stream": REPLACED, "version": 1}
+    return b"".join(map(line_of, [head, _batch(file, "jsonl", "none"), *sent, end]))
 
 
 def replaced(nth: int) -> list[dict[str, Any]]:
