@@ -317,10 +317,11 @@ class Stream:
         has_failed: Whether the stream has failed, and the others go on.
         records: Its converted records and those that were rejected.
         rejected: How many of them were rejected.
-        end: What tells whether it is complete, if its table is replaced; else None.
+        end: What tells whether it is complete.
     """
 
     schema: StreamSchema
+    end: StreamEnd = field(default_factory=StreamEnd)
     open: PendingFlush | None = None
     steps: deque[Step] = field(default_factory=deque)
     running: bool = False
@@ -338,7 +339,6 @@ class Stream:
     has_failed: bool = False
     records: int = 0
     rejected: int = 0
-    end: StreamEnd | None = None
 
     @property
     def is_converted(self) -> bool:

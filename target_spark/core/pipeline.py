@@ -267,8 +267,7 @@ class Pipeline:
         if stream is None:
             self._first_schema(event)
             return
-        if stream.end is not None:
-            stream.end.has_failed |= event.has_failed
+        stream.end.has_failed |= event.has_failed
         old = stream.schema
         if stream.has_failed or (old.schema, old.key_properties) == (
             event.schema,
@@ -283,15 +282,14 @@ class Pipeline:
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
         schema = StreamSchema(event.stream, event.schema, event.key_properties)
-        stream = Stream(schema, first_line=event.line)
+        end = StreamEnd(event.line, has_failed=event.has_failed)
+        stream = Stream(schema, end, first_line=event.line)
         stream.is_loaded = self._planned(stream, schema, event.line)
         if not self._streams:
             self._act(ev.StartSpark())
         self._streams[event.stream] = stream
         if not stream.has_failed and self._overwrite(event.stream):
             stream.swap = self._tracker.begin()
-            if self._replaces(event.stream):
-                stream.end = StreamEnd(event.line, has_failed=event.has_failed)
         if stream.is_loaded and self._recalls(event.stream):
             stream.is_recalling = True
             self._schedule.add_step(stream, Recollection(schema))
@@ -312,8 +310,7 @@ class Pipeline:
         stream = self._known(event.stream, event.first_line, "RECORD")
         if stream.has_failed or not stream.is_loaded:
             return
-        if stream.end is not None:
-            stream.end.add_rows(event.first_line + event.lines - 1, event.version)
+        stream.end.add_rows(event.first_line + event.lines - 1, event.version)
         lines = Lines(event.data, event.lines)
         self._rest = _Rest(stream, event.version, event.first_line, lines)
         self._take_rest(bounded=True)
@@ -322,8 +319,7 @@ class Pipeline:
         self._take_rest()
         stream = self._known(event.stream, event.line, "BATCH")
         if event.manifest and not stream.has_failed:
-            if stream.end is not None:
-                stream.end.add_rows(event.line, event.version)
+            stream.end.add_rows(event.line, event.version)
             files = [InputFile(url, event.encoding) for url in event.manifest]
             self._rest = _Rest(stream, event.version, event.line, files=files)
             self._take_rest(bounded=True)
@@ -366,8 +362,7 @@ class Pipeline:
         stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
         if stream.has_failed:
             return
-        if stream.end is not None:
-            stream.end.activate(event.line, event.version)
+        stream.end.activate(event.line, event.version)
         self._batches.close(stream, self._now)
         step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
         self._schedule.add_step(stream, step)
@@ -404,9 +399,11 @@ class Pipeline:
 
     def _fail_unfinished(self) -> None:
         """Fail the streams of which the input does not show that they may replace their tables."""
-        for stream in self._streams.values():
-            gap = None if stream.end is None else stream.end.gap(self._state_line)
-            if gap is not None and not stream.has_failed:
+        for name, stream in self._streams.items():
+            if stream.has_failed or not self._replaces(name):
+                continue
+            gap = stream.end.gap(self._state_line)
+            if gap is not None:
                 error = MessageError(
                     f"the input ended, but {gap}: the rows of its table stay",
                     hint="see whether the tap failed, and run it again; if this tap always ends "

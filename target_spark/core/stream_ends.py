@@ -22,7 +22,7 @@ class StreamEnd:
         has_failed: Whether the tap has reported that the stream failed.
     """
 
-    last_line: int
+    last_line: int = 0
     has_rows: bool = False
     version: int | None = None
     activated: int = -1
