@@ -172,9 +172,9 @@ class Loader:
         else:
             with self._replays.committing(batch, results):
                 committed = self._destination.commit(flush)
-        if self.overwrites(flush.stream):
-            with self._lock:
-                self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
+            if self._destination.holds_rows:
+                with self._lock:
+                    self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
         self._tables.release(batch)
         self.delete_rejects(results)
         counts = check_commit(batch, results, committed)
@@ -276,12 +276,13 @@ class Loader:
         with self._lock:
             written = self._unswapped.pop(stream, 0)
             self._held.pop(stream, None)
+        written += sum(one.rows for one in held if not one.is_older)
         older = sum(one.rows for one in held if one.is_older)
         counts = Counts(committed=-older, merged=older, unconfirmed=-older)
         changes = self._taken_changes(stream)
         if committed is not None and committed.rows is not None:
-            merged = merged_rows(stream, written - older, committed)
-            counts += Counts(committed=-merged, merged=merged, unconfirmed=older - written)
+            merged = merged_rows(stream, written, committed)
+            counts += Counts(committed=-merged, merged=merged, unconfirmed=-written)
         is_told = changes or counts != Counts()
         return {stream: Loaded(counts, changes=changes)} if is_told else {}
 
