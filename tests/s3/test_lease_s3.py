@@ -11,6 +11,9 @@ import pytest
 
 from shared.storage.files import StorageOptions, remote
 from shared.storage.urls import join
+from target_spark.config import target_config
+from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.note_files import lake_leases
 from target_spark.destinations.leases import s3_lease
 from target_spark.destinations.leases.lease import Holder, NoLeasesError, this_run
 from target_spark.destinations.leases.s3_lease import S3Lease
@@ -134,6 +137,34 @@ def test_a_storage_that_ignores_conditions(runs: Runs, monkeypatch: pytest.Monke
     with pytest.raises(NoLeasesError, match="ignores"):
         runs.lease().take()
     assert not runs.exists()
+
+
+def test_machines_share_the_leases_of_a_catalog_by_the_staging_root(
+    server: Any, elsewhere: None
+) -> None:
+    config = target_config(
+        {
+            "format": "iceberg",
+            "catalog": "lake",
+            "staging": {"root": server.folder()},
+            "storage_options": server.options,
+            "overlapping_runs": {"expiry_seconds": 2},
+        }
+    )
+    table = Place("`lake`.`shop`.`orders`", "lake.shop.orders")
+    first, second, other = (
+        lake_leases(config)(table, stream) for stream in ("orders", "orders", "refunds")
+    )
+    assert first is not None
+    assert second is not None
+    assert other is not None
+    assert first.take() is None
+    assert second.take() is not None
+    assert other.take() is None, "a lease is for one stream"
+    first.release()
+    other.release()
+    assert second.take() is None
+    second.release()
 
 
 def _alive(holder: Holder | None) -> bool | None:
