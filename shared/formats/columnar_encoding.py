@@ -7,9 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.encoding_base import TABLE_ROWS, ContentError, check_mark, grouped
+from shared.formats.encoding_base import (
+    ROW_GROUP_BYTES,
+    TABLE_ROWS,
+    ContentError,
+    check_mark,
+    grouped,
+)
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_output, open_plain, open_random
+from shared.storage.urls import local_path
+
+_BUFFER_BYTES = 1024 * 1024
+"""What is read ahead of each column."""
 
 
 class ParquetFormat:
@@ -96,10 +106,14 @@ def read_groups(
 
     check_mark(url, b"PAR1", "parquet", options, packed=True)
     with open_plain(url, options) as source:
-        file = parquet.ParquetFile(source)
-        chosen = range(file.num_row_groups) if groups is None else groups
-        for number in chosen:
-            _check_size(file.metadata.row_group(number))
+        footer = parquet.read_metadata(source)
+        chosen = range(footer.num_row_groups) if groups is None else groups
+        largest = max((_packed_bytes(footer.row_group(number)) for number in chosen), default=0)
+        # Remote storage answers one request for a group faster, but the group is then in memory.
+        at_once = local_path(url) is None and largest <= ROW_GROUP_BYTES
+        file = parquet.ParquetFile(
+            source, metadata=footer, pre_buffer=at_once, buffer_size=_BUFFER_BYTES
+        )
         found = file.iter_batches(TABLE_ROWS, row_groups=list(chosen), use_threads=False)
         none = True
         for batch in found:
@@ -109,12 +123,14 @@ def read_groups(
             yield file.schema_arrow.empty_table()
 
 
-def _check_size(group: Any) -> None:
+def _packed_bytes(group: Any) -> int:
+    """Return the compressed bytes of a row group; raise ContentError if it is a bomb."""
     columns = [group.column(number) for number in range(group.num_columns)]
-    packed = sum(column.total_compressed_size for column in columns)
+    packed: int = sum(column.total_compressed_size for column in columns)
     plain = sum(column.total_uncompressed_size for column in columns)
     if limits.is_bomb(packed, plain):
         raise ContentError(limits.bomb_text())
+    return packed
 
 
 def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,19 @@ def test_shares_of_a_compressed_file(tmp_path: Path, codec: str, shares: int, en
             found += block.splitlines()
     assert found == lines
     assert filled == shares
+
+
+def test_a_large_row_group_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    url = write("parquet", "none", tmp_path, pa.table(_random_columns()))
+    pool = pa.default_memory_pool()
+    before = pool.bytes_allocated()
+    peak = max(pool.bytes_allocated() - before for _ in FORMATS["parquet"].read(url))
+    assert peak < 2**24, "of 48 MiB in one row group"
+
+
+def _random_columns() -> dict[str, pa.Array]:
+    values = [pa.py_buffer(random.Random(seed).randbytes(2**23)) for seed in range(6)]
+    return {
+        f"column_{number}": pa.Array.from_buffers(pa.int64(), 2**20, [None, buffer])
+        for number, buffer in enumerate(values)
+    }
