@@ -44,6 +44,7 @@ def bomb(path: Path, piece: bytes, times: int, first: bytes = b"") -> str:
 def read_alone(url: str, form: str) -> tuple[str, int]:
     """Return the reader's answer to a file in a process of its own, and its peak memory in MiB."""
     code = (
+        "import os\n"
         "import sys\n"
         "import pyarrow as pa\n"
         "from target_spark.core.load_plans import InputFile\n"
@@ -60,7 +61,8 @@ def read_alone(url: str, form: str) -> tuple[str, int]:
         "    print(error.args[1])\n"
         "else:\n"
         "    print(rows)\n"
-        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0], flush=True)\n"
+        "os._exit(0)\n"  # Arrow's threads may abort while Python finalizes.
     )
     command = [sys.executable, "-c", code, url, form]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
