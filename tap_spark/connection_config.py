@@ -35,6 +35,7 @@ ONLY_FOR_URL = (
     "partitions",
     "fetch_size",
     "retries",
+    "count_rows",
 )
 _URL_SECRET = re.compile(r"(?:password|passwd|pwd|secret|token)\w*\s*=\s*([^&;,\s)]+)", re.I)
 _URL_LOGIN = re.compile(r"//[^/?#@]*?:([^/?#]*)@|jdbc:oracle:\w+:[^/@]*/([^@]*)@")
@@ -139,6 +140,12 @@ class ConnectionConfig:
         at_least(0),
         "How often to retry after a temporary failure, such as a lost connection.",
         default=3,
+    )
+    count_rows: bool = setting(
+        SWITCH,
+        "Let the database count the rows of each read before it begins, and warn if another number "
+        "of records was sent. Costs a query for each stream.",
+        default=False,
     )
 
 

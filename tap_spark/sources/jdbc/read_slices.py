@@ -29,6 +29,7 @@ from tap_spark.sources.jdbc.part_plan import (
     plan_parts,
 )
 from tap_spark.sources.jdbc.snapshots import snapshot_of
+from tap_spark.sources.jdbc.table_info import ColumnInfo
 from tap_spark.sources.jdbc.table_statistics import key_type_of, table_statistics
 from tap_spark.sources.jdbc_failures import with_retries
 from tap_spark.state.bookmarks import can_be_bookmark
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.jdbc.jdbc_options import JdbcOptions
     from tap_spark.sources.jdbc.snapshots import DatabaseSnapshot
-    from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+    from tap_spark.sources.jdbc.table_info import TableInfo
 
 _log = logging.getLogger("tap-spark")
 
@@ -94,10 +95,10 @@ def read_slices(read: JdbcRead) -> Iterator[Slice]:
         with snapshot_of(read.spark, read.connection, read.where) as snapshot:
             query = read.at_snapshot(snapshot)
             split, options = read.split, read.options.split
-            yield _slice(read, lambda: query.split_by(read.spark, split, options))
+            yield _slice(read, query, lambda: query.split_by(read.spark, split, options))
         return
     if read.table is None:
-        yield _slice(read, lambda: read.query.in_one_part(read.spark))
+        yield _slice(read, read.query, lambda: read.query.in_one_part(read.spark))
         return
     statistics = _statistics(read, read.table)
     wanted = read.options.partitions
@@ -134,7 +135,7 @@ def _planned_slices(read: JdbcRead, query: JdbcQuery, part_plan: PartPlan) -> It
     if part_plan.pages:
         conditions = page_conditions(query.block_column, part_plan.pages)
         _log.info("%s: reading in %d parts, by blocks", read.where, len(conditions))
-        yield _slice(read, lambda: query.in_blocks(read.spark, conditions))
+        yield _slice(read, query, lambda: query.in_blocks(read.spark, conditions))
         return
     key = query.key
     assert key is not None  # noqa: S101
@@ -144,7 +145,8 @@ def _planned_slices(read: JdbcRead, query: JdbcQuery, part_plan: PartPlan) -> It
             *(read.where, number, len(part_plan.slices), len(ranges), key.name),
         )
         make = partial(query.in_ranges, read.spark, ranges, key)
-        yield _slice(read, make, _bookmark(read.plan, ranges[-1]))
+        counted = query if number == 1 else None
+        yield _slice(read, counted, make, _bookmark(read.plan, ranges[-1]))
 
 
 def _bookmark(plan: StreamPlan, last: KeyInterval) -> Mapping[str, Any] | None:
@@ -161,12 +163,12 @@ def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
     if by is None:
         if parts > 1:
             _log.info("%s: reading in one part (see docs/databases.md)", read.where)
-        yield _slice(read, lambda: read.query.in_one_part(read.spark))
+        yield _slice(read, read.query, lambda: read.query.in_one_part(read.spark))
         return
     low, high = with_retries(lambda: _key_bounds(read, by), read.connection, read.where)
     query = read.query
     if low is None:
-        yield _slice(read, lambda: query.in_one_part(read.spark))
+        yield _slice(read, query, lambda: query.in_one_part(read.spark))
         return
     kind = key_type_of(by.spark_type)
     if by is query.key and can_be_bookmark(high, kind):
@@ -174,7 +176,7 @@ def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
         query = query.up_to(high)
     ranges = key_ranges(even_bounds(low, high, parts, kind))
     _log.info("%s: reading in %d parts, by '%s'", read.where, len(ranges), by.name)
-    yield _slice(read, partial(query.in_ranges, read.spark, ranges, by))
+    yield _slice(read, query, partial(query.in_ranges, read.spark, ranges, by))
 
 
 def _split_column(read: JdbcRead) -> ColumnInfo | None:
@@ -207,12 +209,29 @@ def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
 
 
 def _slice(
-    read: JdbcRead, make: Callable[[], DataFrame], bookmark: Mapping[str, Any] | None = None
+    read: JdbcRead,
+    counted: JdbcQuery | None,
+    make: Callable[[], DataFrame],
+    bookmark: Mapping[str, Any] | None = None,
 ) -> Slice:
+    """Return a slice; `counted` is the query of the whole read, None after the first slice."""
+    told = _count(read, counted) if read.connection.count_rows else None
     # Building a frame queries the database for its columns.
     frame = with_retries(make, read.connection, read.where)
     plan = read.plan
     if read.query.key is not None and plan.config.sort_by_replication_key:
         key = col(str(plan.replication_key))
-        return Slice(frame.orderBy(key.asc_nulls_first()), ordered=True)
-    return Slice(frame, bookmark=bookmark)
+        return Slice(frame.orderBy(key.asc_nulls_first()), ordered=True, told_rows=told)
+    return Slice(frame, bookmark=bookmark, told_rows=told)
+
+
+def _count(read: JdbcRead, query: JdbcQuery | None) -> int:
+    """Let the database count the rows of a query; return 0 without one."""
+    if query is None:
+        return 0
+    number = ColumnInfo("n", "", "bigint", False, query.dialect.quote("n"))
+    counting = f"(SELECT COUNT(*) AS {number.expression} FROM {query.filtered}) counted"  # noqa: S608
+    single = replace(query, source=counting, columns=(number,), conditions=())
+    frame = with_retries(lambda: single.in_one_part(read.spark), read.connection, read.where)
+    [row] = with_retries(frame.collect, read.connection, read.where)
+    return int(row[0])

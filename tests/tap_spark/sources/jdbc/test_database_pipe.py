@@ -107,6 +107,28 @@ def test_discover_select_load_and_resume(shop: Database, tmp_path: Path) -> None
     assert new[1]["total"] == 1.5
 
 
+def test_the_summary_has_the_rows_that_the_database_counts(shop: Database, tmp_path: Path) -> None:
+    runs = Runs(tmp_path, shop, count_rows=True)
+    common = {"format": "jdbc", "connection": "shop"}
+    changing = (
+        "select n from generate_series(0, extract(us from clock_timestamp())::int % 100000) n"
+    )
+    streams = [
+        {"name": "orders", "table": "public.orders", **common},
+        {"name": "changing", "query": changing, **common},
+    ]
+    sent = runs.run(runs.tap("--summary", "summary.json", streams=streams))
+    assert sent.returncode == 0, sent.stderr.decode()
+    found = json.loads((tmp_path / "summary.json").read_text())["streams"]
+    there = int(shop.value("select count(*) from orders"))
+    assert (found["orders"]["sent"], found["orders"]["source_rows"]) == (there, there)
+    changed = found["changing"]
+    text = f"{changed['sent']} records were sent, the source had {changed['source_rows']} rows when"
+    assert changed["sent"] != changed["source_rows"]
+    assert sent.stderr.decode().count("records were sent, the source had") == 1
+    assert text in sent.stderr.decode()
+
+
 @pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
 def test_a_connection_that_is_cut_is_tried_again(
     shop: Database, tmp_path: Path, method: str

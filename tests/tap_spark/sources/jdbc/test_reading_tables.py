@@ -136,6 +136,41 @@ def parts_of(spark, stream, **run: Any) -> list[int]:
     return [piece.frame.rdd.getNumPartitions() for piece in slices_of(spark, stream, **run)]
 
 
+@pytest.mark.parametrize(
+    ("table", "settings"),
+    [
+        ("many", {}),
+        ("many", {"partitions": 4}),
+        ("many", {"partitions": 4, "snapshot": False}),
+        ("empty", {}),
+        ("parted", {"partitions": 4}),
+        ("parent", {}),
+        (None, {"query": "select * from many where k = 3;"}),
+        ("many", {"replication_key": "u", "partitions": 4}),
+        ("many", {"replication_key": "u", "sort_by_replication_key": True}),
+        ("nullable", {"replication_key": "k", "partitions": 3}),
+    ],
+)
+def test_the_database_counts_what_is_read(lake_spark, postgres, table, settings):
+    settings = {**settings, "count_rows": True}
+    state = None
+    if settings.get("replication_key") == "u":
+        state = bookmark("2026-01-08T00:00:00Z", "u")
+    if "replication_key" in settings:
+        settings["replication_method"] = "INCREMENTAL"
+    told, read = [], 0
+    for piece in slices_of(lake_spark, table_stream(postgres, table, **settings), state=state):
+        told.append(piece.told_rows)
+        read += len(piece.frame.collect())
+    assert sum(told) == read
+    assert read or table == "empty"
+
+
+def test_the_database_counts_only_if_asked(lake_spark, postgres):
+    [piece] = slices_of(lake_spark, table_stream(postgres, "one"))
+    assert piece.told_rows is None
+
+
 def test_small_tables_are_read_in_one_part(lake_spark, postgres):
     assert parts_of(lake_spark, table_stream(postgres, "many")) == [1]
 
