@@ -107,6 +107,7 @@ class TellingSource(Protocol):
 _CHANGES_READING = (
     "spark.sql.legacy.",
     "spark.sql.csv.",
+    "spark.sql.json",
     "spark.sql.timestampType",
     "spark.sql.caseSensitive",
 )

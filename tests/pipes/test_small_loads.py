@@ -34,6 +34,20 @@ def test_a_new_table_of_a_lake_needs_no_spark(
     assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 
+def test_small_files_of_json_lines_need_no_spark(programs: Programs, tmp_path: Path) -> None:
+    source, out = tmp_path / "s.jsonl", tmp_path / "out"
+    source.write_text('{"id": 1, "name": "a"}\n')
+    stream = {"name": "s", "format": "json", "path": str(source)}
+    tap = {"streams": [{**stream, "replication_method": "INCREMENTAL"}], "spark": NO_MEMORY}
+    target = {"path": str(out), "format": "delta", "spark": NO_MEMORY}
+    state = programs.pipe(tap, target).check().state
+    with source.open("a") as file:
+        file.write('{"name": "b", "id": 2}\n')
+    programs.pipe(tap, target, state).check()
+    rows = rows_of("delta", out / "s", "id", "name")
+    assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_rows_of_a_table_change_without_spark(
     programs: Programs, tmp_path: Path, form: str

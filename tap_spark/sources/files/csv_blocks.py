@@ -16,7 +16,7 @@ import pyarrow as pa
 from shared.storage.files import open_random
 from tap_spark.sources.files import text_forms
 from tap_spark.sources.files.file_inspector import next_line_start
-from tap_spark.sources.files.line_reader import LineRange, cut_ranges
+from tap_spark.sources.files.line_reader import FilePart, LineRange, cut_ranges
 from tap_spark.sources.files.small_csv import HEADER_BYTES, SmallCsv
 from tap_spark.state.stream_plans import MOST_THREADS
 
@@ -26,9 +26,6 @@ MOST_BYTES = 16 * 1024 * 1024
 LARGE_BYTES = 1024**3
 """Bytes of local files up to which the driver reads blocks: it takes about as long as a start of
 Spark."""
-
-FilePart = tuple[str, int, int]
-"""A file, a line start in it, and a later line start or the end of the file."""
 
 
 @dataclass(frozen=True)

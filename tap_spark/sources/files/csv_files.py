@@ -17,7 +17,7 @@ from shared.storage.files import open_random
 from shared.storage.urls import local_path
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.csv_blocks import LARGE_BYTES, CsvBlocks, FilePart, csv_blocks
+from tap_spark.sources.files.csv_blocks import LARGE_BYTES, CsvBlocks, csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sources.files.file_source import (
     UTF8,
@@ -26,7 +26,7 @@ from tap_spark.sources.files.file_source import (
     parse_ddl,
 )
 from tap_spark.sources.files.inference import decide, exact_casts, infer_types
-from tap_spark.sources.files.line_reader import LineRange
+from tap_spark.sources.files.line_reader import FilePart, LineRange
 from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_csv import (
@@ -44,10 +44,9 @@ from tap_spark.sources.frame_helpers import (
     col,
     file_of,
     quoted,
-    struct_from_text,
     without_corrupt,
 )
-from tap_spark.state.stream_plans import DriverBlocks, Resume, RowForm, StreamPlan
+from tap_spark.state.stream_plans import DriverBlocks, RowForm, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +180,7 @@ class CsvSource(FileSource):
         given = simple_ddl(self.stream.schema) if self.stream.schema else None
         if self.stream.schema and given is None:
             return None
-        files = self._plain_files()
+        files = self.plain_files()
         # With `schema`, only the header counts.
         sizes = [min(size, HEADER_BYTES) if given else size for _, size in files]
         if self._small is None or sum(sizes) > (SMALL_BYTES if given else self._block_bytes()):
@@ -204,7 +203,7 @@ class CsvSource(FileSource):
 
         A file is read by its own header, if that names the catalog's columns.
         """
-        found = self._planned_parts(plan, new)
+        found = self.planned_parts(plan, new)
         if found is None:
             return None
         struct, ranges = found
@@ -217,7 +216,7 @@ class CsvSource(FileSource):
 
     def blocks_on_driver(self, plan: StreamPlan, new: NewData | None) -> DriverBlocks | None:
         """See `FileSource.blocks_on_driver`."""
-        found = self._planned_parts(plan, new)
+        found = self.planned_parts(plan, new)
         if found is None or self._small is None:
             return None
         struct, parts = found
@@ -237,19 +236,6 @@ class CsvSource(FileSource):
             partial(_typed_block, blocks, block, places, types, schema) for block in blocks.ranges
         ]
         return DriverBlocks(schema, readers)
-
-    def _planned_parts(
-        self, plan: StreamPlan, new: NewData | None
-    ) -> tuple[StructType, list[FilePart]] | None:
-        """Return the catalog's columns, and what to read of files; None if Spark must read."""
-        if plan.source_schema is None or plan.resume is Resume.REPLICATION_KEY:
-            return None
-        struct = struct_from_text(plan.source_schema)
-        if new is None:
-            return struct, [(url, 0, size) for url, size in self._plain_files()]
-        if new.rules is None:
-            return None
-        return struct, [(found.file.url, found.start, found.end) for found in new.file_ranges]
 
     def _part_records(
         self, part: PartText, plan: StreamPlan, struct: StructType
@@ -299,17 +285,6 @@ class CsvSource(FileSource):
             return size
         start = StorageFileInspector().unfinished_line(url, 0, size)
         return size if start is None else start
-
-    def _plain_files(self) -> list[tuple[str, int]]:
-        """Return all files with their sizes, if they are plain ones that the driver reaches."""
-        if not self._incremental and any(local_path(path) is None for path in self.paths):
-            return []
-        files = paths.list_files(tuple(self.paths))
-        if any(file.partitioned or paths.is_read_whole(file.url) for file in files):
-            return []
-        if any(paths.is_hidden(file.url.rpartition("/")[2]) for file in files):
-            return []
-        return [(file.url, file.size) for file in files if file.size]
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""

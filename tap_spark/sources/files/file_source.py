@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
+from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
+from tap_spark.sources.files.line_reader import FilePart
 from tap_spark.sources.files.resumable_files import (
     LineRules,
     NewData,
@@ -127,6 +129,30 @@ class FileSource(ABC):
     ) -> DriverBlocks | None:
         """Return the rows in blocks; None if Spark has to read them. See `records_on_driver`."""
         return None
+
+    def planned_parts(
+        self, plan: StreamPlan, new: NewData | None
+    ) -> tuple[StructType, list[FilePart]] | None:
+        """Return the catalog's columns, and what to read of files; None if Spark must read."""
+        if plan.source_schema is None or plan.resume is Resume.REPLICATION_KEY:
+            return None
+        struct = struct_from_text(plan.source_schema)
+        if new is None:
+            return struct, [(url, 0, size) for url, size in self.plain_files()]
+        if new.rules is None:
+            return None
+        return struct, [(found.file.url, found.start, found.end) for found in new.file_ranges]
+
+    def plain_files(self) -> list[tuple[str, int]]:
+        """Return all files with their sizes, if they are plain ones that the driver reaches."""
+        if not self._incremental and any(local_path(path) is None for path in self.paths):
+            return []
+        files = paths.list_files(tuple(self.paths))
+        if any(file.partitioned or paths.is_read_whole(file.url) for file in files):
+            return []
+        if any(paths.is_hidden(file.url.rpartition("/")[2]) for file in files):
+            return []
+        return [(file.url, file.size) for file in files if file.size]
 
     def read_on_driver(
         self, plan: StreamPlan, form: RowForm | None, start_spark: Callable[[], None]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from collections.abc import Iterator
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -12,11 +13,20 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
+from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_documents, paths
 from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sources.files.file_source import UTF8, FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.files.line_reader import BOM
-from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.files.line_reader import BOM, FilePart
+from tap_spark.sources.files.resumable_files import LineRules, NewData
+from tap_spark.sources.files.simple_ddl import simple_ddl
+from tap_spark.sources.files.small_csv import SMALL_BYTES
+from tap_spark.sources.files.small_json import (
+    UnsureError,
+    inferred_struct,
+    record_batch,
+    record_texts,
+)
 from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
@@ -24,11 +34,14 @@ from tap_spark.sources.frame_helpers import (
     col,
     fail_job,
     file_of,
+    prune,
     widen_inferred,
     without_corrupt,
 )
+from tap_spark.state.stream_plans import DriverBlocks, RowForm, StreamPlan
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 HEAD_BYTES = 64 * 1024
@@ -64,6 +77,66 @@ class JsonSource(FileSource):
         if not isinstance(tidied, StructType) or not tidied.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
         return tidied
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Return whether the driver knows how Spark would read: lines, by default options."""
+        return {name.lower() for name in self.stream.options} <= {"multiline"} and not self.document
+
+    def driver_bytes(self, form: RowForm) -> int:  # noqa: ARG002
+        """See `FileSource.driver_bytes`."""
+        return SMALL_BYTES if self._is_plain else 0
+
+    def schema_on_driver(self) -> StructType | None:
+        """See `DriverSource.schema_on_driver`."""
+        if self.stream.schema:
+            return simple_ddl(self.stream.schema)
+        if not self._is_plain:
+            return None
+        files = self.plain_files()
+        size = sum(size for _, size in files)
+        if not size or size > SMALL_BYTES or self.waiting([url for url, _ in files]):
+            return None
+        try:
+            return inferred_struct([(url, 0, size) for url, size in files])
+        except UnsureError:
+            return None
+
+    def records_on_driver(
+        self, plan: StreamPlan, new: NewData | None
+    ) -> Iterator[pa.StringArray] | None:
+        """See `FileSource.records_on_driver`."""
+        found = self._parts_of_columns(plan, new)
+        if found is None:
+            return None
+        struct, parts = found
+        try:
+            return iter([record_texts(parts, struct)])
+        except (UnsureError, OSError):
+            return None
+
+    def blocks_on_driver(self, plan: StreamPlan, new: NewData | None) -> DriverBlocks | None:
+        """See `FileSource.blocks_on_driver`."""
+        found = self._parts_of_columns(plan, new)
+        if found is None:
+            return None
+        struct, parts = found
+        readers = [partial(record_batch, part, struct) for part in parts]
+        return DriverBlocks(struct_to_arrow(struct), readers)
+
+    def _parts_of_columns(
+        self, plan: StreamPlan, new: NewData | None
+    ) -> tuple[StructType, list[FilePart]] | None:
+        """Return the plan's columns, and what to read of files; None if Spark must read."""
+        found = self.planned_parts(plan, new)
+        if found is None:
+            return None
+        struct, parts = found
+        struct = prune(struct, plan.schema)
+        size = sum(end - start for _, start, end in parts)
+        if not size or size > SMALL_BYTES or not {*plan.columns} <= {*struct.names}:
+            return None
+        return StructType([struct[name] for name in plan.columns]), parts
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""

@@ -17,6 +17,9 @@ CHUNK = 4 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
 LINES_SCHEMA = "value binary, file int"
 
+FilePart = tuple[str, int, int]
+"""A file, a line start in it, and a later line start or the end of the file."""
+
 
 @dataclass(frozen=True)
 class LineRange:

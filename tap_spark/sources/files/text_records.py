@@ -111,11 +111,11 @@ def _double(values: pa.StringArray, _: T.DataType) -> pa.StringArray:
     odd = pc.fill_null(pc.invert(short), False)
     if not odd.true_count:
         return text
-    written = pa.array(map(_with_exponent, number.filter(odd).to_pylist()), pa.string())
+    written = pa.array(map(with_exponent, number.filter(odd).to_pylist()), pa.string())
     return pc.replace_with_mask(text, odd, written)
 
 
-def _with_exponent(number: float) -> str:
+def with_exponent(number: float) -> str:
     """Write a number as Java does if it is very large or small."""
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
     text = "".join(map(str, digits))

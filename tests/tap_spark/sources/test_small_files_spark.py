@@ -1,4 +1,4 @@
-"""CSV files at random, read by the driver and by Spark: equal catalogs, rows and states."""
+"""Files at random, read by the driver and by Spark: equal catalogs, rows and states."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def lines(r: Random, kinds: list[str], separator: str, end: str, rows: int) -> b
     return data
 
 
-class Stream:
-    """Files of random values, that grow."""
+class CsvFiles:
+    """CSV files of random values, that grow."""
 
     def __init__(self, r: Random, folder: Path, name: str) -> None:
         self.random, self.folder = r, folder / name
@@ -112,6 +112,99 @@ class Stream:
             if self.random.random() < 0.2:
                 data = data.rstrip(b"\r\n")
             with path.open("ab") as file:
+                file.write(data)
+
+
+SCALARS: dict[str, Callable[[Random], str]] = {
+    "BIGINT": lambda r: KINDS[r.choice(["int", "long"])](r),
+    "INT": lambda r: str(r.randint(-(2**31), 2**31 - 1)),
+    "DOUBLE": lambda r: r.choice([repr, "{:e}".format])(
+        r.randint(-(10**8), 10**8) / 10 ** r.randint(-6, 8)
+    ),
+    "BOOLEAN": KINDS["bool"],
+    "STRING": lambda r: json.dumps(
+        KINDS[r.choice(["text", "odd", "instant"])](r) + r.choice(["", "", "\n\r", "/"]),
+        ensure_ascii=r.random() < 0.5,
+    ),
+}
+RARE = ["1.0", "-0", "-0.0", "NaN", '""', '"1"', "9" * 30, "0.30000000000000004", "{}", "[]"]
+RARE += ["1e400", "1e-400", "5e-324", "12345678901234567", "1e22", "true", '"\\u0001"', '"\\ud800"']
+RARE += ["'a'", "01", "[1,null]", '["a",1]', '{"a":1,"a":2}', '{"b":1,"B":2}', '{"x":null}']
+
+
+class JsonFiles:
+    """Files of JSON lines with random values, that grow."""
+
+    def __init__(self, r: Random, folder: Path, name: str) -> None:
+        self.random, self.folder = r, folder / name
+        self.folder.mkdir()
+        self.shapes = {key: self.shape(2) for key in self.names()}
+        self.rare = r.choice([0, 0, 0.01])
+        self.settings: dict[str, Any] = {"name": name, "format": "json", "path": str(self.folder)}
+        if r.random() < 0.7:
+            self.settings["replication_method"] = "INCREMENTAL"
+        plain = {key: kind for key, kind in self.shapes.items() if isinstance(kind, str)}
+        if plain and all(key.isalnum() for key in plain) and r.random() < 0.4:
+            self.settings["schema"] = ", ".join(f"`{k}` {kind}" for k, kind in plain.items())
+            if r.random() < 0.9:
+                self.settings["schema"] = self.settings["schema"].replace("`", "")
+        self.grow()
+
+    def names(self) -> list[str]:
+        count = self.random.randint(1, 4)
+        return self.random.sample(["id", "a b", "Ü", 'q"', "a.b", "z", "🎉", "\ufb01", "x1"], count)
+
+    def shape(self, depth: int) -> Any:
+        """Return a kind of scalar, the shapes of an object, or that of elements in a list."""
+        choice = self.random.random()
+        if not depth or choice < 0.7:
+            return self.random.choice(list(SCALARS))
+        if choice < 0.85:
+            return {key: self.shape(depth - 1) for key in self.names()}
+        return [self.shape(depth - 1)]
+
+    def value(self, shape: Any) -> str:
+        r = self.random
+        if r.random() < self.rare:
+            return r.choice(RARE)
+        if r.random() < 0.1:
+            return "null"
+        if isinstance(shape, dict):
+            return self.object(shape)
+        if isinstance(shape, list):
+            return "[" + ", ".join(self.value(shape[0]) for _ in range(r.randint(0, 3))) + "]"
+        if shape == "DOUBLE" and r.random() < 0.1:
+            return str(r.randint(-1000, 1000))
+        return SCALARS[shape](r)
+
+    def object(self, shapes: dict[str, Any]) -> str:
+        r, shapes = self.random, dict(shapes)
+        if r.random() < self.rare:
+            shapes |= {r.choice(["new", "ID", "Id", "", "_metadata", "\t"]): "BIGINT"}
+        keys = [key for key in shapes if r.random() > 0.1]
+        r.shuffle(keys)
+        colon = r.choice([":", ": ", " :\t"])
+        ascii_only = r.random() < 0.5
+        fields = (
+            json.dumps(k, ensure_ascii=ascii_only) + colon + self.value(shapes[k]) for k in keys
+        )
+        return "{" + r.choice([",", ", "]).join(fields) + r.choice(["}", " }"])
+
+    def grow(self) -> None:
+        """Add lines to files, and add a file; some last lines have no end yet."""
+        r, end = self.random, self.random.choice(["\n", "\n", "\r\n"])
+        for number in range(r.randint(1, 3)):
+            rows = [self.object(self.shapes) + end for _ in range(r.randint(0, 20))]
+            rows = [row + (end if r.random() < 0.05 else "") for row in rows]
+            data = "".join(rows).encode()
+            if r.random() < self.rare * 5 and data:
+                at = r.randrange(len(data))
+                odd = [b"\x00", b"\xff", b"\r", b'"', b"\\", b" ", b"\n", b"\xef\xbb\xbf", b"  \n"]
+                data = data[:at] + r.choice(odd) + data[at:]
+            if r.random() < 0.2:
+                data = data.rstrip(b"\r\n")
+            data = data[: -r.randint(1, 9)] if r.random() < self.rare * 5 else data
+            with (self.folder / f"{r.randint(0, 3) or number}.json").open("ab") as file:
                 file.write(data)
 
 
@@ -207,19 +300,20 @@ def ordered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*others, *records, {"rows": rows, "schemas": schemas}]
 
 
+@pytest.mark.parametrize("files", [CsvFiles, JsonFiles])
 @pytest.mark.parametrize("batch", [False, True])
 def test_the_driver_reads_as_spark_does(
-    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, batch: bool
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, batch: bool, files: Any
 ) -> None:
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 200)
     encoding = {"format": "parquet", "compression": "snappy"}
-    files = {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
-    runs = Runs(spark, tmp_path, monkeypatch, files if batch else None)
+    config = {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
+    runs = Runs(spark, tmp_path, monkeypatch, config if batch else None)
     r, compared = Random(seed), 0
     for number in count():
         if compared >= COMPARED:
             break
-        stream, state = Stream(r, tmp_path, f"s{number}"), None
+        stream, state = files(r, tmp_path, f"s{number}"), None
         # Whatever the driver leaves to Spark ends the stream.
         with suppress(LeftToSparkError):
             for _ in range(2):

@@ -276,6 +276,63 @@ def batch_rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for url in urls for row in pq.read_table(url.removeprefix("file://")).to_pylist()]
 
 
+LINES = [
+    '{"id": 1, "name": "a", "tags": ["x"], "at": {"y": 1.5}, "old": null}',
+    '{"id": 2, "at": {"x": true, "y": 1e9}, "tags": [null, "\\ud83c\\udf89"]}',
+]
+ROWS = [
+    {"at": {"x": None, "y": 1.5}, "id": 1, "name": "a", "old": None, "tags": ["x"]},
+    {"at": {"x": True, "y": 1e9}, "id": 2, "name": None, "old": None, "tags": [None, "🎉"]},
+]
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "events.jsonl").write_text("\n".join([*LINES, ""]))
+    path = str(tmp_path / "events.jsonl")
+    return {"name": "s", "format": "json", "path": path, "replication_method": "INCREMENTAL"}
+
+
+def test_small_files_of_json_lines_are_discovered_and_read(
+    tmp_path: Path, events: dict[str, Any]
+) -> None:
+    first = run(tmp_path, {"streams": [events]})
+    assert [message["record"] for message in of_type("RECORD", first)] == ROWS
+    with Path(events["path"]).open("a") as file:
+        file.write('{"id": 3}\n{"id": 4, "na')
+    schema = "id BIGINT, name STRING"
+    second = run(tmp_path, {"streams": [{**events, "schema": schema}]}, state=first[-1]["value"])
+    assert [message["record"] for message in of_type("RECORD", second)] == [{"id": 3, "name": None}]
+    with Path(events["path"]).open("a") as file:
+        file.write('me": "d", "more": []}')
+    third = run(tmp_path, {"streams": [{**events, "schema": schema}]}, state=second[-1]["value"])
+    assert [message["record"] for message in of_type("RECORD", third)] == [{"id": 4, "name": "d"}]
+    assert of_type("STATE", third)[-1]["value"]["bookmarks"]["s"]["files"][events["path"]] == {
+        **position(Path(events["path"])),
+        "lines": 3,
+    }
+
+
+def test_fields_that_are_not_selected_are_left_out(tmp_path: Path, events: dict[str, Any]) -> None:
+    config = {"streams": [{**events, "replication_method": "FULL_TABLE"}]}
+    catalog = found_catalog(NoSpark(), tap_config(config))  # type: ignore[arg-type]
+    for item in catalog["streams"][0]["metadata"]:
+        if item["breadcrumb"] in (["properties", "tags"], ["properties", "at", "properties", "y"]):
+            item["metadata"]["selected"] = False
+    records = of_type("RECORD", run(tmp_path, config, catalog))
+    assert [message["record"] for message in records] == [
+        {"at": {"x": None}, "id": 1, "name": "a", "old": None},
+        {"at": {"x": True}, "id": 2, "name": None, "old": None},
+    ]
+
+
+def test_small_files_of_json_lines_become_batch_files(
+    tmp_path: Path, events: dict[str, Any], batches: dict[str, Any]
+) -> None:
+    messages = run(tmp_path, {"streams": [events], "batch_config": batches})
+    assert batch_rows(messages) == ROWS
+
+
 def test_csv_files_of_any_size_become_batch_files(
     tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,297 @@
+"""Small files of JSON lines read by the driver: the columns and rows that Spark gives, or none.
+
+Spark's parser has answers of its own for damaged or unusual lines, and its types for values of
+several kinds. So this one reads only lines that leave no choice: objects of strict JSON without
+repeated names, whose values are of the kind of their type. It raises `UnsureError` for everything
+else, and Spark reads the files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.storage.files import open_random
+from shared.types.arrow_types import struct_to_arrow
+from tap_spark.sources.files.line_reader import BOM, FilePart
+from tap_spark.sources.files.text_records import with_exponent
+from tap_spark.sources.files.typed_columns import is_text
+
+MOST_COLUMNS = 10_000
+MOST_DEPTH = 50
+MOST_BRACKETS = 1000
+"""Brackets of a line, and so their depth, up to which Spark reads it."""
+_OWN_NAMES = ("_metadata", "_corrupt_record", "_tap_spark")
+"""How names begin that columns of Spark or of this program have."""
+
+_UNUSUAL = re.compile(rb"\r|%b|\\u00[01]|[\s:,\[]-0(?![.0-9])|[0-9.]{100}" % BOM)
+"""Line ends, byte order marks, control characters, `-0`, and very long numbers."""
+
+_CONTROLS = re.compile(r"[\x00-\x1f]")
+_LONG = range(-(2**63), 2**63)
+_INT = range(-(2**31), 2**31)
+_LEAST, _MOST = 1e-15, 1e15
+_LEAST_PLAIN, _MOST_PLAIN = 1e-3, 1e7
+"""Between these, Java writes a double without exponent, and so does orjson."""
+
+Kind: TypeAlias = "T.DataType | dict[str, Kind] | list[Kind] | None"
+"""What is known of a type: fields of objects by name, the kind of elements, None for nulls."""
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+
+class UnsureError(Exception):
+    """Spark may read the data in another way."""
+
+
+def objects(part: FilePart) -> Iterator[dict[str, Any]]:
+    """Yield the object of each line.
+
+    Args:
+        part: Whole lines of a file.
+
+    Raises:
+        UnsureError: A line is not surely read by Spark as it is here.
+        OSError: The file cannot be read.
+    """
+    url, start, end = part
+    with open_random(url) as file:
+        data = bytes(file.read_at(end - start, start))
+    data = data.replace(b"\r\n", b"\n")
+    if len(data) > end - start or _UNUSUAL.search(data):
+        raise UnsureError
+    for line in data.split(b"\n"):
+        if line:
+            yield _object(line)
+
+
+def inferred_struct(parts: Sequence[FilePart]) -> T.StructType:
+    """Return the columns of files with the types that keep all values.
+
+    Raises:
+        UnsureError: Spark may infer others.
+        OSError: A file cannot be read.
+    """
+    kind: Kind = {}
+    for part in parts:
+        for found in objects(part):
+            kind = _widened(kind, found)
+    dtype = _type_of(kind)
+    if not isinstance(dtype, T.StructType) or len(dtype.fields) > MOST_COLUMNS:
+        raise UnsureError
+    return dtype
+
+
+def record_texts(parts: Sequence[FilePart], struct: T.StructType) -> pa.StringArray:
+    """Return the JSON text of each record.
+
+    Args:
+        parts: Whole lines of files.
+        struct: The columns, in the order of the record.
+
+    Raises:
+        UnsureError: Spark may write another one.
+        OSError: A file cannot be read.
+    """
+    convert = _struct(struct, _written_double)
+    texts = [orjson.dumps(convert(found)) for part in parts for found in objects(part)]
+    return pa.array(texts, pa.binary()).cast(pa.string())
+
+
+def record_batch(part: FilePart, struct: T.StructType) -> pa.RecordBatch | None:
+    """Return the rows of lines in the types of columns; None if Spark must read them."""
+    try:
+        convert = _struct(struct, float)
+        rows = [convert(found) for found in objects(part)]
+    except (UnsureError, OSError):
+        return None
+    return pa.RecordBatch.from_pylist(rows, schema=struct_to_arrow(struct))
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    if line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
+        raise UnsureError
+    try:
+        # The first is strict, but it takes repeated names, and makes doubles of long integers.
+        orjson.loads(line)
+        found = _DECODER.decode(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise UnsureError from error
+    if not isinstance(found, dict):
+        raise UnsureError
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise UnsureError
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _widened(kind: Kind, value: Any, depth: int = 0) -> Kind:
+    """Return a kind that has a value too."""
+    if value is None:
+        return kind
+    if depth > MOST_DEPTH:
+        raise UnsureError
+    if isinstance(value, dict):
+        fields = {} if kind is None else kind
+        if not isinstance(fields, dict):
+            raise UnsureError
+        for name, inner in value.items():
+            fields[name] = _widened(fields.get(name), inner, depth + 1)
+        return fields
+    if isinstance(value, list):
+        element: Kind = [None] if kind is None else kind
+        if not isinstance(element, list):
+            raise UnsureError
+        for inner in value:
+            element[0] = _widened(element[0], inner, depth + 1)
+        return element
+    return _widened_scalar(kind, value)
+
+
+def _widened_scalar(kind: Kind, value: Any) -> T.DataType:
+    dtype = _SCALARS[type(value)]
+    if dtype == _LONG_TYPE and value not in _LONG:
+        raise UnsureError
+    if kind is None or kind == dtype:
+        return dtype
+    if isinstance(kind, T.DataType) and {kind, dtype} == {_LONG_TYPE, _DOUBLE_TYPE}:
+        return _DOUBLE_TYPE
+    raise UnsureError
+
+
+def _type_of(kind: Kind) -> T.DataType:
+    if isinstance(kind, list):
+        return T.ArrayType(_type_of(kind[0]), True)
+    if isinstance(kind, dict):
+        _check_names(kind)
+        # Spark sorts names by their UTF-16 code units.
+        names = sorted(kind, key=lambda name: name.encode("utf-16-be"))
+        return T.StructType([T.StructField(name, _type_of(kind[name]), True) for name in names])
+    return T.StringType() if kind is None else kind
+
+
+def _check_names(names: Mapping[str, Any]) -> None:
+    alike = len({name.lower() for name in names}) < len(names)
+    # Spark leaves out objects without fields.
+    if alike or not names or not all(map(_is_plain, names)):
+        raise UnsureError
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and not _CONTROLS.search(name) and not name.startswith(_OWN_NAMES)
+
+
+def _struct(struct: T.StructType, double: Convert) -> Callable[[Any], dict[str, Any] | None]:
+    """Return what converts an object; missing fields become null, others are left out."""
+    fields = {field.name: _converter(field.dataType, double) for field in struct.fields}
+    _check_names(fields)
+    lower = {name.lower() for name in fields}
+
+    def convert(value: Any) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        if type(value) is not dict:
+            raise UnsureError
+        for name in value.keys() - fields.keys():
+            if name.lower() in lower or not _is_plain(name):
+                raise UnsureError
+        return {name: change(value.get(name)) for name, change in fields.items()}
+
+    return convert
+
+
+def _array(dtype: T.ArrayType, double: Convert) -> Convert:
+    element = _converter(dtype.elementType, double)
+
+    def convert(value: Any) -> list[Any] | None:
+        if value is None:
+            return None
+        if type(value) is not list:
+            raise UnsureError
+        return [element(inner) for inner in value]
+
+    return convert
+
+
+def _converter(dtype: T.DataType, double: Convert) -> Convert:
+    if isinstance(dtype, T.StructType):
+        return _struct(dtype, double)
+    if isinstance(dtype, T.ArrayType):
+        return _array(dtype, double)
+    if is_text(dtype):
+        return _text
+    if isinstance(dtype, T.DoubleType):
+        return lambda value: None if value is None else double(_number(value))
+    simple = _CONVERTERS.get(type(dtype))
+    if simple is None:
+        raise UnsureError
+    return simple
+
+
+def _text(value: Any) -> Any:
+    if value is None or type(value) is str:
+        return value
+    raise UnsureError
+
+
+def _boolean(value: Any) -> Any:
+    if value is None or type(value) is bool:
+        return value
+    raise UnsureError
+
+
+def _long(value: Any) -> Any:
+    if value is None or (type(value) is int and value in _LONG):
+        return value
+    raise UnsureError
+
+
+def _integer(value: Any) -> Any:
+    if value is None or (type(value) is int and value in _INT):
+        return value
+    raise UnsureError
+
+
+def _number(value: Any) -> float:
+    if type(value) is float or (type(value) is int and value in _LONG):
+        return float(value)
+    raise UnsureError
+
+
+def _written_double(number: float) -> Any:
+    """Return what orjson writes as Java does; with more digits, versions of Java differ."""
+    size = abs(number)
+    if not size:
+        return number
+    if not _LEAST <= size < _MOST or float(f"{number:.15g}") != number:
+        raise UnsureError
+    if _LEAST_PLAIN <= size < _MOST_PLAIN:
+        return number
+    return orjson.Fragment(with_exponent(number))
+
+
+_LONG_TYPE, _DOUBLE_TYPE = T.LongType(), T.DoubleType()
+_SCALARS: Mapping[type[object], T.DataType] = {
+    str: T.StringType(),
+    bool: T.BooleanType(),
+    int: _LONG_TYPE,
+    float: _DOUBLE_TYPE,
+}
+_CONVERTERS: Mapping[type[T.DataType], Convert] = {
+    T.BooleanType: _boolean,
+    T.LongType: _long,
+    T.IntegerType: _integer,
+}
