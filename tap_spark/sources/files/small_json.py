@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import orjson
@@ -27,11 +29,20 @@ MOST_COLUMNS = 10_000
 MOST_DEPTH = 50
 MOST_BRACKETS = 1000
 """Brackets of a line, and so their depth, up to which Spark reads it."""
+MOST_BYTES = 256 * 1024 * 1024
+VALUE_BYTES = 32
+"""Bytes of rows with their names, most in all and about those of a value. They may be far more than
+those of the file, if most values are missing."""
+
 _OWN_NAMES = ("_metadata", "_corrupt_record", "_tap_spark")
 """How names begin that columns of Spark or of this program have."""
 
-_UNUSUAL = re.compile(rb"\r|%b|\\u00[01]|[\s:,\[]-0(?![.0-9])|[0-9.]{100}" % BOM)
-"""Line ends, byte order marks, control characters, `-0`, and very long numbers."""
+_UNUSUAL = (b"\r", BOM)
+_PATTERNS = [
+    re.compile(pattern)
+    for pattern in (rb"\\u00[01]", rb"-0(?<=[\s:,\[]-0)(?![.0-9])", rb"[0-9.]{100}")
+]
+"""Control characters, `-0`, and very long numbers. One pattern of three choices takes longer."""
 
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 _LONG = range(-(2**63), 2**63)
@@ -63,8 +74,10 @@ def objects(part: FilePart) -> Iterator[dict[str, Any]]:
     url, start, end = part
     with open_random(url) as file:
         data = bytes(file.read_at(end - start, start))
+    if len(data) < end - start:
+        raise UnsureError
     data = data.replace(b"\r\n", b"\n")
-    if len(data) > end - start or _UNUSUAL.search(data):
+    if any(text in data for text in _UNUSUAL) or any(form.search(data) for form in _PATTERNS):
         raise UnsureError
     for line in data.split(b"\n"):
         if line:
@@ -99,15 +112,19 @@ def record_texts(parts: Sequence[FilePart], struct: T.StructType) -> pa.StringAr
         UnsureError: Spark may write another one.
         OSError: A file cannot be read.
     """
-    convert = _struct(struct, _written_double)
+    convert = _Converters(_written_double).struct(struct)
     texts = [orjson.dumps(convert(found)) for part in parts for found in objects(part)]
-    return pa.array(texts, pa.binary()).cast(pa.string())
+    # `pa.array` would import pandas, which takes longer than most files.
+    ends = array("i", accumulate(map(len, texts), initial=0))
+    return pa.StringArray.from_buffers(
+        len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts))
+    )
 
 
 def record_batch(part: FilePart, struct: T.StructType) -> pa.RecordBatch | None:
     """Return the rows of lines in the types of columns; None if Spark must read them."""
     try:
-        convert = _struct(struct, float)
+        convert = _Converters(float).struct(struct)
         rows = [convert(found) for found in objects(part)]
     except (UnsureError, OSError):
         return None
@@ -194,51 +211,62 @@ def _is_plain(name: str) -> bool:
     return bool(name) and not _CONTROLS.search(name) and not name.startswith(_OWN_NAMES)
 
 
-def _struct(struct: T.StructType, double: Convert) -> Callable[[Any], dict[str, Any] | None]:
-    """Return what converts an object; missing fields become null, others are left out."""
-    fields = {field.name: _converter(field.dataType, double) for field in struct.fields}
-    _check_names(fields)
-    lower = {name.lower() for name in fields}
+class _Converters:
+    """Make converters of values by their types.
 
-    def convert(value: Any) -> dict[str, Any] | None:
-        if value is None:
-            return None
-        if type(value) is not dict:
-            raise UnsureError
-        for name in value.keys() - fields.keys():
-            if name.lower() in lower or not _is_plain(name):
+    They raise UnsureError for a value that is not of its type, and once there are too many nulls.
+    """
+
+    def __init__(self, double: Convert) -> None:
+        self._double = double
+        self._left = MOST_BYTES
+
+    def struct(self, struct: T.StructType) -> Convert:
+        """Return what converts an object; missing fields become null, others are left out."""
+        fields = {field.name: self._converter(field.dataType) for field in struct.fields}
+        _check_names(fields)
+        lower = {name.lower() for name in fields}
+        size = sum(map(len, fields)) + VALUE_BYTES * len(fields)
+
+        def convert(value: Any) -> dict[str, Any] | None:
+            if value is None:
+                return None
+            self._left -= size
+            if type(value) is not dict or self._left < 0:
                 raise UnsureError
-        return {name: change(value.get(name)) for name, change in fields.items()}
+            for name in value.keys() - fields.keys():
+                if name.lower() in lower or not _is_plain(name):
+                    raise UnsureError
+            return {name: change(value.get(name)) for name, change in fields.items()}
 
-    return convert
+        return convert
 
+    def _array(self, dtype: T.ArrayType) -> Convert:
+        element = self._converter(dtype.elementType)
 
-def _array(dtype: T.ArrayType, double: Convert) -> Convert:
-    element = _converter(dtype.elementType, double)
+        def convert(value: Any) -> list[Any] | None:
+            if value is None:
+                return None
+            if type(value) is not list:
+                raise UnsureError
+            return [element(inner) for inner in value]
 
-    def convert(value: Any) -> list[Any] | None:
-        if value is None:
-            return None
-        if type(value) is not list:
+        return convert
+
+    def _converter(self, dtype: T.DataType) -> Convert:
+        if isinstance(dtype, T.StructType):
+            return self.struct(dtype)
+        if isinstance(dtype, T.ArrayType):
+            return self._array(dtype)
+        if is_text(dtype):
+            return _text
+        if isinstance(dtype, T.DoubleType):
+            double = self._double
+            return lambda value: None if value is None else double(_number(value))
+        simple = _CONVERTERS.get(type(dtype))
+        if simple is None:
             raise UnsureError
-        return [element(inner) for inner in value]
-
-    return convert
-
-
-def _converter(dtype: T.DataType, double: Convert) -> Convert:
-    if isinstance(dtype, T.StructType):
-        return _struct(dtype, double)
-    if isinstance(dtype, T.ArrayType):
-        return _array(dtype, double)
-    if is_text(dtype):
-        return _text
-    if isinstance(dtype, T.DoubleType):
-        return lambda value: None if value is None else double(_number(value))
-    simple = _CONVERTERS.get(type(dtype))
-    if simple is None:
-        raise UnsureError
-    return simple
+        return simple
 
 
 def _text(value: Any) -> Any:

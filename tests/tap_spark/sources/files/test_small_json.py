@@ -134,3 +134,22 @@ def test_values_of_another_type_are_left_to_spark(
     with pytest.raises(UnsureError):
         record_texts([found], struct)
     assert small_json.record_batch(found, struct) is None
+
+
+def test_rows_far_larger_than_the_file_are_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    struct = StructType([StructField(f"c{number}", LongType()) for number in range(10)])
+    found = part(tmp_path, b"{}\n" * 100)
+    assert len(record_texts([found], struct)) == 100
+    monkeypatch.setattr(small_json, "MOST_BYTES", 30_000)
+    with pytest.raises(UnsureError):
+        record_texts([found], struct)
+
+
+def test_no_lines(tmp_path: Path) -> None:
+    struct = StructType([StructField("a", LongType())])
+    assert record_texts([part(tmp_path, b"\n\r\n")], struct).to_pylist() == []
+    batch = small_json.record_batch(part(tmp_path, b"\n"), struct)
+    assert batch is not None
+    assert batch.num_rows == 0
