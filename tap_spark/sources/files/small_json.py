@@ -26,6 +26,8 @@ from tap_spark.sources.files.text_records import with_exponent
 from tap_spark.sources.files.typed_columns import is_text
 
 MOST_COLUMNS = 10_000
+MOST_NAME = 10_000
+"""Characters of a name up to which Spark surely reads it."""
 MOST_DEPTH = 50
 MOST_BRACKETS = 1000
 """Brackets of a line, and so their depth, up to which Spark reads it."""
@@ -208,7 +210,8 @@ def _check_names(names: Mapping[str, Any]) -> None:
 
 
 def _is_plain(name: str) -> bool:
-    return bool(name) and not _CONTROLS.search(name) and not name.startswith(_OWN_NAMES)
+    is_usual = 0 < len(name) <= MOST_NAME and not name.startswith(_OWN_NAMES)
+    return is_usual and not _CONTROLS.search(name)
 
 
 class _Converters:
