@@ -137,7 +137,8 @@ def test_a_connection_that_is_cut_is_tried_again(
     stream = {
         "name": "orders",
         "format": "jdbc",
-        "table": "public.orders",
+        # Slow, so that the connection is still at work when it is cut.
+        "query": "select * from orders where id % 100 <> 0 or pg_sleep(0.01)::text = ''",
         "connection": "shop",
         "key_properties": ["id"],
         "replication_method": method,
