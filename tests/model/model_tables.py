@@ -84,6 +84,9 @@ class TableModel:
 
     def activate(self, version: int) -> None:
         if self.is_replaced:
+            self.held = [
+                row for row in self.held if row[VERSION] is None or row[VERSION] >= version
+            ]
             return
         for key, row in list(self.rows.items()):
             if row[VERSION] is not None and row[VERSION] < version:

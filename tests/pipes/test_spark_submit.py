@@ -54,7 +54,10 @@ def test_a_pipe(submitted: Programs, tmp_path: Path) -> None:
     }
     options = ["--master", "local[2]", "--name", "by-submit"]
     options += [part for pair in conf.items() for part in ("--conf", "=".join(pair))]
-    stream = {"name": "s", "format": "json", "path": str(tmp_path / "rows.jsonl")}
+    # An option that the driver does not know, so that Spark reads the file.
+    options_of_spark = {"encoding": "UTF-8"}
+    path = str(tmp_path / "rows.jsonl")
+    stream = {"name": "s", "format": "json", "path": path, "options": options_of_spark}
     tap = of_tap(submitted, {"streams": [stream], "spark": OTHER}, *options)
     into = {"path": str(tmp_path / "out"), "spark": OTHER}  # too small a load for Spark
     target = of_target(submitted, into, *options)
