@@ -55,6 +55,7 @@ class SourceFormat:
         options: The options of its reader; None if it takes any.
         required_options: Options that a stream must have, each with its description.
         resumes: Whether INCREMENTAL without a replication key resumes after the last run.
+        on_driver: Whether its class may read a stream without Spark (`DriverSource`).
         has_log: Whether LOG_BASED reads changes, deletes included.
         default_method: Replication method of streams that set neither a method nor a key; None
             for FULL_TABLE.
@@ -78,6 +79,7 @@ class SourceFormat:
     options: tuple[Option, ...] | None = None
     required_options: Mapping[str, str] = field(default_factory=dict)
     resumes: bool = False
+    on_driver: bool = False
     has_log: bool = False
     default_method: str | None = None
     needs: Need | None = None

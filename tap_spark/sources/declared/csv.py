@@ -30,4 +30,5 @@ SOURCE = SourceFormat(
         Option("unescapedQuoteHandling", words=QUOTES),
     ),
     resumes=True,
+    on_driver=True,
 )

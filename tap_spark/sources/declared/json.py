@@ -31,4 +31,5 @@ SOURCE = SourceFormat(
         *named("boolean", "useUnsafeRow"),
     ),
     resumes=True,
+    on_driver=True,
 )
