@@ -20,6 +20,7 @@ from tap_spark.sources.files import paths
 from tap_spark.sources.files.csv_blocks import LARGE_BYTES, CsvBlocks, csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sources.files.file_source import (
+    SMALL_BYTES,
     UTF8,
     FileSource,
     corrupt_options,
@@ -31,7 +32,6 @@ from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_csv import (
     HEADER_BYTES,
-    SMALL_BYTES,
     PartText,
     SmallCsv,
     small_csv,

@@ -16,11 +16,16 @@ from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_documents, paths
 from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_source import UTF8, FileSource, corrupt_options, parse_ddl
+from tap_spark.sources.files.file_source import (
+    SMALL_BYTES,
+    UTF8,
+    FileSource,
+    corrupt_options,
+    parse_ddl,
+)
 from tap_spark.sources.files.line_reader import BOM, FilePart
 from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
-from tap_spark.sources.files.small_csv import SMALL_BYTES
 from tap_spark.sources.files.small_json import (
     UnsureError,
     inferred_struct,

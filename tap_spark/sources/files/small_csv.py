@@ -18,10 +18,6 @@ import pyarrow.csv as pa_csv
 from shared.storage.files import open_random
 from tap_spark.sources.files import text_forms
 
-SMALL_BYTES = 8 * 1024 * 1024
-"""Bytes of a stream up to which the driver reads it: about a second of work, an eighth of what a
-start of Spark takes, in about fifteen times as much memory."""
-
 HEADER_BYTES = 64 * 1024
 """Bytes at the start of a file in which its header is looked for."""
 

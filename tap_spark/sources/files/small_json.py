@@ -262,7 +262,7 @@ class _Converters:
         if isinstance(dtype, T.ArrayType):
             return self._array(dtype)
         if is_text(dtype):
-            return _text
+            return _TEXT
         if isinstance(dtype, T.DoubleType):
             double = self._double
             return lambda value: None if value is None else double(_number(value))
@@ -272,28 +272,15 @@ class _Converters:
         return simple
 
 
-def _text(value: Any) -> Any:
-    if value is None or type(value) is str:
-        return value
-    raise UnsureError
+def _unchanged(kind: type[object], among: range | None = None) -> Convert:
+    """Return what passes on nulls, and values of exactly this type (and in this range)."""
 
+    def convert(value: Any) -> Any:
+        if value is None or (type(value) is kind and (among is None or value in among)):
+            return value
+        raise UnsureError
 
-def _boolean(value: Any) -> Any:
-    if value is None or type(value) is bool:
-        return value
-    raise UnsureError
-
-
-def _long(value: Any) -> Any:
-    if value is None or (type(value) is int and value in _LONG):
-        return value
-    raise UnsureError
-
-
-def _integer(value: Any) -> Any:
-    if value is None or (type(value) is int and value in _INT):
-        return value
-    raise UnsureError
+    return convert
 
 
 def _number(value: Any) -> float:
@@ -321,8 +308,9 @@ _SCALARS: Mapping[type[object], T.DataType] = {
     int: _LONG_TYPE,
     float: _DOUBLE_TYPE,
 }
+_TEXT = _unchanged(str)
 _CONVERTERS: Mapping[type[T.DataType], Convert] = {
-    T.BooleanType: _boolean,
-    T.LongType: _long,
-    T.IntegerType: _integer,
+    T.BooleanType: _unchanged(bool),
+    T.LongType: _unchanged(int, _LONG),
+    T.IntegerType: _unchanged(int, _INT),
 }

@@ -6,15 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import (
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files import small_json
 from tap_spark.sources.files.line_reader import FilePart
@@ -102,7 +94,7 @@ def test_what_is_inferred_by_spark(tmp_path: Path, data: bytes) -> None:
 )
 def test_doubles_are_written_as_java_does(tmp_path: Path, value: str, text: str) -> None:
     found = part(tmp_path, f'{{"a":{value}}}'.encode())
-    struct = StructType([StructField("a", DoubleType())])
+    struct = T.StructType([T.StructField("a", T.DoubleType())])
     assert record_texts([found], struct).to_pylist() == [f'{{"a":{text}}}']
 
 
@@ -110,27 +102,27 @@ def test_doubles_are_written_as_java_does(tmp_path: Path, value: str, text: str)
 def test_other_doubles_are_left_to_spark(tmp_path: Path, value: str) -> None:
     found = part(tmp_path, f'{{"a":{value}}}'.encode())
     with pytest.raises(UnsureError):
-        record_texts([found], StructType([StructField("a", DoubleType())]))
+        record_texts([found], T.StructType([T.StructField("a", T.DoubleType())]))
 
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [
-        (LongType(), 1.0),
-        (LongType(), True),
-        (LongType(), 2**63),
-        (IntegerType(), 2**31),
-        (StringType(), 1),
-        (StringType(), {}),
-        (StructType([StructField("b", LongType())]), []),
-        (StructType([StructField("b", LongType())]), {"B": 1}),
-        (DateType(), None),
+        (T.LongType(), 1.0),
+        (T.LongType(), True),
+        (T.LongType(), 2**63),
+        (T.IntegerType(), 2**31),
+        (T.StringType(), 1),
+        (T.StringType(), {}),
+        (T.StructType([T.StructField("b", T.LongType())]), []),
+        (T.StructType([T.StructField("b", T.LongType())]), {"B": 1}),
+        (T.DateType(), None),
     ],
 )
 def test_values_of_another_type_are_left_to_spark(
-    tmp_path: Path, dtype: small_json.T.DataType, value: object
+    tmp_path: Path, dtype: T.DataType, value: object
 ) -> None:
-    struct = StructType([StructField("a", dtype)])
+    struct = T.StructType([T.StructField("a", dtype)])
     found = part(tmp_path, json.dumps({"a": value}).encode())
     with pytest.raises(UnsureError):
         record_texts([found], struct)
@@ -140,7 +132,7 @@ def test_values_of_another_type_are_left_to_spark(
 def test_rows_far_larger_than_the_file_are_left_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    struct = StructType([StructField(f"c{number}", LongType()) for number in range(10)])
+    struct = T.StructType([T.StructField(f"c{number}", T.LongType()) for number in range(10)])
     found = part(tmp_path, b"{}\n" * 100)
     assert len(record_texts([found], struct)) == 100
     monkeypatch.setattr(small_json, "MOST_BYTES", 30_000)
@@ -149,7 +141,7 @@ def test_rows_far_larger_than_the_file_are_left_to_spark(
 
 
 def test_no_lines(tmp_path: Path) -> None:
-    struct = StructType([StructField("a", LongType())])
+    struct = T.StructType([T.StructField("a", T.LongType())])
     assert record_texts([part(tmp_path, b"\n\r\n")], struct).to_pylist() == []
     batch = small_json.record_batch(part(tmp_path, b"\n"), struct)
     assert batch is not None

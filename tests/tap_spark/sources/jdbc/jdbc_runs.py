@@ -15,8 +15,17 @@ from tap_spark.stream_config import StreamConfig
 
 def table_stream(database: Any, table: str, **settings: Any) -> StreamConfig:
     """Return a stream over a table; `partitions`, `snapshot` and the like are the connection's."""
-    names = ("partitions", "snapshot", "url", "password", "user", "retries", "properties")
-    own = {name: settings.pop(name) for name in (*names, "count_rows") if name in settings}
+    names = [
+        "partitions",
+        "snapshot",
+        "url",
+        "password",
+        "user",
+        "retries",
+        "properties",
+        "count_rows",
+    ]
+    own = {name: settings.pop(name) for name in names if name in settings}
     settings.setdefault("database", database.connection(**own))
     place = {} if "query" in settings else {"table": table}
     return StreamConfig(name="s", format="jdbc", **place, **settings)
