@@ -18,7 +18,8 @@ from shared.storage import limits
 from shared.storage.files import StorageOptions, open_output, open_plain, open_random
 from shared.storage.urls import local_path
 
-_BUFFER_BYTES = 1024 * 1024
+_REMOTE_BUFFER_BYTES = 1024 * 1024
+_LOCAL_BUFFER_BYTES = 256 * 1024
 """What is read ahead of each column."""
 
 
@@ -57,6 +58,7 @@ class ParquetFormat:
         ):
             for group in grouped(tables):
                 writer.write_table(group, row_group_size=max(1, group.num_rows))
+                del group  # before the next one is collected
 
 
 class OrcFormat:
@@ -91,6 +93,7 @@ class OrcFormat:
             writer.write(schema.empty_table())
             for group in grouped(tables):
                 writer.write(group)
+                del group  # before the next one is collected
 
 
 def read_groups(
@@ -110,9 +113,12 @@ def read_groups(
         chosen = range(footer.num_row_groups) if groups is None else groups
         largest = max((_packed_bytes(footer.row_group(number)) for number in chosen), default=0)
         # Remote storage answers one request for a group faster, but the group is then in memory.
-        at_once = local_path(url) is None and largest <= ROW_GROUP_BYTES
+        is_local = local_path(url) is not None
         file = parquet.ParquetFile(
-            source, metadata=footer, pre_buffer=at_once, buffer_size=_BUFFER_BYTES
+            source,
+            metadata=footer,
+            pre_buffer=not is_local and largest <= ROW_GROUP_BYTES,
+            buffer_size=_LOCAL_BUFFER_BYTES if is_local else _REMOTE_BUFFER_BYTES,
         )
         found = file.iter_batches(TABLE_ROWS, row_groups=list(chosen), use_threads=False)
         none = True

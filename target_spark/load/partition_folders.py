@@ -37,9 +37,9 @@ def in_folders(
     seen: set[str] = set()
     names = [name for name, _ in columns]
     for table in grouped(tables):
-        rows = table.combine_chunks()
-        rest = rows.drop_columns(names)
-        for values, places in _groups(rows.select(names)):
+        keys, rest = table.select(names), table.drop_columns(names).combine_chunks()
+        del table  # its bytes are in `rest` now
+        for values, places in _groups(keys.combine_chunks()):
             shown = [name for _, name in columns]
             folder = "/".join(map(partition_folder, shown, values))
             seen.add(folder)
@@ -47,6 +47,7 @@ def in_folders(
                 raise _too_many()
             facts = zip(shown, values, strict=True)
             yield folder, rest.take(places), {n: _facts(v, len(places)) for n, v in facts}
+        del rest  # before the next rows are collected
 
 
 def _groups(keys: pa.Table) -> Iterator[tuple[list[str | None], pa.Array]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from shared.formats.file_formats import FORMATS
@@ -35,7 +36,8 @@ def plan_tasks(
     """Group files into tasks of about `task_bytes` at most, in order.
 
     Files of lines above 1.5 times that size are split by bytes, columnar files by row groups.
-    Several files are distributed evenly over enough tasks to keep all cores busy.
+    Several files, and row groups of one, are distributed evenly over enough tasks to keep all cores
+    busy.
 
     Args:
         files: The files to read.
@@ -48,10 +50,16 @@ def plan_tasks(
         OSError: A file that may be split cannot be opened.
     """
     sizes = [size_of(file.url) if file.size is None else file.size for file in files]
+    group_bytes = min(task_bytes, math.ceil(_share(sum(sizes), task_bytes, cores)))
     pieces = [
         piece
         for file, size in zip(files, sizes, strict=True)
-        for piece in _pieces(file, size, task_bytes, options)
+        for piece in _pieces(
+            file,
+            size,
+            group_bytes if file.encoding.format in ROW_GROUPS else task_bytes,
+            options,
+        )
     ]
     share = _share(sum(size for _, size in pieces), task_bytes, cores)
     tasks: dict[int, list[Piece]] = {}

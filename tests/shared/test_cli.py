@@ -437,6 +437,9 @@ class TestEndings:
         assert cli.known_error(ValueError("x")) is None
 
 
+ROOT = Path(cli.__file__).parents[1]
+
+
 def run_program(program: str, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
     module = program.replace("-", "_") + ".cli"
     code = (
@@ -447,7 +450,7 @@ def run_program(program: str, *args: str, **environ: str) -> subprocess.Complete
         "sys.exit(code)\n"
     )
     # No java at all: an answer that started a JVM could not come.
-    env = {"PATH": "/nonexistent", "PYTHONPATH": str(Path(cli.__file__).parents[1]), **environ}
+    env = {"PATH": "/nonexistent", "PYTHONPATH": str(ROOT), **environ}
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
     )
@@ -456,6 +459,18 @@ def run_program(program: str, *args: str, **environ: str) -> subprocess.Complete
 @PROGRAMS
 @pytest.mark.pipe
 class TestProcess:
+    def test_arrow_returns_memory_early(self, program: str) -> None:
+        module = program.replace("-", "_") + ".cli"
+        code = f"from {module} import main\nmain(['--version'])\nimport pyarrow"
+        shown = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "MIMALLOC_VERBOSE": "1", "PYTHONPATH": str(ROOT)},
+            check=True,
+        )
+        assert "'purge_delay': 10 " in shown.stderr
+
     @pytest.mark.parametrize(
         ("args", "code"),
         [
@@ -487,7 +502,7 @@ class TestProcess:
             text=True,
             env={
                 **os.environ,
-                "PYTHONPATH": str(Path(cli.__file__).parents[1]),
+                "PYTHONPATH": str(ROOT),
                 "TAP_SPARK_STREAMS": json.dumps(GOOD["tap-spark"]["streams"]),
                 "TARGET_SPARK_PATH": "out",
             },
@@ -505,7 +520,7 @@ class TestProcess:
             stdout=write_end,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             check=False,
         )
         os.close(write_end)

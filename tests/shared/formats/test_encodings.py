@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.formats.encoding_base import ROW_GROUP_BYTES
 from shared.formats.file_formats import FORMATS, grouped, packed_lines, read_lines, text_bytes
 from shared.storage.files import open_input, open_output
 from shared.storage.urls import join, local_path, shown
@@ -176,6 +179,22 @@ def test_a_large_row_group_is_read_in_bounded_memory(tmp_path: Path) -> None:
     before = pool.bytes_allocated()
     peak = max(pool.bytes_allocated() - before for _ in FORMATS["parquet"].read(url))
     assert peak < 2**24, "of 48 MiB in one row group"
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_one_row_group_at_a_time_is_collected(tmp_path: Path, form: str) -> None:
+    pool = pa.default_memory_pool()
+    before, held = pool.bytes_allocated(), []
+
+    def tables() -> Iterator[pa.Table]:
+        numbers = pa.array(range(2**20), pa.int64())
+        for number in range(3 * ROW_GROUP_BYTES // numbers.nbytes):
+            held.append(pool.bytes_allocated() - before)
+            yield pa.table({"n": pc.add(numbers, number)})
+
+    schema = pa.schema([("n", pa.int64())])
+    FORMATS[form].write(str(tmp_path / "x"), schema, tables(), "snappy")
+    assert max(held) < 1.5 * ROW_GROUP_BYTES
 
 
 def _random_columns() -> dict[str, pa.Array]:

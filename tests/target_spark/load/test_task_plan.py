@@ -13,6 +13,7 @@ from shared.formats.file_formats import Encoding
 from shared.formats.row_groups import ROW_GROUPS
 from shared.storage.files import open_output
 from target_spark.core.load_plans import InputFile, Reject
+from target_spark.load import task_plan
 from target_spark.load.read_rows import Piece, ReadPlan, line_of, lines_before, read_task
 from target_spark.load.reject_files import MAX_REJECTS, Rejects
 from target_spark.load.rejects import read_rejects
@@ -105,6 +106,17 @@ def test_columnar_files_are_split_by_row_groups(
     assert sum(rows for _, rows in ROW_GROUPS[form].group_sizes(path)) == 1000
     Path(path).write_bytes(b"PAR1" + b"0" * 1000)
     assert plan_tasks([file], lambda _: size, task_bytes=size // 3) == ((Piece(file),),)
+
+
+def test_row_groups_of_one_file_keep_all_cores_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "x")
+    write_parquet(path, pa.table({"a": list(range(1000))}), 100)
+    file, size = InputFile(path, Encoding("parquet")), Path(path).stat().st_size
+    monkeypatch.setattr(task_plan, "LEAST_BYTES", size // 4)
+    found = [len(plan_tasks([file], lambda _: size, cores=cores)) for cores in (1, 2, 8)]
+    assert found == [1, 2, 3]  # a task is not smaller than necessary
 
 
 def test_compressed_lines_are_shared(tmp_path: Path) -> None:
