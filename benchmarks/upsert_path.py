@@ -65,7 +65,7 @@ def by_hand(place: Place, newest: bool) -> Measured:
     return place.plain(path=str(place.new), table=place.table, newest=newest)
 
 
-def target(place: Place) -> Measured:
+def target(place: Place, **more: Any) -> Measured:
     place.renew()
     files = sorted(f"file://{path}" for path in place.new.glob("*.parquet"))
     schema = {"type": "object", "properties": PROPERTIES}
@@ -86,6 +86,7 @@ def target(place: Place) -> Measured:
         "path": str(place.lake),
         "load_method": "upsert",
         "add_record_metadata": False,
+        **more,
     }
     (place.folder / "target.json").write_text(json.dumps(settings))
     command = python_module("target_spark.cli", "--config", "target.json", "--input", "messages")
