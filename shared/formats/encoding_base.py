@@ -137,7 +137,14 @@ def grouped(tables: Iterable[pa.Table], size: int = ROW_GROUP_BYTES) -> Iterator
         held.append(table)
         held_bytes += table.nbytes
         if held_bytes >= size:
-            yield pa.concat_tables(held)
-            held, held_bytes = [], 0
+            held_bytes = 0
+            yield _joined(held)
     if held:
-        yield pa.concat_tables(held)
+        yield _joined(held)
+
+
+def _joined(held: list[pa.Table]) -> pa.Table:
+    """Return tables as one and empty the list, so that only the caller holds the rows."""
+    table = pa.concat_tables(held)
+    held.clear()
+    return table

@@ -197,6 +197,16 @@ def test_one_row_group_at_a_time_is_collected(tmp_path: Path, form: str) -> None
     assert max(held) < 1.5 * ROW_GROUP_BYTES
 
 
+def test_only_the_caller_holds_a_group() -> None:
+    pool = pa.default_memory_pool()
+    before, ones = pool.bytes_allocated(), pa.array([1] * 1000, pa.int64())
+    size = ones.nbytes
+    for group in grouped((pa.table({"n": pc.add(ones, n)}) for n in range(6)), 3 * size):
+        assert group.column("n").to_pylist()[::1000] in [[1, 2, 3], [4, 5, 6]]
+        del group
+        assert pool.bytes_allocated() - before < 3 * size, "the last table, and the summand"
+
+
 def _random_columns() -> dict[str, pa.Array]:
     values = [pa.py_buffer(random.Random(seed).randbytes(2**23)) for seed in range(6)]
     return {
