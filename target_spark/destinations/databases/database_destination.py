@@ -378,12 +378,16 @@ class JdbcDestination(Destination):
                 return
             # Columns of the record metadata keep their names, under any rules.
             sql = self._database.sql
-            if edit.hard_delete:
-                work.cursor.execute(sql.delete_versions(work.place, TABLE_VERSION, edit.version))
-            elif DELETED_AT in there:
-                at = datetime.fromtimestamp(edit.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
-                query = sql.mark_versions(work.place, TABLE_VERSION, edit.version, DELETED_AT, at)
-                work.cursor.execute(query)
+            with work.ledger.kept_proofs(work.cursor):
+                if edit.hard_delete:
+                    query = sql.delete_versions(work.place, TABLE_VERSION, edit.version)
+                    work.cursor.execute(query)
+                elif DELETED_AT in there:
+                    time = datetime.fromtimestamp(edit.at, timezone.utc)
+                    at = time.strftime("%Y-%m-%d %H:%M:%S.%f")
+                    work.cursor.execute(
+                        sql.mark_versions(work.place, TABLE_VERSION, edit.version, DELETED_AT, at)
+                    )
             work.connection.commit()
 
     @contextlib.contextmanager

@@ -8,7 +8,8 @@ staging tables from those of a killed run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -115,6 +116,28 @@ class Ledger:
         cursor.execute(remove, (self._table, stream))
         self.keep(cursor, stream, found)
         return found
+
+    @contextmanager
+    def kept_proofs(self, cursor: Cursor) -> Iterator[None]:
+        """Renew the proofs of flushes in notes if the block's statements move their rows.
+
+        Args:
+            cursor: Cursor of the transaction of these statements, which locks the table.
+        """
+        if not self.database.keeps_notes:
+            yield
+            return
+        query = f"SELECT token, note, proof FROM {self._ledger} WHERE table_name = %s"
+        cursor.execute(query, (self._table,))
+        rows = cursor.fetchall()
+        noted = frozenset().union(*(read_note(note).tokens for _, note, _ in rows if note))
+        sql, proofs = self.database.sql, {t: proof for t, _, proof in rows if proof and t in noted}
+        there = sql.present(cursor, self.place, proofs)
+        yield
+        kept = {token: proofs[token] for token in there}
+        update = f"UPDATE {self._ledger} SET proof = %s WHERE table_name = %s AND token = %s"
+        for token, proof in sql.renewed(cursor, self.place, kept).items():
+            cursor.execute(update, (proof, self._table, token))
 
     def _note_token(self, stream: str) -> str:
         digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:16]

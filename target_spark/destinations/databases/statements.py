@@ -289,6 +289,22 @@ class LoadSql:
         """
         return set()
 
+    def renewed(
+        self,
+        cursor: Cursor,  # noqa: ARG002
+        place: TablePlace,  # noqa: ARG002
+        proofs: Mapping[str, str],  # noqa: ARG002
+    ) -> Mapping[str, str]:
+        """Return new proofs for tokens whose rows this transaction has moved or removed.
+
+        Args:
+            cursor: Cursor of the transaction.
+            place: The table.
+            proofs: Token → proof, of rows that were all there before. An empty new proof says
+                that no row is left.
+        """
+        return {}
+
     def marked(self, rows: StagedRows) -> str:
         """Select key and order columns of the keys whose newest row is marked as deleted."""
         names = dict.fromkeys((*rows.staged_keys, *rows.order_by.values()))

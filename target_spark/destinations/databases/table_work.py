@@ -109,8 +109,11 @@ class TableWork:
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
         """Change the table as planned; return the plan for the changed table."""
-        for statement in self._changes(request, plan):
-            self.cursor.execute(statement)
+        statements = list(self._changes(request, plan))
+        if statements:
+            with self.ledger.kept_proofs(self.cursor):
+                for statement in statements:
+                    self.cursor.execute(statement)
         self.ledger.keep_names(self.cursor, plan.change.renamed)
         return self.plan(request)
 

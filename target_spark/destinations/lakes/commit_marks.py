@@ -105,7 +105,7 @@ def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
     for mark in marks:
         if mark is None or mark.stream != stream or mark.run not in runs:
             break
-        if mark.token is not None:
+        if mark.token not in (None, ACTIVATION):  # A replay activates the version again.
             made = mark.stands_for(note.tokens)
             if not made:
                 break

@@ -162,7 +162,10 @@ def activate_sql(table: str, version: str, deleted: str, below: int, at: float |
     """
     old = f"{quoted(version)} < {below}"
     if at is None:
-        return f"DELETE FROM {table} WHERE {old}"  # noqa: S608
+        # Metadata cannot answer the second condition: Iceberg's commit without it, for whole
+        # files, would lack the mark, so that replays before it would not be detected.
+        rows = f"coalesce({quoted(version)}, {below}) < {below}"
+        return f"DELETE FROM {table} WHERE {old} AND {rows}"  # noqa: S608
     mark = quoted(deleted)
     change = f"{mark} = timestamp_micros({round(at * 1e6)})"
     return f"UPDATE {table} SET {change} WHERE {old} AND {mark} IS NULL"  # noqa: S608

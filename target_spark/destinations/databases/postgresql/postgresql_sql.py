@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
@@ -266,13 +266,34 @@ class PostgreSqlSql(LoadSql):
         if not proofs or cursor.fetchone()[0] is None:
             return set()
         wanted = {token: proof.split() for token, proof in proofs.items()}
+        found = self._counts(cursor, place, (number for number, _ in wanted.values()))
+        return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
+
+    def renewed(
+        self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """See `LoadSql`. A changed type moves all rows; a removed version takes some away."""
+        if not proofs:
+            return {}
+        wanted = {token: proof.split()[0] for token, proof in proofs.items()}
+        own = self.proof(cursor, 0).split()[0]
+        found = self._counts(cursor, place, [own, *wanted.values()])
+        made = {}
+        for token, number in wanted.items():
+            now = number if number in found else own
+            made[token] = f"{now} {found[now]}" if now in found else ""
+        return made
+
+    def _counts(
+        self, cursor: Cursor, place: TablePlace, transactions: Iterable[str]
+    ) -> dict[str, str]:
+        """Return how many rows each of some transactions has written last; those without none."""
         cursor.execute(
             f"SELECT xmin::text, count(*) FROM {self.with_arguments(place)} "
             "WHERE xmin = ANY(%s::text[]::xid[]) GROUP BY 1",
-            ([number for number, _ in wanted.values()],),
+            (list(transactions),),
         )
-        found = {number: str(count) for number, count in cursor.fetchall()}
-        return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
+        return {number: str(count) for number, count in cursor.fetchall()}
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """See `LoadSql`."""

@@ -366,7 +366,7 @@ class IcebergFormat(LakeFormat):
             iceberg_rows.activate(folder, now, columns, below, at, marked)
 
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
-        """See `LakeFormat`. A DELETE of whole files cannot carry the mark."""
+        """See `LakeFormat`. A DELETE by metadata alone cannot carry the mark."""
         with self._committing(spark, place, mark):
             spark.sql(statement).collect()
 

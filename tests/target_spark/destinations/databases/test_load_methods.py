@@ -317,6 +317,32 @@ def test_a_run_takes_over_the_note_of_a_killed_one(pg: Db, new_loads: NewLoads):
     assert ids(pg) == [("1", "a"), ("2", "b"), ("3", "c")]
 
 
+def test_a_note_outlives_a_changed_type(pg: Db, new_loads: NewLoads):
+    """PostgreSQL writes all rows anew, by another transaction."""
+    loads, wider = new_loads(pg), request("id long, x string")
+    loads.recall(PLAIN)
+    loads.load(PLAIN, [(1, "a")], noted=True)
+    loads.load(wider, [(2**40, "b")], noted=True)
+    loads.kill()
+    second = new_loads(pg)
+    assert second.recall(wider) == loads.noted
+    second.kill()
+    pg.run("delete from t where id = 1")
+    assert new_loads(pg).recall(wider) == [], "others have changed the rows"
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_note_outlives_an_activation_of_its_run(pg: Db, new_loads: NewLoads, hard: bool):
+    marked = replace(MARKED, method="append-only", hard_delete=hard)
+    loads = new_loads(pg)
+    loads.recall(marked)
+    loads.load(marked, [(1, "a", None, 1), (2, "b", None, 2)], noted=True)
+    loads.load(marked, [(3, "c", None, 2)], noted=True)
+    loads.activate(marked, 2)
+    loads.kill()
+    assert new_loads(pg).recall(marked) == loads.noted
+
+
 @pytest.mark.parametrize("rows", [(), ([],)], ids=["no part", "an empty part"])
 def test_a_flush_of_replays_alone_does_not_end_the_note(
     pg: Db, new_loads: NewLoads, rows: tuple[Any, ...]

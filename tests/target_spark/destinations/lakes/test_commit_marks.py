@@ -75,6 +75,9 @@ def test_a_table_holds_a_note_whose_commits_are_its_newest() -> None:
     assert held(note, [two, one, *older], "s") == note
     assert held(note, [Mark("a", "s"), two, Mark("a", "s"), one], "s") == note, "columns changed"
     assert held(note, [one, *older], "s") == note_of("a-1"), "killed before the second"
+    activated = Mark("a", "s", ACTIVATION)
+    assert held(note, [activated, two, one, *older], "s") == note
+    assert held(note, [Mark("z", "s", ACTIVATION), two, one], "s") == Note(), "by others"
 
 
 @pytest.mark.parametrize(
@@ -84,14 +87,12 @@ def test_a_table_holds_a_note_whose_commits_are_its_newest() -> None:
         ["a-2", None, "a-1"],
         ["z-1", "a-2", "a-1"],
         ["a-2", "z-1", "a-1"],
-        ["activation", "a-2", "a-1"],
         ["a-2"],
         [],
     ],
 )
 def test_a_table_that_others_have_changed_holds_nothing(newest: list[str | None]) -> None:
-    runs = [token and ("a" if token == ACTIVATION else run_of(token)) for token in newest]
-    marks = [token and Mark(run, "s", token) for run, token in zip(runs, newest, strict=True)]
+    marks = [token and Mark(run_of(token), "s", token) for token in newest]
     assert held(note_of("a-1", "a-2"), marks, "s") == Note()
 
 
@@ -145,7 +146,9 @@ def test_versions_are_closed_and_added_in_one_merge() -> None:
 
 
 def test_old_versions_are_removed_or_marked() -> None:
-    assert activate_sql("`x`", "v", "d", 5, None) == "DELETE FROM `x` WHERE `v` < 5"
+    assert activate_sql("`x`", "v", "d", 5, None) == (
+        "DELETE FROM `x` WHERE `v` < 5 AND coalesce(`v`, 5) < 5"
+    )
     assert activate_sql("`x`", "v", "d", 5, 1.5) == (
         "UPDATE `x` SET `d` = timestamp_micros(1500000) WHERE `v` < 5 AND `d` IS NULL"
     )

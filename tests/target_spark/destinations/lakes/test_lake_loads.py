@@ -354,6 +354,20 @@ def test_a_note_ends_where_others_have_changed_the_table(lake_load: Make, change
     assert load.recall() == frozenset()
 
 
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_a_note_outlives_an_activation_of_its_run(lake_load: Make, hard_delete: bool) -> None:
+    columns = "id long, _sdc_table_version long, _sdc_deleted_at timestamp"
+    load = lake_load(columns, hard_delete=hard_delete)
+    for version in (1, 2):
+        rows = {"id": version, "_sdc_table_version": version, "_sdc_deleted_at": None}
+        load.load([rows], noted=True)
+    left = frozenset(load.noted)
+    load.activate(2)
+    assert len(load.rows()) == 2 - hard_delete
+    load.begin()
+    assert load.recall() == left
+
+
 def test_a_note_ends_with_its_table(lake_load: Make) -> None:
     load = lake_load("id long, name string")
     load.load([row(1, "a")], noted=True)
