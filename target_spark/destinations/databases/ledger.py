@@ -119,7 +119,9 @@ class Ledger:
 
     @contextmanager
     def kept_proofs(self, cursor: Cursor) -> Iterator[None]:
-        """Renew the proofs of flushes in notes if the block's statements move their rows.
+        """Renew the proofs of flushes in notes of this run if the block moves their rows.
+
+        Notes of other runs become void thereby.
 
         Args:
             cursor: Cursor of the transaction of these statements, which locks the table.
@@ -127,11 +129,13 @@ class Ledger:
         if not self.database.keeps_notes:
             yield
             return
-        query = f"SELECT token, note, proof FROM {self._ledger} WHERE table_name = %s"
+        query = f"SELECT run, token, note, proof FROM {self._ledger} WHERE table_name = %s"
         cursor.execute(query, (self._table,))
         rows = cursor.fetchall()
-        noted = frozenset().union(*(read_note(note).tokens for _, note, _ in rows if note))
-        sql, proofs = self.database.sql, {t: proof for t, _, proof in rows if proof and t in noted}
+        notes = (read_note(note) for run, _, note, _ in rows if note and run == self.run)
+        noted = frozenset().union(*(note.tokens for note in notes))
+        proofs = {token: proof for _, token, _, proof in rows if proof and token in noted}
+        sql = self.database.sql
         there = sql.present(cursor, self.place, proofs)
         yield
         kept = {token: proofs[token] for token in there}

@@ -343,6 +343,18 @@ def test_a_note_outlives_an_activation_of_its_run(pg: Db, new_loads: NewLoads, h
     assert new_loads(pg).recall(marked) == loads.noted
 
 
+def test_a_note_ends_where_another_run_has_activated_a_version(pg: Db, new_loads: NewLoads):
+    marked = replace(MARKED, method="append-only")
+    killed = new_loads(pg)
+    killed.recall(marked)
+    killed.load(marked, [(1, "a", None, 1), (2, "b", None, 2)], noted=True)
+    killed.kill()
+    other = new_loads(pg)
+    other.activate(marked, 2)
+    other.kill()
+    assert new_loads(pg).recall(marked) == []
+
+
 @pytest.mark.parametrize("rows", [(), ([],)], ids=["no part", "an empty part"])
 def test_a_flush_of_replays_alone_does_not_end_the_note(
     pg: Db, new_loads: NewLoads, rows: tuple[Any, ...]
