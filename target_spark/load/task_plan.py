@@ -50,16 +50,11 @@ def plan_tasks(
         OSError: A file that may be split cannot be opened.
     """
     sizes = [size_of(file.url) if file.size is None else file.size for file in files]
-    group_bytes = min(task_bytes, math.ceil(_share(sum(sizes), task_bytes, cores)))
+    group_bytes = math.ceil(_share(sum(sizes), task_bytes, cores))
     pieces = [
         piece
         for file, size in zip(files, sizes, strict=True)
-        for piece in _pieces(
-            file,
-            size,
-            group_bytes if file.encoding.format in ROW_GROUPS else task_bytes,
-            options,
-        )
+        for piece in _pieces(file, size, task_bytes, group_bytes, options)
     ]
     share = _share(sum(size for _, size in pieces), task_bytes, cores)
     tasks: dict[int, list[Piece]] = {}
@@ -80,10 +75,12 @@ def _share(total: int, task_bytes: int, cores: int) -> float:
 
 
 def _pieces(
-    file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
+    file: InputFile, size: int, task_bytes: int, group_bytes: int, options: StorageOptions | None
 ) -> Iterator[tuple[Piece, int]]:
     form = file.encoding.format
-    if form == "jsonl" and file.encoding.compression != "none":
+    if form in ROW_GROUPS:
+        task_bytes = group_bytes
+    elif form == "jsonl" and file.encoding.compression != "none":
         task_bytes //= PACKED
     if size <= task_bytes * _SPLIT_SHARE:
         yield Piece(file), size
