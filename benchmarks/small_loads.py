@@ -41,12 +41,12 @@ def messages(streams: int, flushes: int) -> list[dict[str, Any]]:
     return [*found, {"type": "STATE", "value": {}}]
 
 
-def load(folder: Path, form: str, sent: list[dict[str, Any]]) -> Measured:
-    """Load messages into new tables."""
+def load(folder: Path, form: str, sent: list[dict[str, Any]], **more: Any) -> Measured:
+    """Load messages into new tables, with more settings."""
     shutil.rmtree(folder / "tables", ignore_errors=True)
     (folder / "messages").write_text("".join(json.dumps(message) + "\n" for message in sent))
-    settings = {"format": form, "path": "tables", "load_method": "upsert"}
-    (folder / "target.json").write_text(json.dumps({**settings, "batch_size_rows": ROWS}))
+    settings = {"format": form, "path": "tables", "load_method": "upsert", "batch_size_rows": ROWS}
+    (folder / "target.json").write_text(json.dumps({**settings, **more}))
     command = python_module("target_spark.cli", "--config", "target.json", "--input", "messages")
     return run_piped([command], folder)
 

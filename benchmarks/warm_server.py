@@ -7,7 +7,6 @@ loads once to warm it, and stops it at the end.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import tempfile
@@ -16,36 +15,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import Measured, interleaved, run_piped
+from benchmarks.processes import Measured, interleaved
 from benchmarks.processes import module as python_module
 from benchmarks.results import publish
-from benchmarks.small_loads import ROWS, UPSERT_ROWS, messages
+from benchmarks.small_loads import ROWS, UPSERT_ROWS, load, messages
 from benchmarks.upsert_path import Place, target
 
 OWN = {"load_without_spark": False}
 SPARK = "Spark of its own"
 
 
-def append(folder: Path, **more: Any) -> Measured:
-    """Load a few records into Parquet files."""
-    shutil.rmtree(folder / "files", ignore_errors=True)
-    lines = "".join(json.dumps(message) + "\n" for message in messages(1, 1))
-    (folder / "records").write_text(lines)
-    (folder / "append.json").write_text(json.dumps({"path": "files", **more}))
-    command = python_module("target_spark.cli", "--config", "append.json", "--input", "records")
-    return run_piped([command], folder)
-
-
 def cases(place: Place, remote: dict[str, Any]) -> dict[str, Callable[[], Measured]]:
     """Return each load in each way; settings for the server are given."""
+    append = partial(load, place.folder, "parquet", messages(1, 1), load_method="append-only")
     loads: dict[str, Callable[..., Measured]] = {
-        f"{ROWS} rows into Parquet": partial(append, place.folder),
+        f"{ROWS} rows into Parquet": append,
         f"upsert of {UPSERT_ROWS:,} rows into Delta": partial(target, place),
     }
     ways: dict[str, dict[str, Any]] = {"warm server": remote, SPARK: OWN, "without Spark": {}}
     return {
-        f"{name}, {way}": partial(load, **settings)
-        for name, load in loads.items()
+        f"{name}, {way}": partial(run, **settings)
+        for name, run in loads.items()
         for way, settings in ways.items()
     }
 
