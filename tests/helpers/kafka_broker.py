@@ -40,6 +40,8 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "auto.create.topics.enable": "false",
 }
+# A broker that does not know a new partition yet refuses the first request, not the next one.
+IN_ORDER = {"max.in.flight.requests.per.connection": "1"}
 USER, PASSWORD = "reader", "tests-own-Secret-7"
 LOGIN = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -179,7 +181,7 @@ class KafkaBroker:
         at: int | None = None,
         producer: Any = None,
     ) -> None:
-        """Send messages to a partition; they are durable when it returns.
+        """Send messages to a partition; they are durable, and in this order, when it returns.
 
         Args:
             topic: The topic.
@@ -187,13 +189,20 @@ class KafkaBroker:
             partition: Its number.
             at: Their time, in milliseconds; now if None.
             producer: Of a transaction.
+
+        Raises:
+            Py4JJavaError: The broker refused a message.
         """
         record = self._kafka.clients.producer.ProducerRecord
         producer = producer or self._producer
         when = () if at is None else (at,)
-        for key, value in messages:
+        sent = [
             producer.send(record(topic, partition, *when, _bytes(key), _bytes(value)))
+            for key, value in messages
+        ]
         producer.flush()
+        for each in sent:
+            each.get()
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -230,7 +239,8 @@ class KafkaBroker:
     def _new_producer(self, options: Mapping[str, str]) -> Any:
         given = self._properties()
         kind = "org.apache.kafka.common.serialization.ByteArraySerializer"
-        for name, value in {"key.serializer": kind, "value.serializer": kind, **options}.items():
+        fixed = {"key.serializer": kind, "value.serializer": kind, **IN_ORDER}
+        for name, value in {**fixed, **options}.items():
             given.setProperty(name, value)
         return self._kafka.clients.producer.KafkaProducer(given)
 
