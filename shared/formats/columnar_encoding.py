@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from shared.formats.dictionary_columns import dictionary_paths
 from shared.formats.encoding_base import (
     ROW_GROUP_BYTES,
     TABLE_ROWS,
@@ -45,6 +46,8 @@ class ParquetFormat:
         """See `Codec`."""
         from pyarrow import parquet  # noqa: PLC0415
 
+        groups = grouped(tables, ROW_GROUP_BYTES)
+        group = next(groups, None)
         with (
             open_output(url, options=options) as sink,
             parquet.ParquetWriter(
@@ -52,13 +55,15 @@ class ParquetFormat:
                 schema,
                 compression=compression,
                 compression_level=level,
+                use_dictionary=True if group is None else dictionary_paths(group),
                 coerce_timestamps="us",
                 version="2.6",
             ) as writer,
         ):
-            for group in grouped(tables):
+            while group is not None:
                 writer.write_table(group, row_group_size=max(1, group.num_rows))
-                del group  # before the next one is collected
+                group = None  # before the next one is collected
+                group = next(groups, None)
 
 
 class OrcFormat:
@@ -91,7 +96,7 @@ class OrcFormat:
             orc.ORCWriter(sink, compression=codec) as writer,
         ):
             writer.write(schema.empty_table())
-            for group in grouped(tables):
+            for group in grouped(tables, ROW_GROUP_BYTES):
                 writer.write(group)
                 del group  # before the next one is collected
 

@@ -16,7 +16,7 @@ BLOCK_BYTES = 8 * 1024 * 1024
 TABLE_ROWS = 16_384
 """Rows of a columnar file that are read at once."""
 
-ROW_GROUP_BYTES = 64 * 1024 * 1024
+ROW_GROUP_BYTES = 32 * 1024 * 1024
 """Arrow bytes that are collected into one row group or stripe."""
 
 LOOKED_AT = 512
@@ -129,7 +129,7 @@ def check_mark(
         raise ContentError(f"labelled {label}, but it looks like {looks_like(url, options)}")
 
 
-def grouped(tables: Iterable[pa.Table], size: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+def grouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
     """Yield tables joined so that each (but the last) holds at least `size` bytes."""
     held: list[pa.Table] = []
     held_bytes = 0

@@ -13,7 +13,6 @@ from __future__ import annotations
 from shared.encodings.encoding_registry import FORMATS, batch_formats
 from shared.formats.encoding_base import (
     BLOCK_BYTES,
-    ROW_GROUP_BYTES,
     TABLE_ROWS,
     ContentError,
     Encoding,
@@ -32,7 +31,6 @@ __all__ = [
     "BATCH_FORMATS",
     "BLOCK_BYTES",
     "FORMATS",
-    "ROW_GROUP_BYTES",
     "TABLE_ROWS",
     "ContentError",
     "Encoding",

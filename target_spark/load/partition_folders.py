@@ -15,6 +15,9 @@ from target_spark.destinations.files.partition_layout import PartitionError, par
 MOST_FOLDERS = 1000
 """Folders that a task may write to: a table of more is better one of a lake."""
 
+COLLECTED_BYTES = 64 * 1024 * 1024
+"""Arrow bytes of rows that are divided at once, into one file for each folder."""
+
 _ROW = "row"
 
 
@@ -36,7 +39,7 @@ def in_folders(
     """
     seen: set[str] = set()
     names = [name for name, _ in columns]
-    for table in grouped(tables):
+    for table in grouped(tables, COLLECTED_BYTES):
         keys, rest = table.select(names), table.drop_columns(names).combine_chunks()
         del table  # its bytes are in `rest` now
         for values, places in _groups(keys.combine_chunks()):

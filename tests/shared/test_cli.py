@@ -459,18 +459,6 @@ def run_program(program: str, *args: str, **environ: str) -> subprocess.Complete
 @PROGRAMS
 @pytest.mark.pipe
 class TestProcess:
-    def test_arrow_returns_memory_early(self, program: str) -> None:
-        module = program.replace("-", "_") + ".cli"
-        code = f"from {module} import main\nmain(['--version'])\nimport pyarrow"
-        shown = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "MIMALLOC_VERBOSE": "1", "PYTHONPATH": str(ROOT)},
-            check=True,
-        )
-        assert "'purge_delay': 10 " in shown.stderr
-
     @pytest.mark.parametrize(
         ("args", "code"),
         [

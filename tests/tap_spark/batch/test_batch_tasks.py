@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.formats.encoding_base import ROW_GROUP_BYTES
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.files import StorageOptions
 from tap_spark.batch import batch_tasks
@@ -192,7 +193,8 @@ def test_notes_are_left_while_the_task_runs(bench: Bench) -> None:
 
 def test_a_file_appears_when_it_is_whole(bench: Bench) -> None:
     def tables() -> Iterator[pa.Table]:
-        yield pa.Table.from_batches([batch(0, 5)])
+        one = pa.Table.from_batches([batch(0, 10_000)])
+        yield pa.concat_tables([one] * (1 + ROW_GROUP_BYTES // one.nbytes))
         (part,) = bench.files()
         assert part.name.startswith(".")
 

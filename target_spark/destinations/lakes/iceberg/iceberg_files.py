@@ -158,11 +158,12 @@ class DataFileWriter:
     def _write(self, rows: pa.Table) -> None:
         import pyarrow as pa  # noqa: PLC0415
 
-        self._open()
         files = self._columns.files
         pairs = zip(self._columns.names, files, strict=True)
         columns = [rows[name].cast(field.type) for name, field in pairs]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=files))
+        stored = pa.Table.from_arrays(columns, schema=files)
+        self._open(stored)
+        self._writer.write_table(stored)
         if self._sink.tell() >= self._most:
             self._end()
 
@@ -171,9 +172,11 @@ class DataFileWriter:
         self._end()
         return self._files
 
-    def _open(self) -> None:
+    def _open(self, first: pa.Table) -> None:
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415
+
+        from shared.formats.dictionary_columns import dictionary_paths  # noqa: PLC0415
 
         if self._writer is not None:
             return
@@ -186,6 +189,7 @@ class DataFileWriter:
             self._sink,
             self._columns.files,
             compression=self._base.properties.get(_CODEC, "zstd"),
+            use_dictionary=dictionary_paths(first),
             store_decimal_as_integer=True,
             store_schema=False,
         )
