@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from typing import Any
 
@@ -40,7 +41,7 @@ def rows(seed: int, count: int = 60) -> list[dict[str, Any]]:
     def maybe(values: list[Any]) -> Any:
         return None if draw.random() < 0.1 else draw.choice(values)
 
-    return [
+    found = [
         {
             "i": maybe(INTEGERS),
             "j": draw.choice(INTEGERS),
@@ -54,6 +55,9 @@ def rows(seed: int, count: int = 60) -> list[dict[str, Any]]:
         }
         for _ in range(count)
     ]
+    # As records are read: equal numbers are not one object, which `is` would tell.
+    decoded: list[dict[str, Any]] = pickle.loads(pickle.dumps(found))
+    return decoded
 
 
 NUMBER_LEAVES = st.sampled_from(
