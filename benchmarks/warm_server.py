@@ -23,6 +23,7 @@ from benchmarks.upsert_path import Place, target
 
 OWN = {"load_without_spark": False}
 SPARK = "Spark of its own"
+WARM = "warm server"
 
 
 def cases(place: Place, remote: dict[str, Any]) -> dict[str, Callable[[], Measured]]:
@@ -32,7 +33,12 @@ def cases(place: Place, remote: dict[str, Any]) -> dict[str, Callable[[], Measur
         f"{ROWS} rows into Parquet": append,
         f"upsert of {UPSERT_ROWS:,} rows into Delta": partial(target, place),
     }
-    ways: dict[str, dict[str, Any]] = {"warm server": remote, SPARK: OWN, "without Spark": {}}
+    ways: dict[str, dict[str, Any]] = {
+        WARM: remote,
+        f"{WARM}, by Spark": {**remote, **OWN},
+        SPARK: OWN,
+        "without Spark": {},
+    }
     return {
         f"{name}, {way}": partial(run, **settings)
         for name, run in loads.items()
@@ -55,17 +61,16 @@ def main() -> None:
         remote = {
             "spark": {"remote": f"sc://localhost:{chosen.port}"},
             "staging": {"root": str(folder / "staging")},
-            **OWN,
         }
         every = cases(place, remote)
         for name, case in every.items():
-            if name.endswith("warm server"):
+            if WARM in name:
                 case()
         results = interleaved(chosen.runs, every)
     finally:
         subprocess.run([*server, "stop"], check=False)
         shutil.rmtree(folder, ignore_errors=True)
-    publish("warm_server", results, lambda name: f"{name.rpartition(', ')[0]}, {SPARK}")
+    publish("warm_server", results, lambda name: f"{name.partition(', ')[0]}, {SPARK}")
 
 
 if __name__ == "__main__":

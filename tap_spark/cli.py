@@ -159,10 +159,12 @@ def _run(
     catalog: str | None,
     state: str | None,
 ) -> None:
+    from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     as_table = os.isatty(_STDOUT) and not as_json
     output = claim_stdout()
+    arrow_without_pandas()
 
     def waits_for() -> str:
         return "the reader of standard output" if output.is_writing else "the source or Spark"

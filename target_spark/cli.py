@@ -188,9 +188,11 @@ def open_input(path: str) -> int:
 
 
 def _run(config: TargetConfig, input_fd: int, summary: RunSummary, *, dry: bool) -> None:
+    from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     output = claim_stdout()
+    arrow_without_pandas()
     if dry:
         from target_spark.runtime.dry_run import dry_run  # noqa: PLC0415
 

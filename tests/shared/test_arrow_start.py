@@ -1,0 +1,85 @@
+"""Small runs do without pandas, and Arrow knows it once something imports it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shared
+
+pytestmark = pytest.mark.pipe
+ROOT = Path(shared.__file__).parents[1]
+START = """
+import sys
+from shared.arrow_start import arrow_without_pandas
+arrow_without_pandas()
+import pyarrow as pa
+pa.table({"n": [1]})
+assert "pandas" not in sys.modules
+"""
+USE = """
+import pandas as pd
+values = pd.Series([1.5, float("nan")])
+assert pa.array(values).null_count == 1
+assert pa.array(pd.Series(["a", None, pd.NA], dtype="string")).null_count == 2
+frame = pa.Table.from_pandas(pd.DataFrame({"v": values}))
+assert frame.column("v").null_count == 1
+assert frame.to_pandas().equals(pd.DataFrame({"v": values}))
+"""
+BEFORE = """
+import pandas as pd
+from shared.arrow_start import arrow_without_pandas
+arrow_without_pandas()
+import pyarrow as pa
+"""
+MISSING = """
+import sys
+class Missing:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing)
+"""
+RUN = """
+import sys
+from {}.cli import main
+code = main(sys.argv[1:])
+sys.stderr.write("PANDAS" if "pandas" in sys.modules else "NONE")
+sys.exit(code)
+"""
+
+
+def done(code: str, *args: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        input=given,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+
+
+@pytest.mark.parametrize("code", [START + USE, BEFORE + USE], ids=["later", "before"])
+def test_arrow_knows_pandas_that_something_imports(code: str) -> None:
+    done(code)
+
+
+def test_pandas_need_not_be_installed() -> None:
+    done(MISSING + START)
+
+
+def test_small_runs_do_not_import_pandas(tmp_path: Path) -> None:
+    source, loaded = tmp_path / "orders.csv", tmp_path / "loaded"
+    source.write_text("id,day,name\n1,2026-01-02,a\n2,2026-01-03,\n")
+    tap = done(RUN.format("tap_spark"), str(source))
+    assert [json.loads(line)["type"] for line in tap.stdout.splitlines()].count("RECORD") == 2
+    target = done(RUN.format("target_spark"), str(loaded), given=tap.stdout)
+    assert list(loaded.glob("orders/*.parquet"))
+    assert [tap.stderr[-4:], target.stderr[-4:]] == ["NONE", "NONE"]
