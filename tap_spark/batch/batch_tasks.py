@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -84,9 +85,14 @@ class BatchFileWriter:
                 make_durable(str(Path(path).parent))
 
     def _fill_waiting(self, path: str, tables: Iterable[pa.Table]) -> None:
-        # Fails if the folder was removed, which writing would create again.
-        Path(path).touch(exist_ok=False)
-        self._fill(path, tables)
+        file = Path(path)
+        # Fails if the driver has removed the folder.
+        with file.open("xb") as begun:
+            self._fill(path, tables)
+            # If it is removed now, opening the file has created it again.
+            if not os.path.samestat(os.fstat(begun.fileno()), file.stat()):
+                shutil.rmtree(file.parent, ignore_errors=True)
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         make_durable(path)
 
     def _fill(self, url: str, tables: Iterable[pa.Table]) -> None:

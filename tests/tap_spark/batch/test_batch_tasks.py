@@ -204,6 +204,20 @@ def test_a_file_appears_when_it_is_whole(bench: Bench) -> None:
     assert [f"file://{path}" for path in bench.files()] == [url]
 
 
+def test_a_folder_that_is_removed_does_not_come_back(bench: Bench) -> None:
+    work = bench.path / "work"
+    work.mkdir()
+
+    def tables() -> Iterator[pa.Table]:
+        work.rename(bench.path / "gone")
+        yield pa.Table.from_batches([batch(0, 5)])
+
+    writer = replace(bench.writer(), work=str(work))
+    with pytest.raises(RuntimeError, match="No such file"):
+        writer.write(writer.names.url(0, 1), tables())
+    assert not work.exists()
+
+
 def test_left_over_rows_are_written_beside_the_files_without_a_shared_disk(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
